@@ -21,8 +21,8 @@ import motet
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, TensorSpec
 from motet.compiler.placement.search.heft import heft, upward_ranks
-from motet.compiler.placement.search.problem import Machine, Problem, Task
-from motet.compiler.scheduling.dependences import Access, Range, find_dependences
+from motet.compiler.placement.search.problem import Machine, PlacementTask, Problem
+from motet.compiler.scheduling.dependences import ByteSpan, CommandAccess, find_dependences
 from motet.compiler.scheduling.streams import assign_streams
 from motet.runtime.device import find_device
 from motet.runtime.device_program import LoadedDevice
@@ -119,7 +119,7 @@ class Outcome:
 def place(graph: Graph) -> list[int]:
     """The device of each node."""
     tasks = tuple(
-        Task((LAUNCH,) * DEVICES, tuple((source, 4 * _ELEMENTS) for source in sorted({*pair} - {-1})))
+        PlacementTask((LAUNCH,) * DEVICES, tuple((source, 4 * _ELEMENTS) for source in sorted({*pair} - {-1})))
         for pair in graph
     )
     moving = tuple(tuple(0.0 if p == q else 2 * MOVE for q in range(DEVICES)) for p in range(DEVICES))
@@ -198,7 +198,9 @@ class Ordered:
 def order_commands(graph: Graph) -> Ordered:
     """Every node is a command that reads two tensors and writes one; all may run at once, on as many streams as they
     want."""
-    accesses = [Access([Range(a, 64), Range(b, 64)], [Range(node, 64)]) for node, (a, b) in enumerate(graph)]
+    accesses = [
+        CommandAccess([ByteSpan(a, 64), ByteSpan(b, 64)], [ByteSpan(node, 64)]) for node, (a, b) in enumerate(graph)
+    ]
     begin = time.perf_counter()
     before = find_dependences(accesses)
     found = time.perf_counter()

@@ -34,7 +34,6 @@ ALLOWED: dict[str, int] = {
     "long-modules": 11,
     "long-functions": 2,
     "many-parameters": 30,
-    "shared-class-names": 74,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

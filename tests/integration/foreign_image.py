@@ -28,7 +28,7 @@ import numpy as np
 
 from motet.artifact import Artifact
 from motet.artifact.schema import Signature, Variant
-from motet.compiler.codegen.cpu.objects import Unit, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS
 from motet.runtime import cpu_features
 from motet.runtime.drivers.host import elf
@@ -321,7 +321,7 @@ def _build(
         system_call=STUB + SYSTEM_CALL, write=machine.write, exit=machine.exit,
     )
     objects = [bytes(artifact.member(name)) for name in variant.objects]
-    objects += compile_units([Unit("driver", driver, False)], CPU_TARGETS[variant.target], 1)
+    objects += compile_units([ObjectUnit("driver", driver, False)], CPU_TARGETS[variant.target], 1)
     parsed = [elf.read_object(data, f"object {i}") for i, data in enumerate(objects)]
     linker = Linker(parsed, [], name)
     code = bytearray(linker.size)

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.noise import NoisyDevice, install, within
 from tests.unit.runtime.drivers.riscv.opening import kernel, needs_qemu, open_riscv
 
-from motet.compiler.codegen.cpu.objects import Unit, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.families import resolve_target
 from motet.errors import KernelFault, MotetError
 from motet.runtime.device import Device, Executable, Reference, Work, find_device, open_device
@@ -57,7 +57,7 @@ def code(opened: Opened, count: int, failing: int) -> Executable:
         store = f"%slot = load ptr, ptr %buffers\nstore i64 {number + 1}, ptr %slot\nret void"
         traps = number == failing and not isinstance(device, NoisyDevice)
         texts.append(kernel(f"k{number}", "call void @llvm.trap()\nret void" if traps else store))
-    objects = compile_units([Unit("test", "\n".join(texts), True)], resolve_target(target), 1)
+    objects = compile_units([ObjectUnit("test", "\n".join(texts), True)], resolve_target(target), 1)
     return device.load(objects, ["test.o"])
 
 

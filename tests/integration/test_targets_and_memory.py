@@ -9,7 +9,7 @@ import pytest
 from examples import models
 
 import motet
-from motet.compiler.scheduling.memory import Life, lower_bound
+from motet.compiler.scheduling.memory import BufferLifetime, lower_bound
 from motet.graphs.order import bit_set
 
 MACHINES = {"x86-64-v4": 62, "x86-64-v3": 62, "aarch64": 183, "riscv64": 243, "riscv64-v": 243}
@@ -47,7 +47,7 @@ def test_the_arena_is_near_the_least_that_intermediates_need(name: str) -> None:
     for index, buffer in enumerate(schedule.buffers):
         uses = [number for number, command in enumerate(schedule.commands) if index in command.buffers]
         if buffer.kind == "arena":
-            lives.append(Life(buffer.bytes, bit_set(uses)))
+            lives.append(BufferLifetime(buffer.bytes, bit_set(uses)))
     least, everything = lower_bound(lives), sum(int(str(life.bytes)) for life in lives)
     assert schedule.serial is not None and least <= schedule.serial <= 1.25 * least
     assert least <= int(str(schedule.arena)) <= max(1.25 * least, 1 << 20)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from motet.artifact.contracts import Contracts, Expected, KernelContract, Kernels, seal_of
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate, evaluate_all
-from motet.artifact.order import Memory, Place, check_order
+from motet.artifact.order import BufferRange, OrderedMemory, check_order
 from motet.artifact.schema import STATUS_BYTES, Command, Manifest, Schedule, Signature, Variant
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
@@ -115,10 +115,10 @@ class _Memories:
             self.written.add(len(self.names))
             self.names.append("the statuses")
 
-    def place(self, number: int, base: int, begin: int, end: int) -> Place:
+    def place(self, number: int, base: int, begin: int, end: int) -> BufferRange:
         home = self.homes.get(base, base)
         # A caller's memory may stand there twice, as tensors of several shapes.
-        return Place(home, begin, end, number if home == self.arena else -home - 2)
+        return BufferRange(home, begin, end, number if home == self.arena else -home - 2)
 
 
 def check_schedule(
@@ -146,7 +146,7 @@ def check_schedule(
     _check_phases(schedule.commands, contracts, where)
     if ordered:
         given = frozenset(range(len(memories.sizes))) - {*memories.results, memories.arena}
-        memory = Memory(memories.sizes, given, [(base, memories.names[base]) for base in memories.results])
+        memory = OrderedMemory(memories.sizes, given, [(base, memories.names[base]) for base in memories.results])
         touched = [[places[buffer] for buffer in each.buffers] for each in schedule.commands]
         check_order(schedule.commands, touched, memory, where)
 
@@ -159,7 +159,7 @@ class _Finder:
         self._expected: dict[tuple[str, int, tuple[int, ...]], Expected | str] = {}
 
     def find(
-        self, command: Command, places: Sequence[Place], tasks: int, sizes: tuple[int, ...], where: str
+        self, command: Command, places: Sequence[BufferRange], tasks: int, sizes: tuple[int, ...], where: str
     ) -> KernelContract:
         buffers = [place.end - place.begin for place in places]
         reason = ""
@@ -180,7 +180,7 @@ class _Finder:
 
 
 def _check_written(
-    places: Sequence[Place], contract: KernelContract | None, memories: _Memories, where: str
+    places: Sequence[BufferRange], contract: KernelContract | None, memories: _Memories, where: str
 ) -> None:
     """What a command writes is the arena's, a result's or an input's that a result is written to, and nothing that it
     reads or writes besides, except where its kernel updates in place."""

@@ -105,7 +105,7 @@ def read_archive(data: memoryview, where: str) -> dict[str, Stored]:
     Raises ArtifactError naming `where` if this is no such archive, or a damaged one.
     """
     try:
-        with zipfile.ZipFile(_Window(data)) as archive:
+        with zipfile.ZipFile(_MemoryFile(data)) as archive:
             infos = archive.infolist()
     # The standard library's reader meets damage with whichever of these its parsing stumbles over.
     except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OverflowError, RuntimeError,
@@ -134,7 +134,7 @@ def _locate(info: zipfile.ZipInfo, data: memoryview, where: str) -> memoryview:
     return data[begin : begin + info.file_size]
 
 
-class _Window(io.RawIOBase):
+class _MemoryFile(io.RawIOBase):
     """A memoryview as a file to read, without the copy that BytesIO makes."""
 
     def __init__(self, data: memoryview) -> None:

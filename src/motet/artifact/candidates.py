@@ -23,7 +23,7 @@ from motet.errors import ArtifactError
 INDEX = "tuning/candidates.json"
 
 
-class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FormCandidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One form: `kernel` is what its code calls it, `tasks` its grid, over the kernel's own symbols; `members` are its
     objects, then what else belongs to it. The first candidate's are those of the variant."""
 
@@ -43,7 +43,7 @@ class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     kernel: str
     key: str
     about: str
-    candidates: list[Candidate]
+    candidates: list[FormCandidate]
     symbols: list[str] = []
     library: LibraryCall | None = None
 

@@ -32,7 +32,7 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     pass
 
 
-class Operand(_Struct, frozen=True):
+class LibraryOperand(_Struct, frozen=True):
     """A matrix, or one for each of a batch, in the launch's buffer number `buffer`: element (b, i, j) is number
     `offset + b * batch + i * row + j * column` there."""
 
@@ -72,17 +72,17 @@ class LibraryCall(_Struct, frozen=True):
     rows: int
     columns: int
     depth: int
-    left: Operand
-    right: Operand
-    result: Operand
+    left: LibraryOperand
+    right: LibraryOperand
+    result: LibraryOperand
     precision: Literal["f32", "tf32", "f64", "i32"]
     batch: int = 1
-    addend: Operand | None = None
-    bias: Operand | None = None
+    addend: LibraryOperand | None = None
+    bias: LibraryOperand | None = None
     activation: Literal["", "relu", "gelu"] = ""
     algorithm: Algorithm | None = None
 
-    def operands(self) -> list[tuple[str, Operand, int, int]]:
+    def operands(self) -> list[tuple[str, LibraryOperand, int, int]]:
         """Each operand with its name, rows and columns."""
         found = [
             ("left", self.left, self.rows, self.depth), ("right", self.right, self.depth, self.columns),
@@ -129,7 +129,7 @@ def damage(call: LibraryCall, buffers: int = _ANY) -> str | None:
     return None
 
 
-def _damaged_operand(operand: Operand, buffers: int, rows: int, columns: int) -> str | None:
+def _damaged_operand(operand: LibraryOperand, buffers: int, rows: int, columns: int) -> str | None:
     if not 0 <= operand.buffer < buffers:
         return f"buffer {operand.buffer}; there are {buffers}, from 0 on"
     if operand.dtype not in DTYPES:

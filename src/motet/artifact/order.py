@@ -22,7 +22,7 @@ _NOBODY = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferRange:
     """Bytes `[begin, end)` of memory `base`; `buffer` names them, so that what is written as one buffer is read as
     the same."""
 
@@ -53,7 +53,7 @@ class _Segments:
 
 
 @dataclass(frozen=True)
-class Memory:
+class OrderedMemory:
     """`sizes` are the bytes of each memory; `given` those that hold something before the first command; `results`
     those that must be written from end to end."""
 
@@ -63,7 +63,7 @@ class Memory:
 
 
 def check_order(
-    commands: Sequence[Command], places: Sequence[Sequence[Place]], memory: Memory, where: str
+    commands: Sequence[Command], places: Sequence[Sequence[BufferRange]], memory: OrderedMemory, where: str
 ) -> None:
     """Raises ArtifactError naming `where`, the commands and the memory. `places` are those of each command's buffers,
     in their order."""
@@ -84,7 +84,7 @@ def check_order(
                 raise ArtifactError(f"{where}: {name}: no command writes it from byte {begin} on")
 
 
-def _touch(segments: _Segments, place: Place, number: int, awaited: int, writes: bool, where: str) -> None:
+def _touch(segments: _Segments, place: BufferRange, number: int, awaited: int, writes: bool, where: str) -> None:
     first = segments.cut(place.begin)
     last = segments.cut(place.end)
     own = 1 << number
@@ -133,7 +133,7 @@ def _closures(commands: Sequence[Command]) -> tuple[list[int], list[int]]:
     return after, streams
 
 
-def _unordered(first: int, second: int, place: Place, where: str) -> ArtifactError:
+def _unordered(first: int, second: int, place: BufferRange, where: str) -> ArtifactError:
     return ArtifactError(
         f"{where}: commands {first} and {second} may run at once, and one writes buffer {place.buffer} while the other "
         "uses the same bytes; expected an order between them"

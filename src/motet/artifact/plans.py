@@ -80,13 +80,15 @@ def check_plans(manifest: Manifest, where: str) -> None:
 
 
 def _check_plan(plan: Plan, signature: Signature, manifest: Manifest, where: str) -> None:
-    inputs = [Kind(spec.dtype, spec.shape) for spec in signature.inputs]
+    inputs = [TensorKind(spec.dtype, spec.shape) for spec in signature.inputs]
     found = _check_steps(plan, inputs, len(signature.results), manifest, where)
     for value, kind, spec in zip(plan.results, found, signature.results, strict=True):
-        _check_kind(kind, Kind(spec.dtype, spec.shape), f"{where}: result value {value}")
+        _check_kind(kind, TensorKind(spec.dtype, spec.shape), f"{where}: result value {value}")
 
 
-def _check_steps(plan: Plan, inputs: Sequence[Kind], results: int, manifest: Manifest, where: str) -> list[Kind]:
+def _check_steps(
+    plan: Plan, inputs: Sequence[TensorKind], results: int, manifest: Manifest, where: str
+) -> list[TensorKind]:
     """What the results of a plan are that is given `inputs` and is to have so many `results`."""
     if len(plan.inputs) != len(inputs) or len(plan.results) != results:
         raise ArtifactError(f"{where}: has {len(plan.inputs)} inputs and {len(plan.results)} results")
@@ -94,7 +96,7 @@ def _check_steps(plan: Plan, inputs: Sequence[Kind], results: int, manifest: Man
         raise ArtifactError(f"{where}: not one device for each input and result")
     for device in (*plan.input_devices, *plan.result_devices):
         _check_device(device, manifest, where)
-    ready: dict[int, Kind] = {}
+    ready: dict[int, TensorKind] = {}
     for value, kind in zip(plan.inputs, inputs, strict=True):
         _write(value, kind, plan, ready, f"{where}: inputs")
     for number, step in enumerate(plan.steps):
@@ -105,7 +107,7 @@ def _check_steps(plan: Plan, inputs: Sequence[Kind], results: int, manifest: Man
     return [ready[value] for value in plan.results]
 
 
-def _check_step(step: Step, plan: Plan, ready: dict[int, Kind], manifest: Manifest, where: str) -> None:
+def _check_step(step: Step, plan: Plan, ready: dict[int, TensorKind], manifest: Manifest, where: str) -> None:
     _check_device(step.device, manifest, where)
     for value in step.operands:
         if value not in ready:
@@ -123,7 +125,7 @@ def _check_step(step: Step, plan: Plan, ready: dict[int, Kind], manifest: Manife
             raise ArtifactError(f"{where}: region {step.region!r}: no such region")
         _check_counts(step, len(region.inputs), len(region.results), where)
         for value, spec in zip(step.operands, region.inputs, strict=True):
-            _check_kind(ready[value], Kind(spec.dtype, spec.shape), f"{where}: value {value}")
+            _check_kind(ready[value], TensorKind(spec.dtype, spec.shape), f"{where}: value {value}")
         made = [_result_kind(spec, region, made) for spec in region.results]
     else:
         _check_counts(step, 1, 1, where)
@@ -138,13 +140,15 @@ def _check_counts(step: Step, operands: int, results: int, where: str) -> None:
         )
 
 
-def _check_loop(loop: Loop, operands: Sequence[Kind], results: int, manifest: Manifest, where: str) -> list[Kind]:
+def _check_loop(
+    loop: Loop, operands: Sequence[TensorKind], results: int, manifest: Manifest, where: str
+) -> list[TensorKind]:
     """What a loop results in. Every iteration has to hand on what it is given."""
     if not 0 <= loop.carried <= len(operands):
         raise ArtifactError(f"{where}: carries {loop.carried} of {len(operands)} operands")
     same = operands[loop.carried :]
     goes_on, *passed = _check_steps(loop.condition, operands, 1 + results, manifest, f"{where}: condition")
-    _check_kind(goes_on, Kind("i1", []), f"{where}: condition")
+    _check_kind(goes_on, TensorKind("i1", []), f"{where}: condition")
     handed_on = _check_steps(loop.body, [*passed, *same], loop.carried, manifest, f"{where}: body")
     for number, (kind, expected) in enumerate(zip(handed_on, operands[: loop.carried], strict=True)):
         _check_kind(kind, expected, f"{where}: body: result {number}")
@@ -152,14 +156,14 @@ def _check_loop(loop: Loop, operands: Sequence[Kind], results: int, manifest: Ma
 
 
 @dataclass(frozen=True)
-class Kind:
+class TensorKind:
     """The tensor that a value is, as far as it is known: None is an extent that a call decides."""
 
     dtype: str
     shape: Sequence[Expr | None]
 
 
-def _check_kind(given: Kind, expected: Kind, where: str) -> None:
+def _check_kind(given: TensorKind, expected: TensorKind, where: str) -> None:
     """Raises ArtifactError where a value cannot be what it is taken for. Extents that a call decides are compared in
     the call."""
     same = len(given.shape) == len(expected.shape) and all(
@@ -170,17 +174,17 @@ def _check_kind(given: Kind, expected: Kind, where: str) -> None:
         raise ArtifactError(f"{where}: a tensor {_show(given)}; expected {_show(expected)}")
 
 
-def _show(kind: Kind) -> str:
+def _show(kind: TensorKind) -> str:
     return "x".join([*(str(size) if isinstance(size, int) else "?" for size in kind.shape), kind.dtype])
 
 
-def _result_kind(spec: TensorSpec, region: Signature, operands: Sequence[Kind]) -> Kind:
+def _result_kind(spec: TensorSpec, region: Signature, operands: Sequence[TensorKind]) -> TensorKind:
     symbols: dict[str, Expr] = {}
     for symbol in region.symbols:
         extent = operands[symbol.input].shape[symbol.axis]
         if isinstance(extent, int):
             symbols[symbol.name] = extent
-    return Kind(spec.dtype, [_known(extent, symbols) for extent in spec.shape])
+    return TensorKind(spec.dtype, [_known(extent, symbols) for extent in spec.shape])
 
 
 def _known(extent: Expr, symbols: Mapping[str, Expr]) -> Expr | None:
@@ -199,7 +203,7 @@ def check_code(manifest: Manifest, where: str) -> None:
             raise ArtifactError(f"{where}: region {name!r}: no variant has code for it")
 
 
-def _write(value: int, kind: Kind, plan: Plan, ready: dict[int, Kind], where: str) -> None:
+def _write(value: int, kind: TensorKind, plan: Plan, ready: dict[int, TensorKind], where: str) -> None:
     if not 0 <= value < plan.values:
         raise ArtifactError(f"{where}: value {value}: there are {plan.values}")
     if value in ready:

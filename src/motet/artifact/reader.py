@@ -37,7 +37,7 @@ PARAMETERS = "parameters.safetensors"
 _WORTH_A_THREAD = 4 << 20
 
 
-class _Version(msgspec.Struct):
+class _ManifestVersion(msgspec.Struct):
     """The part of a manifest that every schema shares."""
 
     schema: int
@@ -176,7 +176,7 @@ class Artifact:
             raise ArtifactError(f"{self._where}: not an artifact: a zip without {MANIFEST}")
         if not stored.is_intact:
             raise ArtifactError(f"{self._where}: member {MANIFEST!r}: damaged: its checksum does not fit")
-        version = self._decode(stored, _Version)
+        version = self._decode(stored, _ManifestVersion)
         if version.schema != SCHEMA_VERSION:
             newer = version.schema > SCHEMA_VERSION
             age, cure = ("newer", "update Motet") if newer else ("older", "compile it again")

@@ -24,7 +24,7 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     pass
 
 
-class Value(Struct, frozen=True):
+class ExtentValue(Struct, frozen=True):
     """What decides an extent in a call, for `operator`: element `index` of the one result of `function`."""
 
     function: str
@@ -44,7 +44,7 @@ class TensorSpec(Struct, frozen=True):
     dtype: str
     destination: int | None = None  # of a result: the input it is written to, in place
     strided: bool = False
-    value: Value | None = None
+    value: ExtentValue | None = None
     state: str | None = None
 
 
@@ -78,7 +78,7 @@ class Signature(Struct, frozen=True):
     constraints: list[Constraint] = []
 
 
-class Buffer(Struct, frozen=True):
+class ScheduleBuffer(Struct, frozen=True):
     """Memory that commands refer to by its index in the schedule.
 
     `index` names the input, result or parameter; `offset` places it in its base (the arena, or the
@@ -142,7 +142,7 @@ class Schedule(Struct, frozen=True):
     index outside of a tensor; a status that is not zero begins with the number of one of them, from 1.
     """
 
-    buffers: list[Buffer]
+    buffers: list[ScheduleBuffer]
     commands: list[Command]
     arena: Expr = 0
     scratch: int = 0

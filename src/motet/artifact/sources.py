@@ -17,7 +17,7 @@ from motet.errors import ArtifactError
 DESCRIPTION, BYTES = "source.json", "source"
 
 
-class Piece(Struct, frozen=True):
+class SourcePiece(Struct, frozen=True):
     """A part of a file: the next `size` bytes of member `source`, or those of a parameter, by its index."""
 
     size: int
@@ -26,7 +26,7 @@ class Piece(Struct, frozen=True):
 
 class SourceFile(Struct, frozen=True):
     name: str  # relative to the folder of the first file
-    pieces: list[Piece]
+    pieces: list[SourcePiece]
 
 
 class KeptSource(Struct, frozen=True):

@@ -43,7 +43,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernels: list[Tuning]
 
 
-class _Version(msgspec.Struct, frozen=True):
+class _TuningsVersion(msgspec.Struct, frozen=True):
     motet_tunings: int
 
 
@@ -74,7 +74,7 @@ class Tunings:
 def parse_tunings(data: bytes | str, where: str) -> Tunings:
     """Raises OptionError for what is no file of tunings; `where` names it."""
     try:
-        version = msgspec.json.decode(data, type=_Version).motet_tunings
+        version = msgspec.json.decode(data, type=_TuningsVersion).motet_tunings
         if version != VERSION:
             raise OptionError(f"{where}: tunings of version {version}; expected {VERSION}; measure anew with this one")
         return Tunings(tuple(msgspec.json.decode(data, type=_File).kernels))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.plans import check_code, check_plans
-from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Expr, Manifest, Schedule, Signature, Variant
+from motet.artifact.schema import STATUS_BYTES, Command, Expr, Manifest, Schedule, ScheduleBuffer, Signature, Variant
 from motet.artifact.states import check_states
 from motet.errors import ArtifactError
 
@@ -151,7 +151,7 @@ def _check_schedule(schedule: Schedule, signature: Signature, parameters: int, w
 
 
 def _check_buffer(
-    buffer: Buffer, schedule: Schedule, symbols: Collection[str], counts: dict[str, int], where: str
+    buffer: ScheduleBuffer, schedule: Schedule, symbols: Collection[str], counts: dict[str, int], where: str
 ) -> None:
     check_expression(buffer.bytes, symbols, f"{where}: bytes")
     check_expression(buffer.offset, symbols, f"{where}: offset")

@@ -195,7 +195,7 @@ class _Argument:
 
 
 @dataclass
-class _Result:
+class _GraphResult:
     tensor: Tensor
     label: str
     device: str | None
@@ -221,7 +221,7 @@ class Graph:
 
     name: str
     _arguments: list[_Argument] = field(default_factory=list["_Argument"], repr=False)
-    _results: list[_Result] = field(default_factory=list["_Result"], repr=False)
+    _results: list[_GraphResult] = field(default_factory=list["_GraphResult"], repr=False)
     _lines: list[str] = field(default_factory=list[str], repr=False)
     _extents: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     _parameters: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray], repr=False)
@@ -302,7 +302,7 @@ class Graph:
             raise CompileError(
                 f"result {label}: the name is used twice; expected a name of its own", caller()
             )
-        self._results.append(_Result(tensor, label, device))
+        self._results.append(_GraphResult(tensor, label, device))
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:

@@ -1,0 +1,1 @@
+"""The compiler: frontends, placement, passes, kernels, code generators, scheduling."""

@@ -46,7 +46,7 @@ class Sources:
 
 def export_c(function: StaticFunction, name: str) -> Sources:
     """The files for `function`, which C calls `name`."""
-    writer = _Writer(function, name)
+    writer = _CWriter(function, name)
     files = {f"{name}.h": writer.header().encode(), f"{name}.c": writer.source().encode()}
     if function.parameters:
         files[f"{name}.constants"] = writer.constants()
@@ -67,7 +67,7 @@ def _role(what: str, spec: TensorSpec) -> str:
     return f"state @{spec.state} before the call" if what == "input" else f"state @{spec.state} after the call"
 
 
-class _Writer:
+class _CWriter:
     def __init__(self, function: StaticFunction, name: str) -> None:
         self.function = function
         self.name = name

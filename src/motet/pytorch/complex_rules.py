@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
-class Split(NamedTuple):
+class ComplexPair(NamedTuple):
     """A complex tensor or number."""
 
     re: Any
@@ -35,13 +35,13 @@ ALIKE = frozenset({
 
 
 def _is_split(value: Any) -> bool:
-    return isinstance(value, Split)
+    return isinstance(value, ComplexPair)
 
 
-def _split(value: Any) -> Split:
-    if isinstance(value, Split):
+def _split(value: Any) -> ComplexPair:
+    if isinstance(value, ComplexPair):
         return value
-    return Split(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0)
+    return ComplexPair(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0)
 
 
 # The arguments that are numbers to be written. They have no imaginary part, unless they are complex.
@@ -54,7 +54,7 @@ def on_both(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
     written = _WRITTEN.get(name, ())
 
     def part(value: Any, which: int, place: int) -> Any:
-        if isinstance(value, Split):
+        if isinstance(value, ComplexPair):
             return value[which]
         if which and isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
             return torch.zeros_like(value)
@@ -73,14 +73,16 @@ def on_both(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
             return target(*given, **named)
 
         re, im = take(0), take(1)
-        return [Split(a, b) for a, b in zip(re, im, strict=True)] if isinstance(re, (list, tuple)) else Split(re, im)
+        return [
+            ComplexPair(a, b) for a, b in zip(re, im, strict=True)
+        ] if isinstance(re, (list, tuple)) else ComplexPair(re, im)
 
     return call
 
 
 def joined(value: Any) -> Any:
     """The complex tensor or number of two parts; any other value as it is."""
-    if not isinstance(value, Split):
+    if not isinstance(value, ComplexPair):
         return value
     if not isinstance(value.re, torch.Tensor):
         return complex(value.re, value.im)
@@ -92,7 +94,7 @@ def on_whole(target: Callable[..., Any]) -> Callable[..., Any]:
 
     def parted(value: Any) -> Any:
         is_complex = isinstance(value, torch.Tensor) and value.is_complex()
-        return Split(torch.real(value), torch.imag(value)) if is_complex else value
+        return ComplexPair(torch.real(value), torch.imag(value)) if is_complex else value
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given, named = tree_map(joined, (args, kwargs), is_leaf=_is_split)
@@ -101,113 +103,113 @@ def on_whole(target: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _add(a: Any, b: Any, *, alpha: Any = 1) -> Split:
+def _add(a: Any, b: Any, *, alpha: Any = 1) -> ComplexPair:
     a, b = _split(a), _split(b)
-    return Split(a.re + alpha * b.re, a.im + alpha * b.im)
+    return ComplexPair(a.re + alpha * b.re, a.im + alpha * b.im)
 
 
-def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Split:
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> ComplexPair:
     return _add(a, b, alpha=-alpha)
 
 
-def _rsub(a: Any, b: Any, *, alpha: Any = 1) -> Split:
+def _rsub(a: Any, b: Any, *, alpha: Any = 1) -> ComplexPair:
     return _add(b, a, alpha=-alpha)
 
 
-def _mul(a: Any, b: Any) -> Split:
-    if not isinstance(b, Split):
-        return Split(a.re * b, a.im * b)
-    if not isinstance(a, Split):
-        return Split(a * b.re, a * b.im)
-    return Split(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
+def _mul(a: Any, b: Any) -> ComplexPair:
+    if not isinstance(b, ComplexPair):
+        return ComplexPair(a.re * b, a.im * b)
+    if not isinstance(a, ComplexPair):
+        return ComplexPair(a * b.re, a * b.im)
+    return ComplexPair(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
 
 
-def _div(a: Any, b: Any) -> Split:
+def _div(a: Any, b: Any) -> ComplexPair:
     """By the larger of the divisor's parts first (Smith, 1962), so that no square overflows."""
-    if not isinstance(b, Split):
-        return Split(a.re / b, a.im / b)
+    if not isinstance(b, ComplexPair):
+        return ComplexPair(a.re / b, a.im / b)
     a = _split(a)
     re, im = (torch.as_tensor(part) for part in b)
     scale = torch.maximum(re.abs(), im.abs())
     re, im = re / scale, im / scale
     size = (re * re + im * im) * scale
-    return Split((a.re * re + a.im * im) / size, (a.im * re - a.re * im) / size)
+    return ComplexPair((a.re * re + a.im * im) / size, (a.im * re - a.re * im) / size)
 
 
-def _reciprocal(a: Split) -> Split:
-    return _div(Split(torch.ones_like(a.re), torch.zeros_like(a.re)), a)
+def _reciprocal(a: ComplexPair) -> ComplexPair:
+    return _div(ComplexPair(torch.ones_like(a.re), torch.zeros_like(a.re)), a)
 
 
-def _abs(a: Split) -> Any:
+def _abs(a: ComplexPair) -> Any:
     large, small = torch.maximum(a.re.abs(), a.im.abs()), torch.minimum(a.re.abs(), a.im.abs())
     ratio = torch.where(large == 0, 0.0, small / large)
     return torch.where(torch.isinf(large), large, large * torch.sqrt(1 + ratio * ratio))
 
 
-def _exp(a: Split) -> Split:
+def _exp(a: ComplexPair) -> ComplexPair:
     size = torch.exp(a.re)
-    return Split(size * torch.cos(a.im), size * torch.sin(a.im))
+    return ComplexPair(size * torch.cos(a.im), size * torch.sin(a.im))
 
 
-def _log(a: Split) -> Split:
-    return Split(torch.log(_abs(a)), torch.atan2(a.im, a.re))
+def _log(a: ComplexPair) -> ComplexPair:
+    return ComplexPair(torch.log(_abs(a)), torch.atan2(a.im, a.re))
 
 
-def _log1p(a: Split) -> Split:
+def _log1p(a: ComplexPair) -> ComplexPair:
     near = torch.log1p(a.re * (2 + a.re) + a.im * a.im) / 2
-    far = _log(Split(1 + a.re, a.im))
-    return Split(torch.where(_abs(a) < 0.5, near, far.re), far.im)
+    far = _log(ComplexPair(1 + a.re, a.im))
+    return ComplexPair(torch.where(_abs(a) < 0.5, near, far.re), far.im)
 
 
-def _expm1(a: Split) -> Split:
+def _expm1(a: ComplexPair) -> ComplexPair:
     half = torch.sin(a.im / 2)
-    return Split(torch.expm1(a.re) * torch.cos(a.im) - 2 * half * half, torch.exp(a.re) * torch.sin(a.im))
+    return ComplexPair(torch.expm1(a.re) * torch.cos(a.im) - 2 * half * half, torch.exp(a.re) * torch.sin(a.im))
 
 
-def _scaled(function: Callable[[Split], Split], factor: float) -> Callable[[Split], Split]:
-    return lambda a: Split(*(part * factor for part in function(a)))
+def _scaled(function: Callable[[ComplexPair], ComplexPair], factor: float) -> Callable[[ComplexPair], ComplexPair]:
+    return lambda a: ComplexPair(*(part * factor for part in function(a)))
 
 
-def _sinh(a: Split) -> Split:
-    return Split(torch.sinh(a.re) * torch.cos(a.im), torch.cosh(a.re) * torch.sin(a.im))
+def _sinh(a: ComplexPair) -> ComplexPair:
+    return ComplexPair(torch.sinh(a.re) * torch.cos(a.im), torch.cosh(a.re) * torch.sin(a.im))
 
 
-def _cosh(a: Split) -> Split:
-    return Split(torch.cosh(a.re) * torch.cos(a.im), torch.sinh(a.re) * torch.sin(a.im))
+def _cosh(a: ComplexPair) -> ComplexPair:
+    return ComplexPair(torch.cosh(a.re) * torch.cos(a.im), torch.sinh(a.re) * torch.sin(a.im))
 
 
-def _tanh(a: Split) -> Split:
+def _tanh(a: ComplexPair) -> ComplexPair:
     """By powers of e that are at most 1, so that none overflows."""
     small, cosine = torch.exp(-2 * a.re.abs()), torch.cos(a.im)
     gap = torch.expm1(-2 * a.re.abs())
     size = gap * gap + 4 * small * cosine * cosine
-    return Split(-torch.sign(a.re) * torch.expm1(-4 * a.re.abs()) / size, 2 * small * torch.sin(2 * a.im) / size)
+    return ComplexPair(-torch.sign(a.re) * torch.expm1(-4 * a.re.abs()) / size, 2 * small * torch.sin(2 * a.im) / size)
 
 
-def _turned(function: Callable[[Split], Split]) -> Callable[[Split], Split]:
+def _turned(function: Callable[[ComplexPair], ComplexPair]) -> Callable[[ComplexPair], ComplexPair]:
     """-i·f(i·a): sin of sinh, tan of tanh."""
 
-    def call(a: Split) -> Split:
-        found = function(Split(-a.im, a.re))
-        return Split(found.im, -found.re)
+    def call(a: ComplexPair) -> ComplexPair:
+        found = function(ComplexPair(-a.im, a.re))
+        return ComplexPair(found.im, -found.re)
 
     return call
 
 
-def _sigmoid(a: Split) -> Split:
-    half = _tanh(Split(a.re / 2, a.im / 2))
-    return Split((1 + half.re) / 2, half.im / 2)
+def _sigmoid(a: ComplexPair) -> ComplexPair:
+    half = _tanh(ComplexPair(a.re / 2, a.im / 2))
+    return ComplexPair((1 + half.re) / 2, half.im / 2)
 
 
-def _var(a: Split, *args: Any, **kwargs: Any) -> Any:
+def _var(a: ComplexPair, *args: Any, **kwargs: Any) -> Any:
     return torch.ops.aten.var.correction(a.re, *args, **kwargs) + torch.ops.aten.var.correction(a.im, *args, **kwargs)
 
 
-def _pow(a: Split, exponent: Any) -> Any:
+def _pow(a: ComplexPair, exponent: Any) -> Any:
     if isinstance(exponent, float) and exponent.is_integer():
         exponent = int(exponent)
     if exponent == 0 and isinstance(exponent, int):
-        return Split(torch.ones_like(a.re), torch.zeros_like(a.im))
+        return ComplexPair(torch.ones_like(a.re), torch.zeros_like(a.im))
     if not isinstance(exponent, int) or not 0 < exponent <= 64:
         return _exp(_mul(_log(a), exponent))
     result = a
@@ -217,18 +219,18 @@ def _pow(a: Split, exponent: Any) -> Any:
     return result
 
 
-def _product(join: Callable[[Any, Any], Any]) -> Callable[..., Split]:
-    def call(a: Any, b: Any) -> Split:
-        if not isinstance(b, Split):
-            return Split(join(a.re, b), join(a.im, b))
-        if not isinstance(a, Split):
-            return Split(join(a, b.re), join(a, b.im))
-        return Split(join(a.re, b.re) - join(a.im, b.im), join(a.re, b.im) + join(a.im, b.re))
+def _product(join: Callable[[Any, Any], Any]) -> Callable[..., ComplexPair]:
+    def call(a: Any, b: Any) -> ComplexPair:
+        if not isinstance(b, ComplexPair):
+            return ComplexPair(join(a.re, b), join(a.im, b))
+        if not isinstance(a, ComplexPair):
+            return ComplexPair(join(a, b.re), join(a, b.im))
+        return ComplexPair(join(a.re, b.re) - join(a.im, b.im), join(a.re, b.im) + join(a.im, b.re))
 
     return call
 
 
-def _addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Split:
+def _addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> ComplexPair:
     return _add(_mul(_product(torch.mm)(a, b), alpha), _mul(_split(c), beta))
 
 
@@ -239,15 +241,15 @@ def _convert(a: Any, dtype: Any = None, **others: Any) -> Any:
     if real is None:
         return _split(a).re.to(dtype)
     a = _split(a)
-    return Split(a.re.to(real), a.im.to(real))
+    return ComplexPair(a.re.to(real), a.im.to(real))
 
 
-def _view_as_complex(a: Any) -> Split:
-    return Split(a.select(-1, 0), a.select(-1, 1))
+def _view_as_complex(a: Any) -> ComplexPair:
+    return ComplexPair(a.select(-1, 0), a.select(-1, 1))
 
 
-def _polar(size: Any, angle: Any) -> Split:
-    return Split(size * torch.cos(angle), size * torch.sin(angle))
+def _polar(size: Any, angle: Any) -> ComplexPair:
+    return ComplexPair(size * torch.cos(angle), size * torch.sin(angle))
 
 
 def _equal(a: Any, b: Any) -> Any:
@@ -255,16 +257,16 @@ def _equal(a: Any, b: Any) -> Any:
     return (a.re == b.re) & (a.im == b.im)
 
 
-def _prod(a: Split, dim: int, keepdim: bool = False) -> Split:
+def _prod(a: ComplexPair, dim: int, keepdim: bool = False) -> ComplexPair:
     parts: Sequence[Any] = list(zip(a.re.unbind(dim), a.im.unbind(dim), strict=True))
-    result = Split(*parts[0])
+    result = ComplexPair(*parts[0])
     for part in parts[1:]:
-        result = _mul(result, Split(*part))
-    return Split(*(part.unsqueeze(dim) for part in result)) if keepdim else result
+        result = _mul(result, ComplexPair(*part))
+    return ComplexPair(*(part.unsqueeze(dim) for part in result)) if keepdim else result
 
 
-def _conj(a: Split) -> Split:
-    return Split(a.re, -a.im)
+def _conj(a: ComplexPair) -> ComplexPair:
+    return ComplexPair(a.re, -a.im)
 
 
 def _same(a: Any) -> Any:
@@ -276,14 +278,14 @@ RULES: dict[str, Callable[..., Any]] = {
     "abs": _abs, "angle": lambda a: torch.atan2(a.im, a.re), "exp": _exp, "log": _log, "pow": _pow,
     "log2": _scaled(_log, 1 / math.log(2)), "log10": _scaled(_log, 1 / math.log(10)), "log1p": _log1p, "expm1": _expm1,
     "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "sin": _turned(_sinh), "tan": _turned(_tanh),
-    "cos": lambda a: _cosh(Split(-a.im, a.re)), "sigmoid": _sigmoid, "var": _var,
+    "cos": lambda a: _cosh(ComplexPair(-a.im, a.re)), "sigmoid": _sigmoid, "var": _var,
     "std": lambda a, *args, **kwargs: torch.sqrt(_var(a, *args, **kwargs)),
     "logical_not": lambda a: (a.re == 0) & (a.im == 0),
     "square": lambda a: _mul(a, a),
     "mm": _product(torch.mm), "bmm": _product(torch.bmm), "mv": _product(torch.mv), "dot": _product(torch.dot),
     "matmul": _product(torch.matmul), "addmm": _addmm, "prod": _prod,
     "_to_copy": _convert, "convert_element_type": _convert, "to": _convert,
-    "complex": Split, "polar": _polar, "view_as_complex": _view_as_complex,
+    "complex": ComplexPair, "polar": _polar, "view_as_complex": _view_as_complex,
     "view_as_real": lambda a: torch.stack([a.re, a.im], -1), "real": lambda a: _split(a).re, "imag": lambda a: a.im,
     "conj": _conj, "_conj": _conj, "conj_physical": _conj, "_conj_physical": _conj, "resolve_conj": _same,
     "_conj_copy": _conj, "resolve_neg": _same, "eq": _equal, "ne": lambda a, b: ~_equal(a, b),
@@ -291,6 +293,6 @@ RULES: dict[str, Callable[..., Any]] = {
     "isnan": lambda a: torch.isnan(a.re) | torch.isnan(a.im),
     "isinf": lambda a: torch.isinf(a.re) | torch.isinf(a.im),
     "isfinite": lambda a: torch.isfinite(a.re) & torch.isfinite(a.im),
-    "ones_like": lambda a, **k: Split(torch.ones_like(a.re), torch.zeros_like(a.re)),
+    "ones_like": lambda a, **k: ComplexPair(torch.ones_like(a.re), torch.zeros_like(a.re)),
     "sqrt": lambda a: _exp(_mul(_log(a), 0.5)), "rsqrt": lambda a: _exp(_mul(_log(a), -0.5)),
 }  # fmt: skip

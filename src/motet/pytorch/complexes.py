@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map
 
 from motet.errors import CompileError
 from motet.pytorch import fourier
-from motet.pytorch.complex_rules import ALIKE, REAL, RULES, Split, joined, on_both, on_whole
+from motet.pytorch.complex_rules import ALIKE, REAL, RULES, ComplexPair, joined, on_both, on_whole
 from motet.pytorch.inlining import Table, add_constant, inline
 
 _TRANSFORMS = (torch.ops.aten._fft_r2c.default, torch.ops.aten._fft_c2c.default, torch.ops.aten._fft_c2r.default)
@@ -90,7 +90,7 @@ class _Splitter:
             if is_complex:
                 self.parts[node] = found
             else:  # a real tensor like a complex one has an imaginary part that nothing reads
-                node.replace_all_uses_with(found.re if isinstance(found, Split) else found)
+                node.replace_all_uses_with(found.re if isinstance(found, ComplexPair) else found)
 
     def _calculate(self, node: fx.Node) -> Any:
         name = str(node.target).removeprefix("aten.").removeprefix("prims.").split(".")[0]
@@ -112,8 +112,8 @@ class _Splitter:
     def _given(self, value: Any) -> Any:
         if isinstance(value, fx.Node) and value in self.parts:
             found = self.parts[value]
-            return Split(*found) if isinstance(found, tuple) and len(found) == 2 else found
-        return Split(value.real, value.imag) if isinstance(value, complex) else value
+            return ComplexPair(*found) if isinstance(found, tuple) and len(found) == 2 else found
+        return ComplexPair(value.real, value.imag) if isinstance(value, complex) else value
 
     def _transform(self, node: fx.Node) -> Any:
         source, dims, normalization, last = node.args
@@ -167,4 +167,4 @@ class _Splitter:
     def _joined(self, output: fx.Node, each: Any) -> Any:
         if each not in self.parts:
             return each
-        return inline(output, lambda re, im: joined(Split(re, im)), self.parts[each], {})
+        return inline(output, lambda re, im: joined(ComplexPair(re, im)), self.parts[each], {})

@@ -12,7 +12,7 @@ import numpy as np
 from motet.artifact.agreement import Agreement, Evaluated
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate, evaluate_all, show, symbols_of
-from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Schedule, Signature, TensorSpec
+from motet.artifact.schema import STATUS_BYTES, Command, Schedule, ScheduleBuffer, Signature, TensorSpec
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
 from motet.runtime.checks import Statuses
@@ -80,7 +80,7 @@ def make_concrete(
         first["status"] = len(sizes)
         sizes.append(statuses.bytes)
 
-    def refer(buffer: Buffer, place: str) -> Reference:
+    def refer(buffer: ScheduleBuffer, place: str) -> Reference:
         if buffer.kind == "parameter":
             external = first["arena"] + 1 + parameters.index(buffer.index)
         else:

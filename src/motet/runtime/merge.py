@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import apply, substitute
-from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec, Variant
+from motet.artifact.schema import Command, Expr, Plan, Schedule, ScheduleBuffer, Signature, Step, TensorSpec, Variant
 from motet.runtime.instantiate import ALIGNMENT
 
 _BANDWIDTH = 1e10  # bytes per second of one thread, roughly
@@ -75,7 +75,7 @@ class _MergedValue:
     """A tensor of the plan: its extents, its bytes, and the memory it lies in."""
 
     extents: list[Expr]
-    place: Buffer
+    place: ScheduleBuffer
 
 
 @dataclass
@@ -85,7 +85,7 @@ class _Merger:
     regions: Mapping[str, Signature]
     schedules: Mapping[str, Schedule]
     values: dict[int, _MergedValue] = field(default_factory=dict[int, _MergedValue])
-    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    buffers: list[ScheduleBuffer] = field(default_factory=list[ScheduleBuffer])
     commands: list[Command] = field(default_factory=list[Command])
     arena: Expr = 0
     checks: list[list[str]] = field(default_factory=list[list[str]])
@@ -98,7 +98,7 @@ class _Merger:
             self.arena = apply("max", self.arena, _aligned(own))
         for index, (number, spec) in enumerate(zip(self.plan.inputs, self.signature.inputs, strict=True)):
             size = _bytes(spec.shape, spec.dtype)
-            self.values[number] = _MergedValue(spec.shape, Buffer("input", size, index))
+            self.values[number] = _MergedValue(spec.shape, ScheduleBuffer("input", size, index))
         for step in self.plan.steps:
             if step.op == "transfer":
                 self.values[step.results[0]] = self.values[step.operands[0]]
@@ -158,18 +158,18 @@ class _Merger:
         if number in self.plan.results:
             index = self.plan.results.index(number)
             if self.signature.results[index].destination is None:
-                return _MergedValue(extents, Buffer("result", size, index))
+                return _MergedValue(extents, ScheduleBuffer("result", size, index))
         offset = self.arena
         self.arena = apply("+", offset, _aligned(size))
-        return _MergedValue(extents, Buffer("arena", size, 0, offset))
+        return _MergedValue(extents, ScheduleBuffer("arena", size, 0, offset))
 
-    def _place(self, buffer: Buffer, step: Step, symbols: Mapping[str, Expr]) -> Buffer:
+    def _place(self, buffer: ScheduleBuffer, step: Step, symbols: Mapping[str, Expr]) -> ScheduleBuffer:
         size, offset = substitute(buffer.bytes, symbols), substitute(buffer.offset, symbols)
         if buffer.kind in ("parameter", "arena", "status"):
-            return Buffer(buffer.kind, size, buffer.index, offset)
+            return ScheduleBuffer(buffer.kind, size, buffer.index, offset)
         number = (step.operands if buffer.kind == "input" else step.results)[buffer.index]
         base = self.values[number].place
-        return Buffer(base.kind, size, base.index, apply("+", base.offset, offset))
+        return ScheduleBuffer(base.kind, size, base.index, apply("+", base.offset, offset))
 
     def _return(self) -> None:
         """Results that do not lie where the caller wants them are copied there, after everything else."""
@@ -178,7 +178,7 @@ class _Merger:
             place = self.values[number].place
             if (place.kind, place.index) == ("result", index):
                 continue
-            self.buffers += [place, Buffer("result", place.bytes, index)]
+            self.buffers += [place, ScheduleBuffer("result", place.bytes, index)]
             pair = [len(self.buffers) - 2, len(self.buffers) - 1]
             waits = [number for number in range(end) if self.commands[number].stream]
             self.commands.append(Command("copy", pair, after=list(range(end)), reads=1, waits=waits))

@@ -36,7 +36,7 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class _Submission:
+class _TracedSubmission:
     """Work for a queue that is `events` events of its device, in the order of submission."""
 
     device: str
@@ -52,7 +52,7 @@ class Submissions:
     """What one call submits, noted while it does."""
 
     memory: dict[str, int]  # bytes in use, by device
-    made: list[_Submission] = field(default_factory=list[_Submission])
+    made: list[_TracedSubmission] = field(default_factory=list[_TracedSubmission])
     iteration: tuple[int, ...] = ()  # of the loops over devices that are being executed
     _signals: dict[int, tuple[Point, int]] = field(default_factory=dict[int, tuple[Point, int]])
 
@@ -66,13 +66,13 @@ class Submissions:
         own = Point(point.timeline, point.value)
         self._signals[id(own)] = (own, len(self.made))  # which keeps the object, and so its id
         memory = self.memory.get(device, 0)
-        self.made.append(_Submission(device, queue, events, tuple(sorted(waited)), memory, self.iteration))
+        self.made.append(_TracedSubmission(device, queue, events, tuple(sorted(waited)), memory, self.iteration))
         return own
 
     def attach(self, recorded: Mapping[str, Sequence[Event]]) -> list[Traced]:
         """The events of all devices, in the order of their begin, with what was noted of their submissions. Where a
         queue recorded other than what it was given, nothing is said of its events but they themselves."""
-        owners: dict[int, _Submission] = {}
+        owners: dict[int, _TracedSubmission] = {}
         first: dict[int, int] = {}  # event (by id) that begins a submission: its number
         last: dict[int, Event] = {}  # by submission
         for device, events in recorded.items():

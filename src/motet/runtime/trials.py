@@ -22,8 +22,8 @@ from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
 from motet.artifact.library import Algorithm, LibraryCall, show_version, with_library
 from motet.artifact.reader import Artifact
-from motet.artifact.schema import Buffer as Place
 from motet.artifact.schema import Command, Expr, Schedule, Signature, Variant
+from motet.artifact.schema import ScheduleBuffer as Place
 from motet.errors import DeviceError, KernelFault, OutOfMemoryError
 from motet.runtime.device import Buffer, CommandBuffer, Device, Reference, Work
 

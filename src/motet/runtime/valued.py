@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.artifact.schema import Signature, TensorSpec, Value
+from motet.artifact.schema import ExtentValue, Signature, TensorSpec
 from motet.errors import CallError
 from motet.runtime.call_queue import InFlight
 from motet.runtime.device_array import DeviceArray
@@ -70,7 +70,7 @@ class ValuedFunction(Function):
             return result
         return result.get() if hasattr(result, "get") else result.cpu().numpy()  # of CuPy, of PyTorch
 
-    def _stand_in(self, spec: TensorSpec, value: Value, number: int) -> Any:
+    def _stand_in(self, spec: TensorSpec, value: ExtentValue, number: int) -> Any:
         """A tensor without elements whose first extent is `number`."""
         if not 0 <= number <= _MOST:
             bound = "at least 0" if number < 0 else "at most 2^48"

@@ -81,7 +81,7 @@ def make_app() -> typer.Typer:
     return app
 
 
-class _Warnings(logging.Handler):
+class _WarningPrinter(logging.Handler):
     """What Motet warns of, as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -90,5 +90,5 @@ class _Warnings(logging.Handler):
 
 def run_app(context: object) -> None:
     """Runs the command that this process was started with; `context` is the commands' context's object."""
-    logging.getLogger("motet").addHandler(_Warnings(logging.WARNING))
+    logging.getLogger("motet").addHandler(_WarningPrinter(logging.WARNING))
     make_app()(prog_name="motet", obj=context)

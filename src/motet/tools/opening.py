@@ -142,7 +142,7 @@ def open_bound(
     """Open `file`; with it, which of its devices are to be which physical ones. `--device` of an artifact names
     physical devices; that of a program may say what to compile for instead, or name a physical device, whose family
     it then is compiled for."""
-    given = [_Given.parse(text) for text in devices]
+    given = [_GivenDevice.parse(text) for text in devices]
     if is_artifact(file):
         opened = open_artifact(file, format=format, placement=placement, places=places)
         return opened, _bindings(given)
@@ -174,7 +174,7 @@ def start_session(
 
 
 @dataclass(frozen=True)
-class _Given:
+class _GivenDevice:
     """One `--device` of `run` or `bench`: `[NAME=]VALUE`, where the value is a URI, or what to compile for."""
 
     text: str
@@ -183,14 +183,14 @@ class _Given:
     is_physical: bool
 
     @staticmethod
-    def parse(text: str) -> _Given:
+    def parse(text: str) -> _GivenDevice:
         match = _PHYSICAL.fullmatch(text.strip())
         if match is not None:
-            return _Given(text, match[1] or "", match[2], True)
+            return _GivenDevice(text, match[1] or "", match[2], True)
         name, equals, value = text.partition("=")
         if not equals or not re.fullmatch(r"\s*[A-Za-z_$][\w$.-]*\s*", name):
             name, value = "", text
-        return _Given(text, name.strip(), value.strip(), False)
+        return _GivenDevice(text, name.strip(), value.strip(), False)
 
     @property
     def flag(self) -> str:
@@ -202,7 +202,7 @@ class _Given:
         return f"{self.name}={family_of(self.value)}" if self.name else family_of(self.value)
 
 
-def _bindings(given: Sequence[_Given]) -> dict[str, str]:
+def _bindings(given: Sequence[_GivenDevice]) -> dict[str, str]:
     """Physical devices by the names of an artifact's; one without a name stands for all devices."""
     bindings: dict[str, str] = {}
     for each in given:

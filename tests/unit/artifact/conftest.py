@@ -7,11 +7,11 @@ import pytest
 
 from motet.artifact.schema import (
     SCHEMA_VERSION,
-    Buffer,
     Command,
     Manifest,
     Parameter,
     Schedule,
+    ScheduleBuffer,
     Signature,
     Symbol,
     TensorSpec,
@@ -49,9 +49,9 @@ def manifest() -> Manifest:
     )
     schedule = Schedule(
         buffers=[
-            Buffer("input", ["*", "n", 20]), Buffer("result", ["*", ["+", "n", 1], 20]),
-            Buffer("parameter", 60, 0), Buffer("arena", 64), Buffer("arena", 64, 0, 64),
-            Buffer("input", 6, 1),
+            ScheduleBuffer("input", ["*", "n", 20]), ScheduleBuffer("result", ["*", ["+", "n", 1], 20]),
+            ScheduleBuffer("parameter", 60, 0), ScheduleBuffer("arena", 64), ScheduleBuffer("arena", 64, 0, 64),
+            ScheduleBuffer("input", 6, 1),
         ],
         commands=[
             Command("dispatch", [0, 2, 3], "kernel", ["ceildiv", "n", 4], ["n"]),

@@ -11,7 +11,7 @@ import pytest
 from motet.artifact.library import (
     Algorithm,
     LibraryCall,
-    Operand,
+    LibraryOperand,
     UnknownLibrary,
     read_call,
     show_version,
@@ -20,8 +20,10 @@ from motet.artifact.library import (
 from motet.artifact.tunings import Tuning, Tunings, parse_tunings
 
 CALL = LibraryCall(
-    1, "cublaslt", 5, 7, 3, Operand(0, "bf16", 3, 1, 15), Operand(1, "bf16", 1, 3, 21, 8), Operand(3, "f32", 7, 1, 35),
-    "f32", 2, bias=Operand(2, "f32", 0, 1), activation="relu", algorithm=Algorithm(130100, "0a" * 64, 4096),
+    1, "cublaslt", 5, 7, 3, LibraryOperand(0, "bf16", 3, 1, 15), LibraryOperand(
+        1, "bf16", 1, 3, 21, 8
+    ), LibraryOperand(3, "f32", 7, 1, 35),
+    "f32", 2, bias=LibraryOperand(2, "f32", 0, 1), activation="relu", algorithm=Algorithm(130100, "0a" * 64, 4096),
 )
 
 
@@ -40,7 +42,7 @@ def test_what_is_written_is_read_again() -> None:
 def test_bytes_that_an_operand_takes() -> None:
     assert CALL.left.end(5, 3, 2) == 2 * 30
     assert CALL.right.end(3, 7, 2) == 2 * (8 + 42)
-    assert Operand(0, "f8E4M3FN", 10, 1).end(4, 6, 1) == 36
+    assert LibraryOperand(0, "f8E4M3FN", 10, 1).end(4, 6, 1) == 36
     assert CALL.bias is not None and CALL.bias.end(1, 7, 2) == 28
 
 
@@ -67,9 +69,9 @@ def test_damage_is_one_error(path: str, value: Any) -> None:
 
 def test_what_lies_outside_is_refused() -> None:
     with pytest.raises(ValueError, match="bias: buffer 2; there are 2"):
-        read_call(plain(msgspec.structs.replace(CALL, result=Operand(1, "f32", 7, 1, 35))), 2)
+        read_call(plain(msgspec.structs.replace(CALL, result=LibraryOperand(1, "f32", 7, 1, 35))), 2)
     with pytest.raises(ValueError, match="result: 7 elements from column to column"):
-        read_call(plain(msgspec.structs.replace(CALL, result=Operand(3, "f32", 1, 7))), 4)
+        read_call(plain(msgspec.structs.replace(CALL, result=LibraryOperand(3, "f32", 1, 7))), 4)
 
 
 def test_versions_as_people_write_them() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from motet.artifact import write_artifact
-from motet.artifact.sources import BYTES, DESCRIPTION, KeptSource, Piece, SourceFile, read_source, write_source
+from motet.artifact.sources import BYTES, DESCRIPTION, KeptSource, SourceFile, SourcePiece, read_source, write_source
 from motet.errors import ArtifactError
 
 
@@ -28,8 +28,10 @@ def test_foreign_descriptions_are_refused(manifest, members, parameters, text: b
         read_source(artifact)
 
 
-@pytest.mark.parametrize("piece", [Piece(5), Piece(-1), Piece(4, 1000), Piece(4, -1), Piece(1, 0)])
-def test_pieces_that_there_are_not(manifest, members, parameters, tmp_path: Path, piece: Piece) -> None:
+@pytest.mark.parametrize(
+    "piece", [SourcePiece(5), SourcePiece(-1), SourcePiece(4, 1000), SourcePiece(4, -1), SourcePiece(1, 0)]
+)
+def test_pieces_that_there_are_not(manifest, members, parameters, tmp_path: Path, piece: SourcePiece) -> None:
     kept = KeptSource([SourceFile("x", [piece])])
     added = {DESCRIPTION: msgspec.json.encode(kept), BYTES: b"four"}
     artifact = write_artifact(manifest, {**members, **added}, parameters)

@@ -12,11 +12,11 @@ from motet.artifact import Artifact, write_artifact
 from motet.artifact.dtypes import spelling
 from motet.artifact.schema import (
     SCHEMA_VERSION,
-    Buffer,
     Command,
     Manifest,
     Parameter,
     Schedule,
+    ScheduleBuffer,
     Signature,
     Symbol,
     TensorSpec,
@@ -105,7 +105,10 @@ def add_function(name: str, rows: int, columns: int) -> tuple[Signature, Schedul
     signature = Signature(
         name, [spec("a", rows, columns), spec("b", rows, columns)], [spec("sum", rows, columns)]
     )
-    buffers = [Buffer("input", 4 * size, 0), Buffer("input", 4 * size, 1), Buffer("result", 4 * size, 0)]
+    buffers = [
+        ScheduleBuffer("input", 4 * size, 0), ScheduleBuffer("input", 4 * size, 1),
+        ScheduleBuffer("result", 4 * size, 0)
+    ]
     return signature, Schedule(buffers, [Command("dispatch", [0, 1, 2], "add", size, [size])])
 
 
@@ -137,11 +140,11 @@ def weighted(add_object: bytes) -> Artifact:
     signature = Signature("main", [spec("x", "n", 4)], [spec("y", "n", 4)], [Symbol("n", 0, 0)])
     schedule = Schedule(
         [
-            Buffer("input", size, 0),
-            Buffer("arena", size),
-            Buffer("parameter", size, 1),
-            Buffer("arena", size, 0, second),
-            Buffer("result", size, 0),
+            ScheduleBuffer("input", size, 0),
+            ScheduleBuffer("arena", size),
+            ScheduleBuffer("parameter", size, 1),
+            ScheduleBuffer("arena", size, 0, second),
+            ScheduleBuffer("result", size, 0),
         ],
         [
             Command("dispatch", [0, 1], "double", count, [count]),

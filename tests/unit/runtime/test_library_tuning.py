@@ -11,7 +11,7 @@ import pytest
 from tests.unit.runtime.test_tuning import FAMILY, TARGET, Code, ModelDevice, Recorded, artifact, tune
 
 from motet.artifact.candidates import INDEX, encode_index, pruned, read_index
-from motet.artifact.library import Algorithm, LibraryCall, Operand, read_call
+from motet.artifact.library import Algorithm, LibraryCall, LibraryOperand, read_call
 from motet.artifact.reader import Artifact
 from motet.artifact.tunings import Tunings, parse_tunings
 from motet.artifact.writer import write_artifact
@@ -19,7 +19,9 @@ from motet.errors import ArtifactError
 from motet.runtime.device import Work
 
 CALL = LibraryCall(
-    1, "cublaslt", 8, 8, 8, Operand(0, "f32", 8, 1), Operand(0, "f32", 8, 1), Operand(1, "f32", 8, 1), "f32"
+    1, "cublaslt", 8, 8, 8, LibraryOperand(
+        0, "f32", 8, 1
+    ), LibraryOperand(0, "f32", 8, 1), LibraryOperand(1, "f32", 8, 1), "f32"
 )
 ALGORITHMS = [Algorithm(130100, f"{number:02x}" * 64, 0) for number in range(3)]
 

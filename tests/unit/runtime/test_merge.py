@@ -13,7 +13,7 @@ from tests.integration.placed_text import TextProgram
 from tests.unit.compiler.scheduling.random_programs import RandomProgram, run_in_order, some_order
 
 from motet.artifact.expressions import evaluate
-from motet.artifact.schema import Buffer, Plan, Schedule, Signature, Step, Symbol, TensorSpec
+from motet.artifact.schema import Plan, Schedule, ScheduleBuffer, Signature, Step, Symbol, TensorSpec
 from motet.builder import Graph
 from motet.compiler.scheduling.arrangement import Options, arrange
 from motet.compiler.scheduling.checker import check_schedule
@@ -27,7 +27,7 @@ def known(schedule: Schedule, parts: Mapping[str, Schedule], symbols: Mapping[st
     behind = max((evaluate(part.arena, symbols) for part in parts.values()), default=0)
     numbers: list[int] = []
     table: dict[tuple[str, int, int, int], int] = {}
-    buffers: list[Buffer] = []
+    buffers: list[ScheduleBuffer] = []
     for buffer in schedule.buffers:
         place = structs.replace(
             buffer, offset=evaluate(buffer.offset, symbols), bytes=evaluate(buffer.bytes, symbols)
@@ -154,7 +154,7 @@ def test_merged_plans_of_random_programs_are_free_of_races(seeds: range) -> None
 def test_arenas_of_regions_are_counted_in_the_extents_that_regions_are_given() -> None:
     """A region of its own `d0_0` by `n` is given `m` by `d0_0` of the function."""
     size = ["*", ["*", "d0_0", "n"], 64]
-    schedule = Schedule([Buffer("arena", size, 0, 0)], [], size)
+    schedule = Schedule([ScheduleBuffer("arena", size, 0, 0)], [], size)
     region = Signature(
         "r", [TensorSpec("x", ["d0_0", "n"], "i64")], [TensorSpec("y", ["n", "d0_0"], "i64")],
         [Symbol("d0_0", 0, 0), Symbol("n", 0, 1)],

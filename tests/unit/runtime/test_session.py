@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.unit.runtime.conftest import DOUBLE, add_function, artifact_of, build, elementwise, spec, variant
 
-from motet.artifact.schema import Buffer, Command, Schedule, Signature, Symbol
+from motet.artifact.schema import Command, Schedule, ScheduleBuffer, Signature, Symbol
 from motet.errors import ArtifactError, CallError, DeviceError, OptionError
 from motet.runtime import load
 
@@ -119,7 +119,9 @@ def test_more_extents_than_are_kept_still_work(add_object):
     signature = Signature("f", [spec("x", "n")], [spec("y", "n")], [Symbol("n", 0, 0)])
     size = ["*", "n", 4]
     schedule = Schedule(
-        [Buffer("input", size), Buffer("result", size)], [Command("dispatch", [0, 1], "double", "n", ["n"])]
+        [
+            ScheduleBuffer("input", size), ScheduleBuffer("result", size)
+        ], [Command("dispatch", [0, 1], "double", "n", ["n"])]
     )
     session = load(artifact_of([signature], [variant(["a.o"], {"f": schedule})], {"a.o": add_object}))
     for n in (*range(100), *range(0, 100, 7)):
@@ -136,7 +138,7 @@ def test_equal_symbols_must_be_equal_extents(add_object):
     signature = Signature("f", [spec("x", "n"), spec("y", "n")], [spec("z", "n")], [Symbol("n", 0, 0)])
     size = ["*", "n", 4]
     schedule = Schedule(
-        [Buffer("input", size), Buffer("input", size, 1), Buffer("result", size)],
+        [ScheduleBuffer("input", size), ScheduleBuffer("input", size, 1), ScheduleBuffer("result", size)],
         [Command("dispatch", [0, 1, 2], "add", "n", ["n"])],
     )
     session = load(artifact_of([signature], [variant(["a.o"], {"f": schedule})], {"a.o": add_object}))
@@ -147,7 +149,7 @@ def test_equal_symbols_must_be_equal_extents(add_object):
 
 def test_results_that_fail_to_have_a_size_are_an_error(add_object):
     signature = Signature("f", [spec("x", "n")], [spec("y", ["-", "n", 3])], [Symbol("n", 0, 0)])
-    schedule = Schedule([Buffer("result", 0)], [])
+    schedule = Schedule([ScheduleBuffer("result", 0)], [])
     session = load(artifact_of([signature], [variant(["a.o"], {"f": schedule})], {"a.o": add_object}))
     assert session(random(5)).shape == (2,)
     assert session(random(3)).shape == (0,)
@@ -158,7 +160,7 @@ def test_results_that_fail_to_have_a_size_are_an_error(add_object):
 def test_a_result_that_is_an_input_is_a_copy(add_object):
     signature = Signature("f", [spec("x", 6)], [spec("y", 6), spec("z", 6)])
     schedule = Schedule(
-        [Buffer("input", 24), Buffer("result", 24), Buffer("result", 24, 1)],
+        [ScheduleBuffer("input", 24), ScheduleBuffer("result", 24), ScheduleBuffer("result", 24, 1)],
         [Command("copy", [0, 1]), Command("dispatch", [0, 2], "double", 6, [6])],
     )
     session = load(artifact_of([signature], [variant(["a.o"], {"f": schedule})], {"a.o": add_object}))
@@ -210,7 +212,7 @@ def in_place(add_object):
     """`f(x, y)`, y += x, in destination-passing style."""
     signature = Signature("f", [spec("x", 6), spec("y", 6)], [spec("y", 6, destination=1)])
     schedule = Schedule(
-        [Buffer("input", 24), Buffer("input", 24, 1), Buffer("result", 24)],
+        [ScheduleBuffer("input", 24), ScheduleBuffer("input", 24, 1), ScheduleBuffer("result", 24)],
         [Command("dispatch", [0, 1, 2], "add", 6, [6])],
     )
     return load(artifact_of([signature], [variant(["a.o"], {"f": schedule})], {"a.o": add_object}))
@@ -353,7 +355,7 @@ def test_dtypes_of_one_byte_pass_through():
     kernel = elementwise("invert", 1, "%y = xor i8 %x0, 1", element="i8")
     signature = Signature("f", [spec("x", 5, dtype="i1")], [spec("y", 5, dtype="i1")])
     schedule = Schedule(
-        [Buffer("input", 5), Buffer("result", 5)], [Command("dispatch", [0, 1], "invert", 5, [5])]
+        [ScheduleBuffer("input", 5), ScheduleBuffer("result", 5)], [Command("dispatch", [0, 1], "invert", 5, [5])]
     )
     session = load(artifact_of([signature], [variant(["a.o"], {"f": schedule})], {"a.o": build(kernel, DOUBLE)}))
     x = np.array([True, False, True, True, False])

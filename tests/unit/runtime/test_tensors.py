@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.unit.runtime.conftest import artifact_of, build, elementwise, spec, variant
 
-from motet.artifact.schema import Buffer, Command, Schedule, Signature
+from motet.artifact.schema import Command, Schedule, ScheduleBuffer, Signature
 from motet.errors import CallError
 from motet.runtime import load
 from motet.runtime.tensors import adopt
@@ -182,7 +182,9 @@ def shifted():
     """`f(x: 5xbf16)`, its words plus one: the result's kind and bits are what is looked at."""
     kernel = elementwise("next", 1, "%y = add i16 %x0, 1", element="i16")
     signature = Signature("f", [spec("x", 5, dtype="bf16")], [spec("y", 5, dtype="bf16")])
-    schedule = Schedule([Buffer("input", 10), Buffer("result", 10)], [Command("dispatch", [0, 1], "next", 5, [5])])
+    schedule = Schedule(
+        [ScheduleBuffer("input", 10), ScheduleBuffer("result", 10)], [Command("dispatch", [0, 1], "next", 5, [5])]
+    )
     return load(artifact_of([signature], [variant(["a.o"], {"f": schedule})], {"a.o": build(kernel)}))
 
 

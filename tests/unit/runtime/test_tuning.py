@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from motet.artifact.candidates import INDEX, Candidate, Chosen, Tunable, encode_index, pruned, read_index
+from motet.artifact.candidates import INDEX, Chosen, FormCandidate, Tunable, encode_index, pruned, read_index
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import (
     SCHEMA_VERSION,
-    Buffer,
     Command,
     Manifest,
     Schedule,
+    ScheduleBuffer,
     Signature,
     Symbol,
     TensorSpec,
@@ -119,7 +119,7 @@ def artifact(forms: int = 3, dynamic: bool = False) -> Artifact:
     """One function of one kernel `k`, which has `forms` forms."""
     names = ["k", *(f"k.{number}" for number in range(1, forms))]
     members: dict[str, bytes] = {}
-    candidates: list[Candidate] = []
+    candidates: list[FormCandidate] = []
     extent: Any = "n" if dynamic else 64
     own_extent: Any = "rows" if dynamic else 64  # as the kernel calls it
     symbols = ["rows"] if dynamic else []
@@ -127,12 +127,12 @@ def artifact(forms: int = 3, dynamic: bool = False) -> Artifact:
         own = {f"{name}.bin": f"code {number}".encode(), f"{name}.json": b'{"kernel": "%s", "warps": %d}' % (
             name.encode(), number)}
         members |= own
-        candidates.append(Candidate(f"form {number}", name, ["ceildiv", own_extent, 2 + number], list(own)))
+        candidates.append(FormCandidate(f"form {number}", name, ["ceildiv", own_extent, 2 + number], list(own)))
     members[INDEX] = encode_index([Tunable(FAMILY, TARGET, "k", "key", "an addition", candidates, symbols)])
     size: Any = ["*", extent, 4]
     sizes: list[Any] = ["n"] if dynamic else []
     command = Command("dispatch", [0, 1], "k", ["ceildiv", extent, 2], sizes, reads=1)
-    schedule = Schedule([Buffer("input", size), Buffer("result", size)], [command])
+    schedule = Schedule([ScheduleBuffer("input", size), ScheduleBuffer("result", size)], [command])
     signature = Signature(
         "main", [TensorSpec("x", [extent], "f32")], [TensorSpec("y", [extent], "f32")],
         [Symbol("n", 0, 0)] if dynamic else [],

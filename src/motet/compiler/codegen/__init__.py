@@ -1,0 +1,1 @@
+"""Code generators behind one protocol (`backend.py`)."""

@@ -120,13 +120,13 @@ def _is_strided(kind: ir.Type) -> bool:
 
 
 @dataclass
-class _Buffer:
+class _HeldMemref:
     """A memref: the tensor it holds now, or, for a view of another, how to read and write that one."""
 
     tensor: ir.Value | None = None
     argument: int | None = None
     written: bool = False
-    base: _Buffer | None = None
+    base: _HeldMemref | None = None
     read: Callable[[ir.Value, ir.Operation], ir.Value] | None = None
     write: Callable[[ir.Value, ir.Value, ir.Operation], ir.Value] | None = None
 
@@ -179,7 +179,7 @@ class _Rewriter:
     def __init__(self, function: func.FuncOp, block: ir.Block) -> None:
         self.function = function
         self.block = block
-        self.buffers: dict[ir.Value, _Buffer] = {}
+        self.buffers: dict[ir.Value, _HeldMemref] = {}
         self.dead: list[ir.Operation] = []
         self.strided: list[int] = []  # arguments
         self.rules: dict[str, Callable[[ir.Operation], None]] = {
@@ -215,7 +215,7 @@ class _Rewriter:
                 argument.set_type(_tensor_type(argument.type, argument.location, row_major=not strided))
                 # Uses of the argument are uses of the buffer; what the buffer holds is a value of its own.
                 held = _create("tensor.cast", [argument.type], [argument], operations[0]).result
-                self.buffers[argument] = _Buffer(tensor=held, argument=index)
+                self.buffers[argument] = _HeldMemref(tensor=held, argument=index)
         for op in operations[:-1]:
             self._visit(op)
         self._return(operations[-1])
@@ -288,7 +288,7 @@ class _Rewriter:
     def _own(self, op: ir.Operation, tensor: ir.Value) -> None:
         """The memref that `op` makes is a buffer of its own, holding `tensor`."""
         kind = _tensor_type(op.result.type, op.location, row_major=True)
-        self.buffers[op.result] = _Buffer(tensor=_cast(tensor, kind, op))
+        self.buffers[op.result] = _HeldMemref(tensor=_cast(tensor, kind, op))
         self.dead.append(op)
 
     def _materialize(self, op: ir.Operation) -> None:
@@ -440,7 +440,7 @@ class _Rewriter:
             old.replace_all_uses_with(result)
         self.dead.append(op)
 
-    def _visit_body(self, block: ir.Block, branch: bool, carried: list[_Buffer], held: list[ir.Value]) -> None:
+    def _visit_body(self, block: ir.Block, branch: bool, carried: list[_HeldMemref], held: list[ir.Value]) -> None:
         """A block of a loop or branch: begins with what the buffers hold, as arguments of a loop, and hands
         on what they hold at its end."""
         for buffer, tensor in zip(carried, held, strict=True):
@@ -456,9 +456,9 @@ class _Rewriter:
             _create(last.name, [], [*last.operands, *handed], last, _attributes(last))
             self.dead.append(last)
 
-    def _written_inside(self, op: ir.Operation) -> list[_Buffer]:
+    def _written_inside(self, op: ir.Operation) -> list[_HeldMemref]:
         """The buffers from outside `op` that some operation within it writes, in the order of the writes."""
-        found: list[_Buffer] = []
+        found: list[_HeldMemref] = []
 
         def visit(nested: ir.Operation) -> ir.WalkResult:
             for memref in _writes(nested.operation):
@@ -485,7 +485,7 @@ class _Rewriter:
         read: Callable[[ir.Value, ir.Operation], ir.Value],
         write: Callable[[ir.Value, ir.Value, ir.Operation], ir.Value],
     ) -> None:
-        self.buffers[op.result] = _Buffer(base=self.buffers[op.operands[0]], read=read, write=write)
+        self.buffers[op.result] = _HeldMemref(base=self.buffers[op.operands[0]], read=read, write=write)
         self.dead.append(op)
 
     def _cast_view(self, op: ir.Operation) -> None:

@@ -48,7 +48,7 @@ class Edit:
     text: str
 
 
-class Lines:
+class TextLines:
     """Offsets of a text against lines and columns; a column counts UTF-8 bytes from 1, as MLIR counts."""
 
     def __init__(self, text: str) -> None:
@@ -78,10 +78,10 @@ class Source:
     text: str
     file: str
     tokens: list[Token] = field(init=False)
-    lines: Lines = field(init=False)
+    lines: TextLines = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lines = Lines(self.text)
+        self.lines = TextLines(self.text)
         self.tokens = [
             Token(match.group(), match.start())
             for match in _TOKEN.finditer(self.text)
@@ -145,7 +145,7 @@ class Edited:
         self.text = "".join(pieces)
         lengths = accumulate(len(piece) for piece in pieces)
         self._ends = list(lengths)  # of kept and replaced pieces, in turn
-        self._lines = Lines(self.text)
+        self._lines = TextLines(self.text)
 
     def location(self, line: int, column: int) -> Location:
         """Where the user wrote what stands at `line`, `column` of the edited text."""

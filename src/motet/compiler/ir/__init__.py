@@ -1,0 +1,1 @@
+"""What passes share: programs and their conventions, upstream's bindings, attributes, sizes."""

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.artifact.schema import Constraint, Link, LogicalDevice, Plan, Signature, Value
+from motet.artifact.schema import Constraint, ExtentValue, Link, LogicalDevice, Plan, Signature
 from motet.compiler.ir._mlir import ir
 from motet.errors import Location
 
@@ -91,12 +91,12 @@ def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
     return f"u{dtype}" if unsigned and dtype in ("i2", "i4", "i8", "i16", "i32", "i64") else dtype
 
 
-def value_of(attributes: ir.DictAttr | None) -> Value | None:
+def value_of(attributes: ir.DictAttr | None) -> ExtentValue | None:
     """What decides the first extent of an argument with these attributes, where that is a value."""
     if attributes is None or VALUE not in attributes:
         return None
     function, index, operator = ir.ArrayAttr(attributes[VALUE])
-    return Value(ir.StringAttr(function).value, ir.IntegerAttr(index).value, ir.StringAttr(operator).value)
+    return ExtentValue(ir.StringAttr(function).value, ir.IntegerAttr(index).value, ir.StringAttr(operator).value)
 
 
 def state_of(attributes: ir.DictAttr | None) -> str | None:

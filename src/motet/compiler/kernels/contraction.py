@@ -12,7 +12,7 @@ from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, initial_of, merge, place_of
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, initial_of, merge, place_of
 
 Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
 
@@ -23,9 +23,9 @@ class Contraction:
 
     kernel: Kernel
     product: Product
-    a: Place
-    b: Place
-    init: Place | float | int
+    a: StridedAccess
+    b: StridedAccess
+    init: StridedAccess | float | int
     output: str  # the result's dtype before the epilogue
     outer: tuple[Loop, ...]
     m: Loop | None
@@ -35,8 +35,8 @@ class Contraction:
     rank: int
 
     @property
-    def places(self) -> list[Place]:
-        return self.epilogue.places + ([self.init] if isinstance(self.init, Place) else [])
+    def places(self) -> list[StridedAccess]:
+        return self.epilogue.places + ([self.init] if isinstance(self.init, StridedAccess) else [])
 
     @property
     def column(self) -> int:
@@ -69,7 +69,7 @@ def match(kernel: Kernel) -> Contraction | None:
     if kinds is None:
         return None
     dtype, output = output.dtype, stored_place(epilogue) or output  # what stays in registers lies nowhere
-    everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, Place) else [])
+    everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, StridedAccess) else [])
     batch, m, n, k = (merge(sizes, dims, everything) for dims in kinds)
     if not _vectorise_rhs(m, n, b, kernel, a, output):
         m, n, a, b = n, m, b, a
@@ -85,7 +85,7 @@ def match(kernel: Kernel) -> Contraction | None:
     )
 
 
-def _classify(stage: Stage, a: Place, b: Place, output: Place) -> tuple[list[int], ...] | None:
+def _classify(stage: Stage, a: StridedAccess, b: StridedAccess, output: StridedAccess) -> tuple[list[int], ...] | None:
     """The dimensions that are batch, M, N, K; None where one appears in a single factor alone and is summed."""
     batch: list[int] = []
     m: list[int] = []
@@ -108,7 +108,9 @@ def _classify(stage: Stage, a: Place, b: Place, output: Place) -> tuple[list[int
     return batch, m, n, k
 
 
-def _vectorise_rhs(m: list[Loop], n: list[Loop], b: Place, kernel: Kernel, a: Place, output: Place) -> bool:
+def _vectorise_rhs(
+    m: list[Loop], n: list[Loop], b: StridedAccess, kernel: Kernel, a: StridedAccess, output: StridedAccess
+) -> bool:
     """Whether vectors run along N rather than M: along what lies side by side in the result."""
     if not m or not n:
         return bool(n)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
-from motet.compiler.kernels.strides import ONE, Extent, Place, initial_of, memory_strides, place_of
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, memory_strides, place_of
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Convolution:
 
     kernel: Kernel
     product: Product
-    image: Place
-    filters: tuple[Place, ...]
-    inits: tuple[Place | float | int, ...]
-    output: Place
+    image: StridedAccess
+    filters: tuple[StridedAccess, ...]
+    inits: tuple[StridedAccess | float | int, ...]
+    output: StridedAccess
     outer: tuple[tuple[Extent, int], ...]
     filter_dim: int
     filter_count: int
@@ -59,11 +59,11 @@ class Convolution:
     main: Stage
 
     @property
-    def places(self) -> list[Place]:
-        return self.epilogue.places + [init for init in self.inits if isinstance(init, Place)]
+    def places(self) -> list[StridedAccess]:
+        return self.epilogue.places + [init for init in self.inits if isinstance(init, StridedAccess)]
 
     @property
-    def stored(self) -> Place:
+    def stored(self) -> StridedAccess:
         """The place that decides how tiles lie: of what leaves the registers, the last."""
         return stored_place(self.epilogue) or self.output
 
@@ -163,8 +163,8 @@ def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stag
 
 
 def _geometry(
-    kernel: Kernel, stage: Stage, main: Stage, product: Product, image: Access, image_place: Place,
-    filters: list[Place], inits: list[Place | float | int], output: Place, epilogue: Epilogue,
+    kernel: Kernel, stage: Stage, main: Stage, product: Product, image: Access, image_place: StridedAccess,
+    filters: list[StridedAccess], inits: list[StridedAccess | float | int], output: StridedAccess, epilogue: Epilogue,
 ) -> Convolution | None:
     axes = _image_axes(kernel, stage, image)
     if axes is None:
@@ -247,7 +247,9 @@ def _filter_dim(stage: Stage, taken: set[int]) -> int:
 
 
 def _companion(
-    outer: Sequence[tuple[Extent, int]], window: Window, image: Place, filters: Sequence[Place], output: Place
+    outer: Sequence[
+        tuple[Extent, int]
+    ], window: Window, image: StridedAccess, filters: Sequence[StridedAccess], output: StridedAccess
 ) -> list[Window]:
     """The axis that spans a plane with the only `window`, as a window of one tap; none where there is no such."""
     if window.out < 0:

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
-from motet.compiler.kernels.strides import Place, place_of
+from motet.compiler.kernels.strides import StridedAccess, place_of
 
 
 @dataclass(frozen=True)
-class Step:
+class EpilogueStep:
     """One stage in the main stage's space. `reads` are the body's operands before its own operations: a place, a
     number, the index of a value made before, or None for what the body does not look at. `writes` pairs each
     output's value with its place, None for one that stays in registers."""
 
     stage: Stage
-    reads: tuple[Place | float | int | None, ...]
+    reads: tuple[StridedAccess | float | int | None, ...]
     known: tuple[int | None, ...]
-    writes: tuple[tuple[int, Place | None], ...]
+    writes: tuple[tuple[int, StridedAccess | None], ...]
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Epilogue:
     """`value` is what the main stage makes and `place` where it goes, None if it stays in registers."""
 
     value: int
-    place: Place | None
-    steps: tuple[Step, ...]
+    place: StridedAccess | None
+    steps: tuple[EpilogueStep, ...]
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[StridedAccess]:
         found = [] if self.place is None else [self.place]
         for step in self.steps:
-            found += [read for read in step.reads if isinstance(read, Place)]
+            found += [read for read in step.reads if isinstance(read, StridedAccess)]
             found += [place for _, place in step.writes if place is not None]
         return found
 
@@ -58,7 +58,7 @@ def match_epilogue(
     `beside` are in registers like that output, for the same points."""
     output = main.outputs[0]
     made: dict[int, tuple[Affine, ...]] = dict.fromkeys((output.value, *beside), output.map)
-    steps: list[Step] = []
+    steps: list[EpilogueStep] = []
     for stage in stages:
         step = _match_step(kernel, main, stage, made)
         if step is None:
@@ -71,19 +71,19 @@ def match_epilogue(
     return Epilogue(output.value, place if stored else None, tuple(steps))
 
 
-def stored_place(epilogue: Epilogue) -> Place | None:
+def stored_place(epilogue: Epilogue) -> StridedAccess | None:
     """The last place that the kernel writes, None if it writes none."""
     written = [place for step in epilogue.steps for _, place in step.writes if place is not None]
     return written[-1] if written else epilogue.place
 
 
-def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> Step | None:
+def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> EpilogueStep | None:
     if stage.reductions or any(op.op == "linalg.index" for op in stage.body):
         return None
     dims = _correspondence(main, stage, made)
     if dims is None:
         return None
-    reads: list[Place | float | int | None] = []
+    reads: list[StridedAccess | float | int | None] = []
     known: list[int | None] = []
     for access in (*stage.inputs, *stage.inits):
         if not isinstance(access, Access):
@@ -104,7 +104,7 @@ def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple
             return None
         reads.append(place)
         known.append(None)
-    writes: list[tuple[int, Place | None]] = []
+    writes: list[tuple[int, StridedAccess | None]] = []
     for access in stage.outputs:
         moved = _translate(access, dims, len(main.sizes))
         place = place_of(kernel, moved, len(main.sizes))
@@ -112,7 +112,7 @@ def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple
             return None
         made[access.value] = moved.map
         writes.append((access.value, place if kernel.values[access.value].role == "result" else None))
-    return Step(stage, tuple(reads), tuple(known), tuple(writes))
+    return EpilogueStep(stage, tuple(reads), tuple(known), tuple(writes))
 
 
 def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> dict[int, int] | None:

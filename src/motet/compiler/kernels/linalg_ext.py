@@ -28,7 +28,7 @@ _KINDS: dict[str, Kind] = {"tm_tensor.scan": "scan", "tm_tensor.sort": "sort", "
 
 
 @dataclass(frozen=True)
-class Operand:
+class ExtOperand:
     """A value of the kernel, or a number in all places of a tensor of `shape`, None where contents do not matter; or,
     where `axis` is given, positions along it."""
 
@@ -48,8 +48,8 @@ class Whole:
 
     kind: Kind
     kernel: Kernel
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
+    inputs: tuple[ExtOperand, ...]
+    outputs: tuple[ExtOperand, ...]
     body: tuple[Scalar, ...]
     yields: tuple[int, ...]
     results: tuple[int, ...]
@@ -108,7 +108,7 @@ def is_whole(function: ir.Operation) -> bool:
 
 def read_whole(function: ir.Operation) -> Whole:
     """The one operation that `function`, a kernel, consists of. Raises `Unreadable` where it is something else."""
-    return _Reader(function).read()
+    return _ExtReader(function).read()
 
 
 _ASCENDING = ("olt", "ole", "ult", "ule", "slt", "sle")
@@ -133,10 +133,10 @@ class _Slice:
 
 
 @dataclass
-class _Reader:
+class _ExtReader:
     function: ir.Operation
     values: list[Value] = field(default_factory=list[Value])
-    operands: dict[ir.Value, Operand] = field(default_factory=dict[ir.Value, Operand])
+    operands: dict[ir.Value, ExtOperand] = field(default_factory=dict[ir.Value, ExtOperand])
     numbers: dict[ir.Value, float | int] = field(default_factory=dict[ir.Value, "float | int"])
     made: dict[ir.Value, _Slice] = field(default_factory=dict[ir.Value, _Slice])
     extents: dict[ir.Value, tuple[ir.Value, int]] = field(default_factory=dict[ir.Value, "tuple[ir.Value, int]"])
@@ -163,7 +163,7 @@ class _Reader:
             shape = _shape(argument.type, f"a{index}_")
             role = "constant" if is_constant else "argument"
             self.values.append(Value(shape, dtype_of(argument.type), role, row_major(len(shape))))
-            self.operands[argument] = Operand(shape, dtype_of(argument.type), index)
+            self.operands[argument] = ExtOperand(shape, dtype_of(argument.type), index)
 
     def _read_operation(self, operation: ir.Operation) -> None:
         name = operation.name
@@ -192,9 +192,9 @@ class _Reader:
             # What is calculated are extents: results are as long as what is read.
             raise Unreadable(f"operation {name}")
 
-    def _like(self, value: ir.Value, number: float | int | None) -> Operand:
+    def _like(self, value: ir.Value, number: float | int | None) -> ExtOperand:
         kind = value.type
-        return Operand(_shape(kind, "?"), dtype_of(kind), number=number)
+        return ExtOperand(_shape(kind, "?"), dtype_of(kind), number=number)
 
     def _filling(self, operation: ir.Operation) -> float | int | None:
         """The number that a generic fills a tensor with, if that is what it does."""
@@ -273,7 +273,7 @@ class _Reader:
         checked = operation.name == "tm_tensor.scatter" and DROPS not in operation.attributes
         return checked and checks_indices(self.function)
 
-    def _operand(self, value: ir.Value) -> Operand:
+    def _operand(self, value: ir.Value) -> ExtOperand:
         if value not in self.operands:
             raise Unreadable(f"value of type {value.type} from outside")
         return self.operands[value]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reductions
-from motet.compiler.kernels.strides import Extent, Place, place_of, product_of
+from motet.compiler.kernels.strides import Extent, StridedAccess, place_of, product_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Rows:
     def length(self) -> Extent:
         return product_of([(size, 0) for size in self.inner])
 
-    def place(self, access: Access, s: int) -> Place:
+    def place(self, access: Access, s: int) -> StridedAccess:
         """Where stage `s` accesses a value; padding is not looked at."""
         place = place_of(self.kernel, access, len(self.stages[s].sizes))
         assert place is not None, "match_rows has looked at all of them"

@@ -52,7 +52,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Place:
+class StridedAccess:
     """Element `sum(offset) + sum(strides[d] * i_d)` of `value`'s memory; outside `bounds`, the number `padding`."""
 
     value: int
@@ -73,7 +73,7 @@ def memory_strides(value: Value) -> tuple[Extent, ...]:
     return tuple(strides)
 
 
-def place_of(kernel: Kernel, access: Access, rank: int) -> Place | None:
+def place_of(kernel: Kernel, access: Access, rank: int) -> StridedAccess | None:
     """The place of `access` in a nest of `rank` dimensions; None where a stride is no product (a diagonal of
     dynamic extents). The access's padding is not looked at."""
     value = kernel.values[access.value]
@@ -89,10 +89,10 @@ def place_of(kernel: Kernel, access: Access, rank: int) -> Place | None:
             if total is None:
                 return None
             strides[dim] = total
-    return Place(access.value, value.dtype, tuple(offset), tuple(strides))
+    return StridedAccess(access.value, value.dtype, tuple(offset), tuple(strides))
 
 
-def bounded_place_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Place | None:
+def bounded_place_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> StridedAccess | None:
     """The place of `access` in a nest of loops of `sizes`, with the bounds that its padding asks for: those that some
     point may be beyond. None as `place_of`."""
     place = place_of(kernel, access, len(sizes))
@@ -125,7 +125,7 @@ def span_of(entry: Affine, sizes: Sequence[Size]) -> tuple[int, int] | None:
     return low, high
 
 
-def initial_of(kernel: Kernel, stage: Stage) -> Place | float | int | None:
+def initial_of(kernel: Kernel, stage: Stage) -> StridedAccess | float | int | None:
     """What the sums of `stage` begin with; None for a padded tensor and for one that the kernel itself makes."""
     init = stage.inits[0]
     if not isinstance(init, Access):
@@ -141,13 +141,13 @@ def _sum(a: Extent, b: Extent) -> Extent | None:
     return Extent(a.factor + b.factor, a.symbols) if a.symbols == b.symbols else None
 
 
-def select(place: Place, dims: Sequence[int]) -> Place:
+def select(place: StridedAccess, dims: Sequence[int]) -> StridedAccess:
     """`place` seen over `dims` alone, in that order."""
     return replace(place, strides=tuple(place.strides[d] for d in dims))
 
 
 def merge(
-    sizes: Sequence[Extent], dims: Sequence[int], places: Sequence[Place], frozen: frozenset[int] = frozenset()
+    sizes: Sequence[Extent], dims: Sequence[int], places: Sequence[StridedAccess], frozen: frozenset[int] = frozenset()
 ) -> list[tuple[Extent, int]]:
     """`dims` of one kind merged where all of `places` walk a pair as one loop: (extent, innermost dimension) each.
 

@@ -1,0 +1,1 @@
+"""Passes over devices: names, affinities, transfers, regions, and placement by cost."""

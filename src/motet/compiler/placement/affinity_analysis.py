@@ -44,7 +44,7 @@ REPLICABLE = ("arith.constant", "complex.constant", "tensor.empty", "tensor.spla
 
 
 @dataclass
-class Node:
+class AffinityNode:
     """One operation outside the bodies of kernels: its explicit affinity, its own or that of what is around it, and
     the one found."""
 
@@ -52,7 +52,7 @@ class Node:
     explicit: Affinity | None
     own: bool = False
     affinity: Affinity | None = None
-    inner: list[Node] = field(default_factory=list["Node"])  # of control flow: all that is in it
+    inner: list[AffinityNode] = field(default_factory=list["AffinityNode"])  # of control flow: all that is in it
 
 
 class AffinityAnalysis:
@@ -62,8 +62,8 @@ class AffinityAnalysis:
         self.function = function
         self.default = default
         self.values: dict[ir.Value, Affinity] = {}
-        self._by_result: dict[ir.Value, Node] = {}
-        self.nodes: list[Node] = []  # in program order, with what is inside control flow
+        self._by_result: dict[ir.Value, AffinityNode] = {}
+        self.nodes: list[AffinityNode] = []  # in program order, with what is inside control flow
         self.block = function.regions[0].blocks[0]
         self.result_pins = pins(function, "res_attrs", len(self._terminator().operands))
         around = explicit_affinity(function)
@@ -92,12 +92,12 @@ class AffinityAnalysis:
 
     # -- collecting ------------------------------------------------------------------------------
 
-    def _collect(self, block: ir.Block, around: Affinity | None) -> list[Node]:
-        found: list[Node] = []
+    def _collect(self, block: ir.Block, around: Affinity | None) -> list[AffinityNode]:
+        found: list[AffinityNode] = []
         for entry in block.operations:
             operation = entry.operation
             own = explicit_affinity(operation)
-            node = Node(operation, own or around, own is not None)
+            node = AffinityNode(operation, own or around, own is not None)
             found.append(node)
             self.nodes.append(node)
             if operation.name in CONTROL:
@@ -124,7 +124,7 @@ class AffinityAnalysis:
             "give affinities to the values that its loops pass on"
         )
 
-    def _visit(self, node: Node) -> None:
+    def _visit(self, node: AffinityNode) -> None:
         operation = node.operation
         if operation.name == TRANSFER_OP:
             to = parse_affinity(ir.StringAttr(operation.attributes[TO]).value)
@@ -142,7 +142,7 @@ class AffinityAnalysis:
             for result in filter(is_tensor, operation.results):
                 self.values[result] = node.affinity
 
-    def _of_operation(self, node: Node) -> Affinity | None:
+    def _of_operation(self, node: AffinityNode) -> Affinity | None:
         if node.explicit is not None:
             return self._chosen(node.explicit, node.operation)
         joined = self._joined(tensor_operands(node.operation))
@@ -163,7 +163,7 @@ class AffinityAnalysis:
             return None if not lying else Affinity(affinity.devices[:1])
         return Affinity((max(affinity.devices, key=lambda pair: lying[pair[0]]),))
 
-    def _visit_control(self, node: Node) -> None:
+    def _visit_control(self, node: AffinityNode) -> None:
         """What comes in reaches the blocks' arguments, what is yielded the results and, in loops, the arguments."""
         operation = node.operation
         blocks = [block for region in operation.regions for block in region.blocks]
@@ -250,7 +250,7 @@ class AffinityAnalysis:
         if user.name == TRANSFER_OP:
             yield parse_affinity(ir.StringAttr(user.attributes[TO]).value)
 
-    def _nodes_around(self, operation: ir.Operation) -> Iterator[Node]:
+    def _nodes_around(self, operation: ir.Operation) -> Iterator[AffinityNode]:
         """The node of an operation, or of the one around it that is analysed."""
         if not self._by_result:
             self._index()

@@ -37,7 +37,7 @@ from motet.compiler.placement.read_devices import declarations, declare, declare
 from motet.compiler.placement.resolve_aliases import resolve_alias
 from motet.compiler.placement.uses_devices import uses_devices
 from motet.compiler.placement.verify_devices import mentioned
-from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
+from motet.compiler.targets.device_flags import DeviceFlag, FlagAlternative, parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code
 from motet.errors import CompileError, OptionError
 
@@ -108,7 +108,7 @@ def alternatives(flag: DeviceFlag) -> list[schema.Alternative]:
     return [_alternative(flag, one) for one in flag.alternatives]
 
 
-def _alternative(flag: DeviceFlag, given: Alternative) -> schema.Alternative:
+def _alternative(flag: DeviceFlag, given: FlagAlternative) -> schema.Alternative:
     if given.fallback:
         return schema.Alternative(fallback=given.target)
     known = {*ALIASES, *DEPRECATED, *families()}

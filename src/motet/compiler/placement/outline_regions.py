@@ -48,7 +48,7 @@ class OutlineRegions(ModulePass):
         for function in public_functions(module):
             default = default_affinity(module, function)
             if default is not None and is_placed(function):
-                outliner = _Outliner(module, function, default.devices[0][0], devices, self.plans)
+                outliner = _RegionOutliner(module, function, default.devices[0][0], devices, self.plans)
                 self.plans[symbol_name(function)] = outliner.run()
                 function.erase()
 
@@ -78,7 +78,7 @@ class _Region:
         self.positions.append(position)
 
 
-class _Outliner:
+class _RegionOutliner:
     def __init__(
         self, module: ir.Module, function: ir.Operation, default: str, devices: Sequence[str], plans: dict[str, Plan]
     ) -> None:

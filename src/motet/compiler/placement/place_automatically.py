@@ -42,9 +42,9 @@ from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.search.branch_and_bound import best_schedule
 from motet.compiler.placement.search.heft import heft, upward_ranks
 from motet.compiler.placement.search.local_search import improve
-from motet.compiler.placement.search.problem import Problem, Schedule, Task, dispatch
+from motet.compiler.placement.search.problem import PlacementSchedule, PlacementTask, Problem, dispatch
 from motet.compiler.placement.search.stages import Staging, cut_stages
-from motet.compiler.placement.units import Unit, Units, units_of
+from motet.compiler.placement.units import PlacementUnit, Units, units_of
 
 FEW_TASKS = 14  # that still are placed by trying everything
 MOST_SEARCHED = 40_000  # tasks scheduled in all while searching for something better
@@ -130,7 +130,7 @@ def _said_inside(control: ir.Operation) -> Affinity | None:
     return None
 
 
-def _term(unit: Unit, device: str) -> str:
+def _term(unit: PlacementUnit, device: str) -> str:
     """A device as an affinity, with the queues that the program wants of it."""
     if not unit.said:
         return device
@@ -146,7 +146,7 @@ def _problem(function: ir.Operation, units: Units, machine: ProgramMachine) -> t
     block = function.regions[0].blocks[0]
     count = machine.memory + 1
     tasks = [
-        Task(_times({_home(pin, numbers, machine)[0]: 0.0}, count), outside=True)
+        PlacementTask(_times({_home(pin, numbers, machine)[0]: 0.0}, count), outside=True)
         for pin in pins(function, "arg_attrs", len(block.arguments))
     ]
     first = len(tasks)
@@ -156,12 +156,12 @@ def _problem(function: ir.Operation, units: Units, machine: ProgramMachine) -> t
         times = {place: unit.seconds(machine.rates[place]) for place in allowed}
         inputs = [*unit.inputs.items(), *((first + source, size) for source, size in unit.reads.items())]
         queues = 0 if said is None or said.devices[0][1] == ANY_QUEUE else said.devices[0][1]
-        tasks.append(Task(_times(times, count), tuple(inputs), queues=queues))
+        tasks.append(PlacementTask(_times(times, count), tuple(inputs), queues=queues))
     result_pins = pins(function, "res_attrs", len(units.returned))
     for pin, (unit, argument, size) in zip(result_pins, units.returned, strict=True):
         source = first + unit if unit is not None else argument
         times = dict.fromkeys(_home(pin, numbers, machine), 0.0)
-        tasks.append(Task(_times(times, count), () if source is None else ((source, size),), outside=True))
+        tasks.append(PlacementTask(_times(times, count), () if source is None else ((source, size),), outside=True))
     return Problem(tuple(tasks), machine.cut_machine), first
 
 
@@ -200,7 +200,7 @@ def _merit(staging: Staging) -> float:
     return staging.makespan * (1 + min(MOST_WORTH, STAGE_WORTH * max(0, len(staging.stages) - 1)))
 
 
-def _search(problem: Problem, ranks: Sequence[float], single: Sequence[Schedule]) -> list[Schedule]:
+def _search(problem: Problem, ranks: Sequence[float], single: Sequence[PlacementSchedule]) -> list[PlacementSchedule]:
     """Schedules over several devices, each better than the one before or differently made."""
     listed = [heft(problem, ranks), heft(problem, ranks, look_ahead=True)]
     best = min((*single, *listed), key=lambda schedule: schedule.makespan)
@@ -214,5 +214,5 @@ def _all_on(problem: Problem, device: int) -> list[int]:
     return [device if device in allowed else allowed[0] for allowed in problem.allowed]
 
 
-def _alike_once(schedules: Sequence[Schedule]) -> list[Schedule]:
+def _alike_once(schedules: Sequence[PlacementSchedule]) -> list[PlacementSchedule]:
     return list({schedule.places: schedule for schedule in schedules}.values())

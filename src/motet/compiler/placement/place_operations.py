@@ -16,7 +16,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, LOOP_OP, TO, TRANSFER_OP, executable_with
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.affinity_analysis import AffinityAnalysis, Node
+from motet.compiler.placement.affinity_analysis import AffinityAnalysis, AffinityNode
 from motet.compiler.placement.default_device import default_affinity
 from motet.errors import CompileError
 
@@ -51,7 +51,7 @@ def _check_blocks(function: ir.Operation) -> None:
         )
 
 
-def _check_control(node: Node) -> None:
+def _check_control(node: AffinityNode) -> None:
     """Control flow runs on one device as a whole, on queues that each of its parts can run on."""
     whole = node.affinity
     parts = [

@@ -25,7 +25,7 @@ _DENSE = ("contraction", "convolution")
 
 
 @dataclass
-class Unit:
+class PlacementUnit:
     """`said` is what the program says of its place, as text, empty where nothing; `reads` are the units it reads from
     and `inputs` the arguments (by number), with their bytes; `moved` are the bytes of all that it reads and writes,
     constants too; `known` says that no extent was guessed."""
@@ -56,7 +56,7 @@ class Units:
     """The units of a function in an order in which they can run; `returned` has for each of its results the unit
     that makes it, or the number of the argument it is, and its bytes."""
 
-    units: list[Unit]
+    units: list[PlacementUnit]
     returned: list[tuple[int | None, int | None, int]]
 
 
@@ -64,10 +64,10 @@ def units_of(function: ir.Operation, said_of: Callable[[ir.Operation], str], apa
     """The units of a function with one block. `said_of` tells what the program says of an operation's place; only
     operations of which it says the same are in one unit. `apart` keeps out of a unit what makes it wait for one more:
     on one device it would be part of it, over several the unit could do without."""
-    return _Builder(function, said_of, apart).run()
+    return _UnitBuilder(function, said_of, apart).run()
 
 
-class _Builder:
+class _UnitBuilder:
     def __init__(self, function: ir.Operation, said_of: Callable[[ir.Operation], str], apart: bool) -> None:
         self.said_of = said_of
         self.apart = apart
@@ -77,7 +77,7 @@ class _Builder:
         constants = parameters(function)
         self.constants = {a for a, c in zip(block.arguments, constants, strict=True) if c}
         self.numbers = {argument: number for number, argument in enumerate(block.arguments)}
-        self.units: list[Unit] = []
+        self.units: list[PlacementUnit] = []
         self.owner: dict[ir.Value, int] = {}
         self.copied: dict[ir.Value, tuple[ir.Value, ...]] = {}  # of what is made on each device: what it reads
         self.waiting: dict[ir.Value, ir.Operation] = {}  # views that no unit has taken yet
@@ -132,7 +132,7 @@ class _Builder:
         index = self._joined(cost, said, sources, constant, values)
         if index is None:
             index = len(self.units)
-            self.units.append(Unit(cost.kind, said, domain=cost.domain, outer=cost.outer, constant=constant))
+            self.units.append(PlacementUnit(cost.kind, said, domain=cost.domain, outer=cost.outer, constant=constant))
             self.depends.append(set())
             self.first.append(position)
             self.last.append(position)
@@ -175,7 +175,7 @@ class _Builder:
                 return index
         return None
 
-    def _fits(self, unit: Unit, cost: Cost) -> bool:
+    def _fits(self, unit: PlacementUnit, cost: Cost) -> bool:
         if len(unit.operations) >= LARGEST_GROUP:
             return False
         if cost.kind == "elementwise":

@@ -34,7 +34,7 @@ _FALLBACK = "@"  # in a device expression
 _log = logging.getLogger("motet")
 
 
-class _Warnings(logging.Handler):
+class _WarningSender(logging.Handler):
     """Sends what the compiler warns of to the process that asked for its work."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -50,7 +50,7 @@ def main() -> int:
 def work(folder: Path) -> int:
     """Do the job of a folder, telling on standard output how it goes; the exit status."""
     gc.set_threshold(100_000, 50, 50)  # little of what a compiler makes is garbage, and this process ends soon
-    _log.addHandler(_Warnings(logging.WARNING))
+    _log.addHandler(_WarningSender(logging.WARNING))
     _log.propagate = False
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
     if job.kind == "compile":

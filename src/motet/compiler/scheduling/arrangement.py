@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from motet.artifact.schema import Buffer, Command, Expr, Schedule
+from motet.artifact.schema import Command, Expr, Schedule, ScheduleBuffer
 from motet.compiler.kernels.kernel import Packing
-from motet.compiler.scheduling.concurrency import FILLING, GROWTH, Memory, chain_order, plan_concurrent
-from motet.compiler.scheduling.dependences import Access, Range, find_dependences
-from motet.compiler.scheduling.memory import Life
+from motet.compiler.scheduling.concurrency import FILLING, GROWTH, ArenaPlan, chain_order, plan_concurrent
+from motet.compiler.scheduling.dependences import ByteSpan, CommandAccess, find_dependences
+from motet.compiler.scheduling.memory import BufferLifetime
 from motet.compiler.scheduling.streams import assign_streams
 from motet.graphs.order import bit_set, members, reduce_order, reverse_order
 
@@ -142,7 +142,7 @@ def _depth_first(recorded: Sequence[Recorded]) -> list[Recorded]:
     return found
 
 
-def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Options) -> Memory:
+def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Options) -> ArenaPlan:
     uses: dict[Storage, list[int]] = {storage: [] for storage in arena}
     for number, entry in enumerate(recorded):
         for storage in entry.storages:
@@ -151,7 +151,9 @@ def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Optio
     return plan_concurrent(
         find_dependences([_access(entry, {}, False) for entry in recorded]),
         _times(recorded), [entry.fills(options.filling) for entry in recorded],
-        [Life(storage.bytes, bit_set(uses[storage])) for storage in arena], options.memory_limit, options.growth,
+        [
+            BufferLifetime(storage.bytes, bit_set(uses[storage])) for storage in arena
+        ], options.memory_limit, options.growth,
     )
 
 
@@ -159,28 +161,28 @@ def _times(recorded: Sequence[Recorded]) -> list[float]:
     return [LAUNCH + entry.seconds for entry in recorded]
 
 
-def _access(entry: Recorded, offsets: Mapping[Storage, Expr], slots: bool) -> Access:
+def _access(entry: Recorded, offsets: Mapping[Storage, Expr], slots: bool) -> CommandAccess:
     """What a command reads and writes: bytes of the arena for storages that have a place there, else their own.
     Storages in one slot are taken for the same bytes."""
 
-    def range_of(storage: Storage) -> Range:
+    def range_of(storage: Storage) -> ByteSpan:
         if storage not in offsets:
-            return Range(storage.over or storage, storage.bytes)
+            return ByteSpan(storage.over or storage, storage.bytes)
         if slots:
-            return Range(f"slot at {offsets[storage]}", 1)
-        return Range("arena", storage.bytes, offsets[storage])
+            return ByteSpan(f"slot at {offsets[storage]}", 1)
+        return ByteSpan("arena", storage.bytes, offsets[storage])
 
     used = [range_of(storage) for storage in entry.storages]
-    return Access(used[: entry.reads], used[entry.reads :])
+    return CommandAccess(used[: entry.reads], used[entry.reads :])
 
 
 def _buffers(
     storages: Sequence[Storage], offsets: Mapping[Storage, Expr], parameters: Mapping[Storage, int]
-) -> tuple[list[Buffer], dict[Storage, int]]:
+) -> tuple[list[ScheduleBuffer], dict[Storage, int]]:
     """The schedule's buffers, and which each storage is: a caller's array or a parameter stands there once."""
     numbers: dict[Storage, int] = {}
     table: dict[tuple[str, int, str], int] = {}
-    buffers: list[Buffer] = []
+    buffers: list[ScheduleBuffer] = []
     for storage in storages:
         buffer = _buffer(storage, offsets, parameters)
         key = (buffer.kind, buffer.index, str(buffer.bytes))
@@ -191,11 +193,11 @@ def _buffers(
     return buffers, numbers
 
 
-def _buffer(storage: Storage, offsets: Mapping[Storage, Expr], parameters: Mapping[Storage, int]) -> Buffer:
+def _buffer(storage: Storage, offsets: Mapping[Storage, Expr], parameters: Mapping[Storage, int]) -> ScheduleBuffer:
     if storage.kind == "parameter":
-        return Buffer("parameter", storage.bytes, parameters[storage])
+        return ScheduleBuffer("parameter", storage.bytes, parameters[storage])
     if storage.kind == "arena":
-        return Buffer("arena", storage.bytes, 0, offsets[storage], list(storage.extents), storage.dtype)
+        return ScheduleBuffer("arena", storage.bytes, 0, offsets[storage], list(storage.extents), storage.dtype)
     if storage.kind == "status":
-        return Buffer("status", storage.bytes, storage.index)
-    return Buffer("input" if storage.kind == "input" else "result", storage.bytes, storage.index)
+        return ScheduleBuffer("status", storage.bytes, storage.index)
+    return ScheduleBuffer("input" if storage.kind == "input" else "result", storage.bytes, storage.index)

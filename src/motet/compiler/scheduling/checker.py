@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.artifact.schema import Buffer, Command, Expr, Manifest, Schedule, Signature
+from motet.artifact.schema import Command, Expr, Manifest, Schedule, ScheduleBuffer, Signature
 from motet.errors import CompileError
 
 
@@ -94,7 +94,7 @@ def _uses(schedule: Schedule) -> list[_Uses]:
     return uses
 
 
-def _base(buffer: Buffer, signature: Signature) -> tuple[str, int]:
+def _base(buffer: ScheduleBuffer, signature: Signature) -> tuple[str, int]:
     """The memory that a buffer lies in; results that are written to an input lie in that input."""
     if buffer.kind == "result":
         target = signature.results[buffer.index].destination
@@ -176,7 +176,7 @@ def _check_order(
                     )
 
 
-def _check_lives(buffers: Sequence[Buffer], uses: Sequence[_Uses], a: int, b: int, where: str) -> None:
+def _check_lives(buffers: Sequence[ScheduleBuffer], uses: Sequence[_Uses], a: int, b: int, where: str) -> None:
     """Two buffers with bytes in common: in the arena one is done with before the other begins; of two views of a
     caller's memory, what is read is not what was written over."""
     first, second = (a, b) if uses[a].first <= uses[b].first else (b, a)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Expr
-from motet.compiler.scheduling.memory import Life, Plan, is_static, lower_bound, plan_memory
+from motet.compiler.scheduling.memory import BufferLifetime, MemoryPlan, is_static, lower_bound, plan_memory
 from motet.errors import CallError, CompileError
 from motet.graphs.order import reduce_order, slacks
 
@@ -33,18 +33,18 @@ _NOMINAL = (1, 16, 256)  # of symbols: where the sizes of arenas that have some 
 
 
 @dataclass(frozen=True)
-class Memory:
+class ArenaPlan:
     """A plan of the arena; for static sizes its lower bound, and the arena of commands one after the other."""
 
-    plan: Plan
+    plan: MemoryPlan
     least: int | None
     serial: int | None
 
 
 def plan_concurrent(
-    before: Sequence[int], times: Sequence[float], fills: Sequence[bool], lives: Sequence[Life],
+    before: Sequence[int], times: Sequence[float], fills: Sequence[bool], lives: Sequence[BufferLifetime],
     limit: int | None = None, growth: float = GROWTH,
-) -> Memory:
+) -> ArenaPlan:
     """Places buffers whose commands have the dependences `before`; `times` are their seconds, more or less, `fills`
     says which of them leave nothing idle. `limit` is how large the arena may be; without it, it is at most `growth`
     times its lower bound, or what it is without concurrency, or SMALL.
@@ -58,7 +58,7 @@ def plan_concurrent(
         _check_limit(total, limit)
     reduced, closure = reduce_order(before)
     if all(earlier.bit_count() == number for number, earlier in enumerate(closure)):
-        return Memory(serial, least, total)
+        return ArenaPlan(serial, least, total)
     free = [number for number in range(len(before)) if not fills[number]]
     slack = slacks(reduced, times)
     free.sort(key=lambda number: (-slack[number], number))
@@ -75,7 +75,7 @@ def plan_concurrent(
         else:
             low = chained + 1
         chained = (low + high) // 2
-    return Memory(found, least, total)
+    return ArenaPlan(found, least, total)
 
 
 def _check_limit(serial: int | None, limit: int) -> None:

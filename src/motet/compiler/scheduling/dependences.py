@@ -18,20 +18,20 @@ from motet.artifact.schema import Expr
 
 
 @dataclass(frozen=True)
-class Range:
+class ByteSpan:
     """Bytes `[begin, begin + bytes)` of `base`."""
 
     base: Hashable
     bytes: Expr
     begin: Expr = 0
 
-    def meets(self, other: Range) -> bool:
+    def meets(self, other: ByteSpan) -> bool:
         """Whether the two may have a byte in common."""
         if self.base != other.base or self.bytes == 0 or other.bytes == 0:
             return False
         return not (_ends_by(self, other.begin) or _ends_by(other, self.begin))
 
-    def covers(self, other: Range) -> bool:
+    def covers(self, other: ByteSpan) -> bool:
         """Whether all bytes of `other` are known to be among this one's."""
         if self.base != other.base:
             return False
@@ -44,7 +44,7 @@ class Range:
         return begin <= other_begin and other_begin + other_size <= begin + size
 
 
-def _ends_by(earlier: Range, offset: Expr) -> bool:
+def _ends_by(earlier: ByteSpan, offset: Expr) -> bool:
     """Whether `earlier` is known to end at `offset` or before."""
     if isinstance(earlier.begin, int) and isinstance(earlier.bytes, int) and isinstance(offset, int):
         return earlier.begin + earlier.bytes <= offset
@@ -54,18 +54,18 @@ def _ends_by(earlier: Range, offset: Expr) -> bool:
 
 
 @dataclass(frozen=True)
-class Access:
+class CommandAccess:
     """What a command reads, and what it writes; what it does both with stands in both."""
 
-    reads: Sequence[Range] = ()
-    writes: Sequence[Range] = ()
+    reads: Sequence[ByteSpan] = ()
+    writes: Sequence[ByteSpan] = ()
 
 
 @dataclass
 class _Piece:
     """A range, whose command wrote it last, and who has read it since."""
 
-    range: Range
+    range: ByteSpan
     writers: int = 0
     readers: int = 0
 
@@ -80,14 +80,14 @@ class _Base:
         self.pieces: list[_Piece] = []
         self.symbolic: list[_Piece] = []
 
-    def read(self, range_: Range, number: int) -> int:
+    def read(self, range_: ByteSpan, number: int) -> int:
         waits = 0
         for piece in self._touched(range_):
             waits |= piece.writers
             piece.readers |= 1 << number
         return waits
 
-    def write(self, range_: Range, number: int) -> int:
+    def write(self, range_: ByteSpan, number: int) -> int:
         waits = 0
         for piece in self._touched(range_):
             waits |= piece.writers | piece.readers
@@ -97,7 +97,7 @@ class _Base:
                 piece.writers |= 1 << number
         return waits
 
-    def _touched(self, range_: Range) -> list[_Piece]:
+    def _touched(self, range_: ByteSpan) -> list[_Piece]:
         """The pieces that `range_` meets, which together cover it."""
         begin, size = range_.begin, range_.bytes
         if size == 0:
@@ -121,11 +121,11 @@ class _Base:
         at = begin
         for piece in self.pieces[first:last]:
             if at < _begin(piece):
-                found.append(_Piece(Range(self.base, _begin(piece) - at, at)))
+                found.append(_Piece(ByteSpan(self.base, _begin(piece) - at, at)))
             found.append(piece)
             at = _end(piece)
         if at < end:
-            found.append(_Piece(Range(self.base, end - at, at)))
+            found.append(_Piece(ByteSpan(self.base, end - at, at)))
         if len(found) != last - first:
             self.pieces[first:last] = found
             self.begins[first:last] = [_begin(piece) for piece in found]
@@ -137,9 +137,9 @@ class _Base:
             return
         piece = self.pieces[place]
         end = _end(piece)
-        piece.range = Range(self.base, at - _begin(piece), _begin(piece))
+        piece.range = ByteSpan(self.base, at - _begin(piece), _begin(piece))
         self.begins.insert(place + 1, at)
-        self.pieces.insert(place + 1, _Piece(Range(self.base, end - at, at), piece.writers, piece.readers))
+        self.pieces.insert(place + 1, _Piece(ByteSpan(self.base, end - at, at), piece.writers, piece.readers))
 
 
 def _begin(piece: _Piece) -> int:
@@ -150,7 +150,7 @@ def _end(piece: _Piece) -> int:
     return int(str(piece.range.begin)) + int(str(piece.range.bytes))
 
 
-def find_dependences(accesses: Sequence[Access]) -> list[int]:
+def find_dependences(accesses: Sequence[CommandAccess]) -> list[int]:
     """For each command, in program order, the set of earlier ones that it has to wait for. Pairs that follow from
     others may be missing or not: `graphs.order.reduce_order` leaves none of them."""
     bases: dict[Hashable, _Base] = {}

@@ -31,7 +31,7 @@ _SOME, _REPAIRS = 300, 10  # buffers up to which some attempts mend the one befo
 
 
 @dataclass(frozen=True)
-class Life:
+class BufferLifetime:
     """A buffer of `bytes`; `uses` is the set (`graphs/order.py`) of the commands that touch it, never empty, of which
     all wait for the first."""
 
@@ -48,7 +48,7 @@ class Life:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """`offsets[i]` places buffer i; `total` is the arena's size. Buffers in one slot, where sizes have symbols, have
     equal offsets; others share no byte."""
 
@@ -56,7 +56,7 @@ class Plan:
     total: Expr
 
 
-def plan_memory(lives: Sequence[Life], closure: Sequence[int] | None = None) -> Plan:
+def plan_memory(lives: Sequence[BufferLifetime], closure: Sequence[int] | None = None) -> MemoryPlan:
     """Offsets such that no two buffers needed at once overlap; all are multiples of the alignment. `closure` has all
     commands that end before each begins; without it each waits for all before it."""
     meet = needed_at_once(lives, closure)
@@ -65,11 +65,11 @@ def plan_memory(lives: Sequence[Life], closure: Sequence[int] | None = None) -> 
     return _plan_slots(lives, meet)
 
 
-def is_static(lives: Sequence[Life]) -> bool:
+def is_static(lives: Sequence[BufferLifetime]) -> bool:
     return all(isinstance(life.bytes, int) for life in lives)
 
 
-def lower_bound(lives: Sequence[Life]) -> int:
+def lower_bound(lives: Sequence[BufferLifetime]) -> int:
     """The most bytes in use at once where one command runs after the other, for static sizes: no plan is smaller."""
     change: dict[int, int] = {}
     for life in lives:
@@ -82,7 +82,7 @@ def lower_bound(lives: Sequence[Life]) -> int:
     return most
 
 
-def needed_at_once(lives: Sequence[Life], closure: Sequence[int] | None = None) -> Matrix:
+def needed_at_once(lives: Sequence[BufferLifetime], closure: Sequence[int] | None = None) -> Matrix:
     """[a, b]: whether buffers a and b must not share bytes."""
     firsts = np.array([life.first for life in lives], np.int64)
     if closure is None:
@@ -104,14 +104,14 @@ def needed_at_once(lives: Sequence[Life], closure: Sequence[int] | None = None) 
     return ~(done | done.T)
 
 
-def _static(life: Life) -> int:
+def _static(life: BufferLifetime) -> int:
     size = round_up(life.bytes, _ALIGNMENT)
     if not isinstance(size, int):
         raise TypeError(f"size {size}: expected a number")
     return size
 
 
-def _plan_static(lives: Sequence[Life], meet: Matrix) -> Plan:
+def _plan_static(lives: Sequence[BufferLifetime], meet: Matrix) -> MemoryPlan:
     sizes = np.array([_static(life) for life in lives], np.int64)
     least = lower_bound(lives)
     best: _Sizes | None = None
@@ -122,10 +122,10 @@ def _plan_static(lives: Sequence[Life], meet: Matrix) -> Plan:
             best, total = found, reached
         if total == least:
             break
-    return Plan([] if best is None else [int(offset) for offset in best], total)
+    return MemoryPlan([] if best is None else [int(offset) for offset in best], total)
 
 
-def _attempts(lives: Sequence[Life], sizes: _Sizes, meet: Matrix) -> Iterator[_Sizes]:
+def _attempts(lives: Sequence[BufferLifetime], sizes: _Sizes, meet: Matrix) -> Iterator[_Sizes]:
     """Offsets, found in several ways."""
     firsts = [life.first for life in lives]
     by_size = sorted(range(len(lives)), key=lambda i: (-sizes[i], firsts[i], i))
@@ -148,7 +148,7 @@ def _attempts(lives: Sequence[Life], sizes: _Sizes, meet: Matrix) -> Iterator[_S
         order.insert(0, highest)
 
 
-def _pressure(lives: Sequence[Life], sizes: _Sizes) -> list[int]:
+def _pressure(lives: Sequence[BufferLifetime], sizes: _Sizes) -> list[int]:
     """The most bytes in use at once during the life of each buffer, itself included."""
     used = np.zeros(max((life.last for life in lives), default=-1) + 1, np.int64)
     for life, size in zip(lives, sizes, strict=True):
@@ -177,7 +177,7 @@ def _place(order: Sequence[int], sizes: _Sizes, meet: Matrix, snug: bool) -> _Si
     return offsets
 
 
-def _plan_slots(lives: Sequence[Life], meet: Matrix) -> Plan:
+def _plan_slots(lives: Sequence[BufferLifetime], meet: Matrix) -> MemoryPlan:
     slots: list[list[int]] = []
     for index in sorted(range(len(lives)), key=lambda i: (lives[i].first, i)):
         free = [slot for slot in slots if not meet[index, slot].any()]
@@ -201,7 +201,7 @@ def _plan_slots(lives: Sequence[Life], meet: Matrix) -> Plan:
         for size in sizes[1:]:
             largest = apply("max", largest, size)
         below.add(largest)
-    return Plan(offsets, below.expression())
+    return MemoryPlan(offsets, below.expression())
 
 
 class _Sum:

@@ -1,0 +1,1 @@
+"""Tables of what code generators need to know of processors and GPUs."""

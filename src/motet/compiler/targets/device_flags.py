@@ -27,7 +27,7 @@ _VALUE = re.compile(r"[^,{}\[\]=]+")
 
 
 @dataclass(frozen=True)
-class Alternative:
+class FlagAlternative:
     """One way to fill a device: code for `target` with `options`, on the `ordinal`-th device of its kind
     (None: any), or, where `fallback` is set, the device named `target`. Without a target, `ordinal` counts all."""
 
@@ -47,7 +47,7 @@ class DeviceFlag:
     """A device (`name` is empty where the flag names none) and its alternatives, the preferred one first."""
 
     name: str
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[FlagAlternative, ...]
 
     @property
     def expression(self) -> str:
@@ -111,7 +111,7 @@ class _Parser:
             self.fail("',' and another alternative, or the end")
         return DeviceFlag(name, tuple(alternatives))
 
-    def element(self) -> list[Alternative]:
+    def element(self) -> list[FlagAlternative]:
         self.skip_space()
         if not self.text.startswith("#", self.position):
             return [self.alternative()]
@@ -125,20 +125,20 @@ class _Parser:
         if self.position < len(self.text) and self.text[self.position] != ",":
             self.fail("',' or the end after this attribute")
         return [
-            Alternative(one.fallback, fallback=True) if one.fallback else Alternative(one.family, one.ordinal)
+            FlagAlternative(one.fallback, fallback=True) if one.fallback else FlagAlternative(one.family, one.ordinal)
             for one in found
         ]
 
-    def alternative(self) -> Alternative:
+    def alternative(self) -> FlagAlternative:
         self.skip_space()
         if self.text.startswith("[", self.position):
             return self.numbered("")
         if self.accept("@"):
-            return Alternative(self.take(_NAME, "the name of another device after '@'"), fallback=True)
+            return FlagAlternative(self.take(_NAME, "the name of another device after '@'"), fallback=True)
         target = self.take(_TARGET, "a target such as host or cuda, or @ and the name of another device")
         return self.numbered(target)
 
-    def numbered(self, target: str) -> Alternative:
+    def numbered(self, target: str) -> FlagAlternative:
         ordinal = None
         options: tuple[tuple[str, str], ...] = ()
         if self.accept("["):
@@ -151,7 +151,7 @@ class _Parser:
         if self.position < len(self.text) and self.text[self.position] != ",":
             self.fail(f"',' or the end after '{target}'" if ordinal is None and not options
                       else "',' or the end after this alternative")
-        return Alternative(target, ordinal, options)
+        return FlagAlternative(target, ordinal, options)
 
     def options(self) -> tuple[tuple[str, str], ...]:
         options: dict[str, str] = {}

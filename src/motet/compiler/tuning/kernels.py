@@ -23,7 +23,7 @@ from motet.artifact.kernel_schedules import NO_SCHEDULES, GivenSchedules
 from motet.artifact.tunings import Tunings
 
 if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.text.program import Program
+    from motet.compiler.codegen.triton.text.program import TritonProgram
     from motet.compiler.targets.gpu import GpuTarget
 
 CANDIDATES = 10
@@ -42,7 +42,7 @@ class Choice:
     keeps: bool = False
     schedules: GivenSchedules = NO_SCHEDULES
 
-    def ordered(self, program: Program, target: GpuTarget) -> Program:
+    def ordered(self, program: TritonProgram, target: GpuTarget) -> TritonProgram:
         """`program` with the form first that is known to be fastest, and with the library's call that is to run."""
         found = self.tunings.find(program.key, f"{target.family}:{target.name}") if program.key else None
         forms = sorted(program.forms, key=lambda form: form.label != found.form) if found else program.forms

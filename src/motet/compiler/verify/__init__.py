@@ -1,0 +1,1 @@
+"""Oracles: independent implementations that results are compared with."""

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 import msgspec
 import numpy as np
 
-from motet.artifact.sources import BYTES, DESCRIPTION, KeptSource, Piece, SourceFile
+from motet.artifact.sources import BYTES, DESCRIPTION, KeptSource, SourceFile, SourcePiece
 from motet.compiler import external_data
 from motet.compiler.frontends.kinds import kind_of
 from motet.compiler.process.job import Job
@@ -88,24 +88,24 @@ def _by_size(parameters: Sequence[np.ndarray]) -> dict[int, dict[int, np.ndarray
 
 def _pieces(
     content: Content, spans: Sequence[list[int]], known: Mapping[int, Mapping[int, np.ndarray]], stored: bytearray
-) -> list[Piece]:
+) -> list[SourcePiece]:
     """The pieces of a file, `spans` of which are tensors; what no parameter holds is added to `stored`."""
-    pieces: list[Piece] = []
+    pieces: list[SourcePiece] = []
     position = 0
     for begin, end in sorted(spans):
         index = _find(content, begin, end, known) if position <= begin else None
         if index is not None:
             _store(content, position, begin, stored, pieces)
-            pieces.append(Piece(end - begin, index))
+            pieces.append(SourcePiece(end - begin, index))
             position = end
     _store(content, position, len(content), stored, pieces)
     return pieces
 
 
-def _store(content: Content, begin: int, end: int, stored: bytearray, pieces: list[Piece]) -> None:
+def _store(content: Content, begin: int, end: int, stored: bytearray, pieces: list[SourcePiece]) -> None:
     if begin < end:
         stored += content[begin:end]
-        pieces.append(Piece(end - begin))
+        pieces.append(SourcePiece(end - begin))
 
 
 def _find(content: Content, begin: int, end: int, known: Mapping[int, Mapping[int, np.ndarray]]) -> int | None:

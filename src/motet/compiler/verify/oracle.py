@@ -126,7 +126,7 @@ def _run(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[
         arguments = [*inputs, *(program.parameters[key] for key in _parameters(entry))]
         kinds = entry.type
         arrays = _check(function, arguments, kinds.inputs)
-        results = [_Result.of(kind) for kind in kinds.results]
+        results = [_OracleResult.of(kind) for kind in kinds.results]
         _lower(module)
         return _call(module, function, arrays, results)
 
@@ -237,13 +237,13 @@ class _Memory:
 
 
 @dataclass(frozen=True)
-class _Result:
+class _OracleResult:
     dtype: np.dtype[Any]
     rank: int
 
     @staticmethod
-    def of(kind: ir.Type) -> _Result:
-        return _Result(_dtype(kind), ir.RankedTensorType(kind).rank)
+    def of(kind: ir.Type) -> _OracleResult:
+        return _OracleResult(_dtype(kind), ir.RankedTensorType(kind).rank)
 
     def read(self, words: Sequence[int]) -> np.ndarray:
         """A copy of the memory that a descriptor (base, aligned base, offset, sizes, strides) describes."""
@@ -284,7 +284,7 @@ def _check(name: str, arguments: Sequence[np.ndarray], kinds: Sequence[ir.Type])
 
 
 def _call(
-    module: ir.Module, name: str, arrays: Sequence[np.ndarray], results: Sequence[_Result]
+    module: ir.Module, name: str, arrays: Sequence[np.ndarray], results: Sequence[_OracleResult]
 ) -> list[np.ndarray]:
     memory = _Memory()
     functions = memory.functions()

@@ -45,7 +45,7 @@ def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> C
         reason = obstacle(Variant(family, target, "", [target], [], {}))
         return f"{target}: {reason}" if reason is not None else CheckKernels(target, "", (target,), units)
     try:
-        from motet.compiler.codegen.cpu.objects import Unit, compile_units
+        from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
         from motet.compiler.targets.cpu import CpuTarget
         from motet.compiler.targets.families import families
     except ImportError as error:
@@ -63,7 +63,7 @@ def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> C
         if reason is not None:
             reasons.append(f"{name}: {reason}")
             continue
-        units = [Unit(unit, text, False) for unit, text in UNITS.items()]
+        units = [ObjectUnit(unit, text, False) for unit, text in UNITS.items()]
         try:
             objects = compile_units(units, target, 1)
         except MotetError as error:

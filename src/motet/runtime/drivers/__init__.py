@@ -1,0 +1,1 @@
+"""Drivers: one package or module for each family of devices."""

@@ -19,7 +19,7 @@ _CLASSES = {
 
 
 @dataclass(frozen=True)
-class Bound:
+class ReportedDevice:
     """A device of the program, the physical one that it is, and what runs there. `note` says why it is no other, or
     that it is not here; `name` is empty where the program names no devices."""
 
@@ -58,7 +58,7 @@ def _fastest(rates: Rates) -> float:
 
 def bound_devices(
     manifest: Manifest, bindings: Mapping[str, str], rates: RateTable, where: str
-) -> list[Bound]:
+) -> list[ReportedDevice]:
     """One for each device of the program, in their order; one without a name where it names none. Raises DeviceError
     for `bindings` that cannot be."""
     families = needed_families(manifest.devices, manifest.variants, bindings)
@@ -70,7 +70,7 @@ def bound_devices(
             raise
         return _preferred(manifest, rates, str(error))
     return [
-        Bound(
+        ReportedDevice(
             choice.device.name, choice.info.uri, choice.info.family, choice.variant, rates.of(choice.info.family),
             choice.info.name, max(1, choice.info.threads), choice.note,
         )
@@ -80,11 +80,11 @@ def bound_devices(
 
 def traced_devices(
     manifest: Manifest, rates: RateTable, traced: Mapping[str, tuple[str, str]], path: str
-) -> list[Bound]:
+) -> list[ReportedDevice]:
     """The devices of the program as the trace `path` has them, by name with URI and target. Raises OptionError for
     devices that the artifact has no code for."""
     names = [device.name for device in manifest.devices] or [""]
-    found: list[Bound] = []
+    found: list[ReportedDevice] = []
     for name in names:
         given = traced.get(name)
         if given is None:
@@ -98,16 +98,16 @@ def traced_devices(
                               f"the artifact has {', '.join(v.target for v in manifest.variants)}")
         variant = variants[0] if variants else Variant(family, "", "", [], [], {})
         info = next((info for info in probe(family) if info.uri == split_uri(uri)[0]), DeviceInfo("", uri))
-        found.append(Bound(name, uri, family, variant, rates.of(family), info.name, max(1, info.threads)))
+        found.append(ReportedDevice(name, uri, family, variant, rates.of(family), info.name, max(1, info.threads)))
     return found
 
 
-def _preferred(manifest: Manifest, rates: RateTable, reason: str) -> list[Bound]:
+def _preferred(manifest: Manifest, rates: RateTable, reason: str) -> list[ReportedDevice]:
     """What the program would rather have, where this machine cannot run it."""
     devices: Sequence[LogicalDevice] = manifest.devices or [
         LogicalDevice("", [Alternative(variant.family) for variant in manifest.variants])
     ]
-    found: list[Bound] = []
+    found: list[ReportedDevice] = []
     for device in devices:
         families = [alternative.family for alternative in device.alternatives if alternative.family] or [HOST]
         variant = next(
@@ -115,6 +115,6 @@ def _preferred(manifest: Manifest, rates: RateTable, reason: str) -> list[Bound]
             next(iter(manifest.variants), Variant(families[0], "", "", [], [], {})),
         )
         found.append(
-            Bound(device.name, variant.family, variant.family, variant, rates.of(variant.family), note=reason)
+            ReportedDevice(device.name, variant.family, variant.family, variant, rates.of(variant.family), note=reason)
         )
     return found

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from motet.tools.report.measured import Trace, match
-from motet.tools.report.model import Operation, Program
+from motet.tools.report.model import GraphNode, ReportedFunction
 from motet.tools.report.prediction import Prediction, predict
 from motet.tools.report.writing import amount, share, short
 from motet.tools.show import show_bytes, show_seconds
 
 
 @dataclass(frozen=True)
-class Facts:
+class FunctionFacts:
     """A function with all that is known of it. `spans` gives the operation of each span of the trace that is one's;
     `key` begins the identifiers of its parts in the page."""
 
-    program: Program
+    program: ReportedFunction
     key: str
     prediction: Prediction
     trace: Trace | None = None
@@ -50,7 +50,7 @@ class Facts:
         return self.program.devices[found.device].limit(found.flops, found.bytes)
 
 
-def gather(program: Program, trace: Trace | None, key: str) -> Facts:
+def gather(program: ReportedFunction, trace: Trace | None, key: str) -> FunctionFacts:
     """Raises OptionError for a trace of another program."""
     prediction = predict(program)
     predicted: dict[int, float] = {}
@@ -58,7 +58,7 @@ def gather(program: Program, trace: Trace | None, key: str) -> Facts:
         if bar.operation >= 0:  # members of a wave take its time together
             predicted[bar.operation] = predicted.get(bar.operation, 0.0) + (bar.end - bar.begin) / bar.lanes
     if trace is None:
-        return Facts(program, key, prediction, predicted=predicted)
+        return FunctionFacts(program, key, prediction, predicted=predicted)
     spans = match(trace, program)
     _raise_peaks(program, trace, spans)
     measured: dict[int, float] = {}
@@ -68,10 +68,10 @@ def gather(program: Program, trace: Trace | None, key: str) -> Facts:
         measured[operation] = measured.get(operation, 0.0) + span.end - span.begin
         if span.instructions:
             instructions[operation] = instructions.get(operation, 0) + span.instructions
-    return Facts(program, key, prediction, trace, spans, predicted, measured, instructions)
+    return FunctionFacts(program, key, prediction, trace, spans, predicted, measured, instructions)
 
 
-def _raise_peaks(program: Program, trace: Trace, spans: Mapping[int, int]) -> None:
+def _raise_peaks(program: ReportedFunction, trace: Trace, spans: Mapping[int, int]) -> None:
     """A device can do at least what it was seen to do."""
     seconds: dict[int, float] = {}
     for number, operation in spans.items():
@@ -84,7 +84,7 @@ def _raise_peaks(program: Program, trace: Trace, spans: Mapping[int, int]) -> No
     program.devices = [replace(bound, peak=peak) for bound, peak in zip(program.devices, peaks, strict=True)]
 
 
-def label(facts: Facts, operation: Operation) -> str:
+def label(facts: FunctionFacts, operation: GraphNode) -> str:
     """An operation's name where its function is plain."""
     return short(operation.name, facts.program.signature.name)
 
@@ -92,7 +92,7 @@ def label(facts: Facts, operation: Operation) -> str:
 Detail = tuple[str, list[tuple[str, str]]]
 
 
-def details(facts: Facts) -> dict[str, Detail]:
+def details(facts: FunctionFacts) -> dict[str, Detail]:
     """For each operation what a click on it shows: a title, and lines of two words."""
     return {
         f"{facts.key}o{number}": (operation.name, _lines(facts, number, operation))
@@ -100,7 +100,7 @@ def details(facts: Facts) -> dict[str, Detail]:
     }
 
 
-def _lines(facts: Facts, number: int, operation: Operation) -> list[tuple[str, str]]:
+def _lines(facts: FunctionFacts, number: int, operation: GraphNode) -> list[tuple[str, str]]:
     program, device = facts.program, facts.program.devices[operation.device]
     lines: list[tuple[str, str]] = []
     if operation.kind == "transfer":
@@ -139,7 +139,7 @@ def _lines(facts: Facts, number: int, operation: Operation) -> list[tuple[str, s
     return lines
 
 
-def _times(facts: Facts, number: int, operation: Operation) -> list[tuple[str, str]]:
+def _times(facts: FunctionFacts, number: int, operation: GraphNode) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     if number in facts.predicted:
         lines.append(("estimate", show_seconds(facts.predicted[number])))

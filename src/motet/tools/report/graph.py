@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from motet.tools.report.facts import Facts, label
+from motet.tools.report.facts import FunctionFacts, label
 from motet.tools.report.layered import Layout, Point, Spacing, lay_out
-from motet.tools.report.model import Operation, Value
+from motet.tools.report.model import GraphNode, ReportedValue
 from motet.tools.report.writing import amount, clipped, colour, number, safe
 from motet.tools.show import show_bytes, show_seconds
 
@@ -15,7 +15,7 @@ _HEAD = 44.0  # over the nodes: the names of the lanes
 _CHARACTERS = 27  # of a name that fit into a node
 
 
-def graph_svg(facts: Facts) -> str:
+def graph_svg(facts: FunctionFacts) -> str:
     """The drawing; nodes and edges name their operation in `data-o`."""
     program = facts.program
     used = sorted({operation.device for operation in program.operations})
@@ -45,7 +45,7 @@ def graph_svg(facts: Facts) -> str:
     return "".join([*parts, "</g></g></svg>"])
 
 
-def _edge(facts: Facts, source: int, target: int, value: Value, route: list[Point]) -> str:
+def _edge(facts: FunctionFacts, source: int, target: int, value: ReportedValue, route: list[Point]) -> str:
     crosses = "transfer" in (facts.program.operations[source].kind, facts.program.operations[target].kind)
     (x, y), *rest = route
     path = [f"M{number(x)} {number(y)}"]
@@ -63,7 +63,7 @@ def _edge(facts: Facts, source: int, target: int, value: Value, route: list[Poin
             f'stroke-width="{number(thick)}" d="{"".join(path)}"><title>{safe(title)}</title></path>')
 
 
-def _value_labels(layout: Layout, edges: list[tuple[int, int, Value]]) -> str:
+def _value_labels(layout: Layout, edges: list[tuple[int, int, ReportedValue]]) -> str:
     """Type and size of each value once, under the node that makes it."""
     texts: list[str] = []
     for source in dict.fromkeys(source for source, _, _ in edges):
@@ -78,7 +78,7 @@ def _value_labels(layout: Layout, edges: list[tuple[int, int, Value]]) -> str:
     return "".join(texts)
 
 
-def _node(facts: Facts, at: int, operation: Operation, layout: Layout) -> str:
+def _node(facts: FunctionFacts, at: int, operation: GraphNode, layout: Layout) -> str:
     width = _WIDTH[operation.kind]
     x, y = layout.centres[at] - width / 2, layout.tops[at]
     kind = operation.info.kind if operation.info is not None else operation.kind
@@ -101,7 +101,7 @@ def _node(facts: Facts, at: int, operation: Operation, layout: Layout) -> str:
         f'{_text(left, 32, "sub", _summary(facts, at, operation))}</g>'
 
 
-def _summary(facts: Facts, at: int, operation: Operation) -> str:
+def _summary(facts: FunctionFacts, at: int, operation: GraphNode) -> str:
     words = [operation.info.kind] if operation.info is not None else []
     words.append(amount(operation.flops, "FLOP") if operation.flops else show_bytes(operation.bytes))
     if facts.seconds(at):

@@ -16,14 +16,14 @@ from typing import Any, cast
 
 from motet.artifact.files import unreadable
 from motet.errors import OptionError
-from motet.tools.report.model import Operation, Program
+from motet.tools.report.model import GraphNode, ReportedFunction
 
 _EXPECTED = "expected what motet run --trace FILE.json writes"
 _MOST = 1 << 28  # bytes of a file
 
 
 @dataclass(frozen=True)
-class Span:
+class TraceSpan:
     """What a device did: seconds from the trace's begin. `after` are the spans, by number, that it waited for."""
 
     device: str
@@ -46,7 +46,7 @@ class Trace:
 
     path: str
     function: str
-    spans: list[Span]
+    spans: list[TraceSpan]
     devices: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     shapes: list[list[int]] | None = None
     memory: dict[str, list[tuple[float, int]]] = field(default_factory=dict[str, list[tuple[float, int]]])
@@ -65,7 +65,7 @@ def read_trace(path: str) -> Trace:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise OptionError(f"--trace {path}: is no trace: {_first_line(error)}; {_EXPECTED}") from None
-    return _Reader(path).read(content)
+    return _TraceReader(path).read(content)
 
 
 def _first_line(error: Exception) -> str:
@@ -73,7 +73,7 @@ def _first_line(error: Exception) -> str:
     return text[:1].lower() + text[1:]
 
 
-class _Reader:
+class _TraceReader:
     def __init__(self, path: str) -> None:
         self.path = path
 
@@ -96,20 +96,20 @@ class _Reader:
             self._shapes(other.get("inputs")), self._memory(events, names),
         )
 
-    def _span(self, event: Mapping[str, Any], names: Mapping[int, str]) -> Span:
+    def _span(self, event: Mapping[str, Any], names: Mapping[int, str]) -> TraceSpan:
         args = self._object(event.get("args", {}), "args")
         begin, length = self._seconds(event, "ts"), self._seconds(event, "dur")
         if length < 0:
             raise self._wrong(f"an event lasts {length} s")
-        return Span(
+        return TraceSpan(
             self._device(event, names), self._integer(event, "tid"), str(event.get("name", "")),
             str(event.get("cat", "")), begin, begin + length, self._count(args, "bytes"),
             self._count(args, "instructions"), str(args.get("kernel", "")), self._count(args, "flops"),
         )
 
     def _joined(
-        self, spans: Sequence[Span], events: Sequence[Mapping[str, Any]], names: Mapping[int, str]
-    ) -> list[Span]:
+        self, spans: Sequence[TraceSpan], events: Sequence[Mapping[str, Any]], names: Mapping[int, str]
+    ) -> list[TraceSpan]:
         """The spans with what they waited for: an arrow begins in the span that encloses it, or ends there."""
         begins: dict[int, int | None] = {}
         after: dict[int, list[int]] = {}
@@ -124,7 +124,7 @@ class _Reader:
             elif found is not None and begins.get(number) is not None:
                 after.setdefault(found, []).append(cast(int, begins[number]))
         return [
-            Span(s.device, s.queue, s.name, s.kind, s.begin, s.end, s.bytes, s.instructions, s.kernel, s.flops,
+            TraceSpan(s.device, s.queue, s.name, s.kind, s.begin, s.end, s.bytes, s.instructions, s.kernel, s.flops,
                  tuple(after.get(number, ())))
             for number, s in enumerate(spans)
         ]
@@ -183,7 +183,7 @@ class _Reader:
         return names.get(self._integer(event, "pid"), f"process {event.get('pid', 0)}")
 
 
-def _enclosing(spans: Sequence[Span], device: str, queue: int, moment: float) -> int | None:
+def _enclosing(spans: Sequence[TraceSpan], device: str, queue: int, moment: float) -> int | None:
     around = [
         number for number, span in enumerate(spans)
         if (span.device, span.queue) == (device, queue) and span.begin - 1e-9 <= moment <= span.end + 1e-9
@@ -194,7 +194,7 @@ def _enclosing(spans: Sequence[Span], device: str, queue: int, moment: float) ->
 # -- matching --------------------------------------------------------------------------------------
 
 
-def match(trace: Trace, program: Program) -> dict[int, int]:
+def match(trace: Trace, program: ReportedFunction) -> dict[int, int]:
     """The operation of each span, both by number; spans that are none's are left out. Raises OptionError for a
     trace of another program."""
     known = {symbol for operation in program.operations for symbol in operation.symbols}
@@ -221,14 +221,14 @@ def match(trace: Trace, program: Program) -> dict[int, int]:
     return found | _moves(trace, program)
 
 
-def _runs_on(program: Program, number: int, device: str, used: set[str]) -> bool:
+def _runs_on(program: ReportedFunction, number: int, device: str, used: set[str]) -> bool:
     """Whether an operation is one of those that a device of the trace ran. Where all are one piece of work on the
     host, it does everything."""
     uri = program.devices[program.operations[number].device].uri
     return uri == device or (len(used) == 1 and uri not in used)
 
 
-def _by_symbol(operations: Sequence[Operation], numbers: Sequence[int]) -> dict[str, list[int]]:
+def _by_symbol(operations: Sequence[GraphNode], numbers: Sequence[int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for operation, number in zip(operations, numbers, strict=True):
         for symbol in operation.symbols:
@@ -236,7 +236,7 @@ def _by_symbol(operations: Sequence[Operation], numbers: Sequence[int]) -> dict[
     return found
 
 
-def _check_work(trace: Trace, program: Program, found: Mapping[int, int]) -> None:
+def _check_work(trace: Trace, program: ReportedFunction, found: Mapping[int, int]) -> None:
     """Kernels are numbered in every program; what they compute tells programs apart."""
     for number, operation in found.items():
         span, info = trace.spans[number], program.operations[operation].info
@@ -244,7 +244,7 @@ def _check_work(trace: Trace, program: Program, found: Mapping[int, int]) -> Non
             raise _another(trace, f"{span.name} does {span.flops:,} operations in it, {info.flops:,} here")
 
 
-def _moves(trace: Trace, program: Program) -> dict[int, int]:
+def _moves(trace: Trace, program: ReportedFunction) -> dict[int, int]:
     found: dict[int, int] = {}
     taken: set[int] = set()
     order = sorted(range(len(trace.spans)), key=lambda n: trace.spans[n].begin)

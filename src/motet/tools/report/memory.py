@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.tools.report.facts import Detail, Facts
-from motet.tools.report.model import Life, Region
+from motet.tools.report.facts import Detail, FunctionFacts
+from motet.tools.report.model import ArenaSlot, Region
 from motet.tools.report.writing import colour, number, percent, safe
 from motet.tools.show import show_bytes
 
@@ -20,7 +20,7 @@ _FOOT = 22
 _ALIGNMENT = 64  # of buffers in an arena
 
 
-def memory_html(facts: Facts) -> str:
+def memory_html(facts: FunctionFacts) -> str:
     """The plans of all regions that have an arena; a sentence where there are none."""
     shown = [(number_, region) for number_, region in enumerate(facts.program.regions) if region.lives]
     high = _HEIGHT if len(shown) == 1 else _LOW
@@ -31,7 +31,7 @@ def memory_html(facts: Facts) -> str:
     return "".join(parts) or '<p class="quiet">No region needs memory for intermediate values.</p>'
 
 
-def lower_bound(lives: Sequence[Life]) -> int:
+def lower_bound(lives: Sequence[ArenaSlot]) -> int:
     """The most bytes alive at once, aligned as in an arena: no plan is smaller."""
     changes: dict[int, int] = {}
     for life in lives:
@@ -45,7 +45,7 @@ def lower_bound(lives: Sequence[Life]) -> int:
     return most
 
 
-def memory_details(facts: Facts) -> dict[str, Detail]:
+def memory_details(facts: FunctionFacts) -> dict[str, Detail]:
     """What each box shows."""
     found: dict[str, Detail] = {}
     for number_, region in enumerate(facts.program.regions):
@@ -60,7 +60,7 @@ def memory_details(facts: Facts) -> dict[str, Detail]:
     return found
 
 
-def _region(facts: Facts, at: int, region: Region, high: int) -> str:
+def _region(facts: FunctionFacts, at: int, region: Region, high: int) -> str:
     count = len(region.operations)
     least = lower_bound(region.lives)
     whole = sum(life.bytes for life in region.lives)
@@ -86,7 +86,7 @@ def _region(facts: Facts, at: int, region: Region, high: int) -> str:
     return f'<figure><figcaption>{said}</figcaption>{"".join(parts)}</svg></figure>'
 
 
-def _box(facts: Facts, region: Region, key: str, life: Life, count: int, top: int, high: int) -> str:
+def _box(facts: FunctionFacts, region: Region, key: str, life: ArenaSlot, count: int, top: int, high: int) -> str:
     writer = facts.program.operations[region.operations[life.first]]
     kind = writer.info.kind if writer.info is not None else writer.kind
     height = max(1.5, high * life.bytes / top)

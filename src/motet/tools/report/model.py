@@ -16,9 +16,9 @@ from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
 from motet.artifact.kernels import KernelTable
 from motet.artifact.plans import has_loops, one_iteration
-from motet.artifact.schema import Buffer, Command, Expr, KernelInfo, Manifest, Plan, Schedule, Signature, Step
+from motet.artifact.schema import Command, Expr, KernelInfo, Manifest, Plan, Schedule, ScheduleBuffer, Signature, Step
 from motet.errors import CallError
-from motet.tools.report.binding import Bound
+from motet.tools.report.binding import ReportedDevice
 from motet.tools.show import show_expression
 
 NOMINAL = 64  # what an extent is taken for that is only known when the function is called
@@ -30,7 +30,7 @@ _ROLES = {"arena": "workspace", "status": "status"}  # of buffers without a tens
 
 
 @dataclass(eq=False)
-class Value:
+class ReportedValue:
     """A tensor: `type` is what people read, empty where it is not known; `bytes` its size."""
 
     name: str
@@ -40,7 +40,7 @@ class Value:
 
 
 @dataclass(eq=False)
-class Operation:
+class GraphNode:
     """A node. `device` is a number in the list of bound devices; `commands` are the numbers of its commands in the
     schedule of its step, `symbols` theirs; `parameters` are bytes of constants that it reads."""
 
@@ -52,8 +52,8 @@ class Operation:
     symbols: list[str] = field(default_factory=list[str])
     tasks: int = 0
     info: KernelInfo | None = None
-    reads: list[Value] = field(default_factory=list[Value])
-    writes: list[Value] = field(default_factory=list[Value])
+    reads: list[ReportedValue] = field(default_factory=list[ReportedValue])
+    writes: list[ReportedValue] = field(default_factory=list[ReportedValue])
     parameters: int = 0
     source: int = -1  # of a transfer: the device that it comes from
 
@@ -72,7 +72,7 @@ class Operation:
 
 
 @dataclass(eq=False)
-class Life:
+class ArenaSlot:
     """A buffer in the arena of a region: its place, and the first and last of the region's operations that use it."""
 
     name: str
@@ -92,26 +92,26 @@ class Region:
     step: int
     schedule: Schedule
     operations: list[int]
-    lives: list[Life]
+    lives: list[ArenaSlot]
     arena: int
 
 
 @dataclass(eq=False)
-class Program:
+class ReportedFunction:
     """A function: operations, inputs first, results last, each after what it reads."""
 
     signature: Signature
-    devices: Sequence[Bound]
+    devices: Sequence[ReportedDevice]
     plan: Plan
     symbols: Mapping[str, int]
-    operations: list[Operation] = field(default_factory=list[Operation])
+    operations: list[GraphNode] = field(default_factory=list[GraphNode])
     regions: list[Region] = field(default_factory=list[Region])
-    values: dict[int, Value] = field(default_factory=dict[int, Value])  # of the plan, by number
+    values: dict[int, ReportedValue] = field(default_factory=dict[int, ReportedValue])  # of the plan, by number
 
-    def edges(self) -> list[tuple[int, int, Value]]:
+    def edges(self) -> list[tuple[int, int, ReportedValue]]:
         """From who makes a value to who reads it."""
-        makers: dict[Value, int] = {}
-        found: list[tuple[int, int, Value]] = []
+        makers: dict[ReportedValue, int] = {}
+        found: list[tuple[int, int, ReportedValue]] = []
         for number, operation in enumerate(self.operations):
             found += [(makers[value], number, value) for value in dict.fromkeys(operation.reads) if value in makers]
             makers.update(dict.fromkeys(operation.writes, number))
@@ -119,9 +119,9 @@ class Program:
 
 
 def read_program(
-    manifest: Manifest, signature: Signature, devices: Sequence[Bound],
+    manifest: Manifest, signature: Signature, devices: Sequence[ReportedDevice],
     shapes: Sequence[Sequence[int]] | None = None,
-) -> Program:
+) -> ReportedFunction:
     """The function with `signature`; `shapes` are those of its inputs in a call, where one is known."""
     symbols = {symbol.name: NOMINAL for symbol in signature.symbols}
     for symbol in signature.symbols:
@@ -133,7 +133,7 @@ def read_program(
         plan, regions = whole(signature), {signature.name: signature}
     elif has_loops(plan):  # what they do is shown once
         plan = one_iteration(plan)
-    return _Reader(Program(signature, devices, plan, symbols), regions).run()
+    return _ModelReader(ReportedFunction(signature, devices, plan, symbols), regions).run()
 
 
 def whole(signature: Signature) -> Plan:
@@ -144,21 +144,21 @@ def whole(signature: Signature) -> Plan:
     return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])
 
 
-class _Reader:
-    def __init__(self, program: Program, regions: Mapping[str, Signature]) -> None:
+class _ModelReader:
+    def __init__(self, program: ReportedFunction, regions: Mapping[str, Signature]) -> None:
         self.program = program
         self.regions = regions
         self.values = program.values
         self.where: dict[int, int] = {}  # the device that makes each
 
-    def run(self) -> Program:
+    def run(self) -> ReportedFunction:
         program = self.program
         plan, signature = program.plan, program.signature
         for number, spec, device in zip(plan.inputs, signature.inputs, plan.input_devices, strict=True):
             name = spec.name or f"input {plan.inputs.index(number)}"
             self.values[number] = self._value(name, spec.shape, spec.dtype, program.symbols)
             self.where[number] = device
-            program.operations.append(Operation("input", name, device, writes=[self.values[number]]))
+            program.operations.append(GraphNode("input", name, device, writes=[self.values[number]]))
         for number, step in enumerate(plan.steps):
             if step.op == "transfer":
                 self._transfer(number, step)
@@ -169,15 +169,15 @@ class _Reader:
             if spec.destination is not None:
                 name += f" in {program.operations[spec.destination].name}"
             program.operations.append(
-                Operation("result", name, plan.result_devices[index], reads=[self.values[number]])
+                GraphNode("result", name, plan.result_devices[index], reads=[self.values[number]])
             )
         return program
 
     def _transfer(self, number: int, step: Step) -> None:
         given = self.values[step.operands[0]]
-        made = self.values[step.results[0]] = Value(given.name, given.type, given.bytes, given.extents)
+        made = self.values[step.results[0]] = ReportedValue(given.name, given.type, given.bytes, given.extents)
         self.where[step.results[0]] = step.device
-        self.program.operations.append(Operation(
+        self.program.operations.append(GraphNode(
             "transfer", "transfer", step.device, number, reads=[given], writes=[made],
             source=self.where[step.operands[0]],
         ))
@@ -197,12 +197,12 @@ class _Reader:
         buffers = [self._buffer(index, buffer, step, symbols) for index, buffer in enumerate(schedule.buffers)]
         first = len(self.program.operations)
         table = KernelTable([variant])
-        made: set[Value] = set()
+        made: set[ReportedValue] = set()
         for group in _phases(schedule.commands, table):
             made_here = self._operation(group, number, step, schedule, buffers, table, made, symbols)
             self.program.operations.append(made_here)
         if not schedule.commands:  # no code here for it, or nothing to do
-            self.program.operations.append(Operation(
+            self.program.operations.append(GraphNode(
                 "kernel", step.region, step.device, number, reads=[self.values[v] for v in step.operands],
                 writes=[self.values[v] for v in step.results],
             ))
@@ -211,25 +211,25 @@ class _Reader:
         arena = _number(schedule.arena, symbols)
         self.program.regions.append(Region(step.region, step.device, number, schedule, numbers, lives, arena))
 
-    def _buffer(self, index: int, buffer: Buffer, step: Step, symbols: Mapping[str, int]) -> Value:
+    def _buffer(self, index: int, buffer: ScheduleBuffer, step: Step, symbols: Mapping[str, int]) -> ReportedValue:
         if buffer.kind == "input":
             return self.values[step.operands[buffer.index]]
         if buffer.kind == "result":
             return self.values[step.results[buffer.index]]
         if buffer.dtype:
             return self._value(f"buffer {index}", buffer.shape, buffer.dtype, symbols)
-        return Value(f"{_ROLES.get(buffer.kind, 'constant')} {index}", "",
+        return ReportedValue(f"{_ROLES.get(buffer.kind, 'constant')} {index}", "",
                      _number(buffer.bytes, symbols))
 
     def _operation(
-        self, group: Sequence[int], number: int, step: Step, schedule: Schedule, buffers: Sequence[Value],
-        table: KernelTable, made: set[Value], symbols: Mapping[str, int],
-    ) -> Operation:
+        self, group: Sequence[int], number: int, step: Step, schedule: Schedule, buffers: Sequence[ReportedValue],
+        table: KernelTable, made: set[ReportedValue], symbols: Mapping[str, int],
+    ) -> GraphNode:
         commands = [schedule.commands[index] for index in group]
         first = commands[0]
         info = table.find(first.kernel) if first.op == "dispatch" else None
         name = "copy" if first.op == "copy" else first.kernel if info is None else info.name
-        found = Operation(
+        found = GraphNode(
             "copy" if first.op == "copy" else "kernel", name, step.device, number, list(group),
             [command.kernel or "copy" for command in commands],
             max(_number(command.tasks, symbols) for command in commands), info,
@@ -246,24 +246,24 @@ class _Reader:
         return found
 
     def _lives(
-        self, numbers: Sequence[int], schedule: Schedule, values: Sequence[Value], symbols: Mapping[str, int]
-    ) -> list[Life]:
+        self, numbers: Sequence[int], schedule: Schedule, values: Sequence[ReportedValue], symbols: Mapping[str, int]
+    ) -> list[ArenaSlot]:
         used: dict[int, list[int]] = {}
         for place, number in enumerate(numbers):
             for command in self.program.operations[number].commands:
                 for index in schedule.commands[command].buffers:
                     used.setdefault(index, []).append(place)
         return [
-            Life(values[index].name, values[index].type, _number(schedule.buffers[index].offset, symbols),
+            ArenaSlot(values[index].name, values[index].type, _number(schedule.buffers[index].offset, symbols),
                  values[index].bytes, min(places), max(places))
             for index, places in used.items() if schedule.buffers[index].kind == "arena"
         ]
 
-    def _value(self, name: str, shape: Sequence[Expr], dtype: str, symbols: Mapping[str, int]) -> Value:
+    def _value(self, name: str, shape: Sequence[Expr], dtype: str, symbols: Mapping[str, int]) -> ReportedValue:
         extents = tuple(_number(extent, symbols) for extent in shape)
         size = DTYPES[dtype].itemsize if dtype in DTYPES else 8
         text = "x".join([*map(show_expression, shape), dtype])
-        return Value(name, text, math.prod(extents) * size, extents)
+        return ReportedValue(name, text, math.prod(extents) * size, extents)
 
 
 def _phases(commands: Sequence[Command], table: KernelTable) -> list[list[int]]:
@@ -290,5 +290,5 @@ def _number(expression: Expr, symbols: Mapping[str, int]) -> int:
         return 0
 
 
-def _extent(value: Value, axis: int) -> int:
+def _extent(value: ReportedValue, axis: int) -> int:
     return value.extents[axis] if axis < len(value.extents) else NOMINAL

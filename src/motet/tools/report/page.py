@@ -16,8 +16,8 @@ from motet.artifact.reader import Artifact
 from motet.compiler.placement.machine import rates_of_families
 from motet.compiler.placement.rates import RateTable, read_rates
 from motet.errors import OptionError
-from motet.tools.report.binding import Bound, bound_devices, traced_devices
-from motet.tools.report.facts import Detail, Facts, details, gather
+from motet.tools.report.binding import ReportedDevice, bound_devices, traced_devices
+from motet.tools.report.facts import Detail, FunctionFacts, details, gather
 from motet.tools.report.graph import graph_svg
 from motet.tools.report.measured import Trace, read_trace
 from motet.tools.report.memory import memory_details, memory_html
@@ -102,7 +102,7 @@ def _json(known: Mapping[str, Detail]) -> str:
     return text
 
 
-def _notes(devices: list[Bound]) -> list[str]:
+def _notes(devices: list[ReportedDevice]) -> list[str]:
     return list(dict.fromkeys(f"@{bound.name}: {bound.note}" if bound.name else bound.note
                               for bound in devices if bound.note))
 
@@ -111,7 +111,7 @@ def _legend() -> str:
     return "".join(f'<span><i class="dot {colour(kind)}"></i>{kind}</span>' for kind in COLOURED)
 
 
-def _section(facts: Facts) -> str:
+def _section(facts: FunctionFacts) -> str:
     signature, symbols = facts.program.signature, facts.program.symbols
     extents = ""
     if symbols:
@@ -136,7 +136,7 @@ def _section(facts: Facts) -> str:
     )
 
 
-def _tiles(facts: Facts) -> list[tuple[str, str]]:
+def _tiles(facts: FunctionFacts) -> list[tuple[str, str]]:
     operations = facts.program.operations
     kernels = [number for number, operation in enumerate(operations) if operation.kind in ("kernel", "copy")]
     flops = sum(operations[number].flops for number in kernels)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from motet.runtime.drivers.host.waves import plan_waves
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
-from motet.tools.report.model import Program, Region
+from motet.tools.report.model import Region, ReportedFunction
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Prediction:
     seconds: float
 
 
-def predict(program: Program) -> Prediction:
+def predict(program: ReportedFunction) -> Prediction:
     return _Simulation(program).run()
 
 
 @dataclass
 class _Simulation:
-    program: Program
+    program: ReportedFunction
     bars: list[Bar] = field(default_factory=list[Bar])
     free: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])  # the last bar of a queue
     # By value of the plan: on which devices it is, and the bar that brought it there; None: there from the beginning.

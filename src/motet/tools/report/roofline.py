@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from motet.tools.report.facts import Facts
+from motet.tools.report.facts import FunctionFacts
 from motet.tools.report.writing import colour, number, safe
 
 _HEIGHT = 300
@@ -22,7 +22,7 @@ _LARGEST, _SMALLEST = 14.0, 4.0  # radii: of the kernel that takes longest, and 
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _LogAxis:
     """A logarithmic scale from `low` to `high`, powers of ten of which are marked."""
 
     low: float
@@ -37,7 +37,7 @@ class _Axis:
             yield 10.0**power
 
 
-def roofline_html(facts: Facts) -> str:
+def roofline_html(facts: FunctionFacts) -> str:
     """A drawing for each device that ran kernels whose work is known; nothing without a trace."""
     if facts.trace is None:
         return ""
@@ -48,13 +48,13 @@ def roofline_html(facts: Facts) -> str:
     return "".join(_device(facts, device, numbers) for device, numbers in sorted(chosen.items()))
 
 
-def _device(facts: Facts, device: int, numbers: Sequence[int]) -> str:
+def _device(facts: FunctionFacts, device: int, numbers: Sequence[int]) -> str:
     bound, operations = facts.program.devices[device], facts.program.operations
     intensities = [operations[at].flops / operations[at].bytes for at in numbers]
     rates = [operations[at].flops / facts.seconds(at) for at in numbers]
     ridge = bound.peak / bound.rates.memory
-    across = _Axis(min(*intensities, ridge) / 2, max(*intensities, ridge) * 3)
-    up = _Axis(min(*rates, bound.peak / 10) / 2, bound.peak * 2)
+    across = _LogAxis(min(*intensities, ridge) / 2, max(*intensities, ridge) * 3)
+    up = _LogAxis(min(*rates, bound.peak / 10) / 2, bound.peak * 2)
     parts = [*_grid(across, up), _roof(bound.peak, bound.rates.memory, device, across, up)]
     longest = max(facts.seconds(at) for at in numbers)
     # Large ones first, so that none hides another.
@@ -74,7 +74,7 @@ def _device(facts: Facts, device: int, numbers: Sequence[int]) -> str:
     )
 
 
-def _roof(peak: float, memory: float, device: int, across: _Axis, up: _Axis) -> str:
+def _roof(peak: float, memory: float, device: int, across: _LogAxis, up: _LogAxis) -> str:
     """A line in a drawing of its own, from 0 to 100 on both axes, with what the page needs to draw it anew."""
     ridge = peak / memory
     ends = [(across.low, across.low * memory), (ridge, peak), (across.high, peak)]
@@ -86,7 +86,7 @@ def _roof(peak: float, memory: float, device: int, across: _Axis, up: _Axis) -> 
     )
 
 
-def _grid(across: _Axis, up: _Axis) -> Iterable[str]:
+def _grid(across: _LogAxis, up: _LogAxis) -> Iterable[str]:
     yield '<rect class="track" width="100%" height="100%"/>'
     for value in across.marks():
         x = number(across.place(value))

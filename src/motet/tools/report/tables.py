@@ -11,14 +11,14 @@ from motet.artifact.kernels import KernelTable
 from motet.artifact.schema import Manifest
 from motet.runtime.selection import show_alternative
 from motet.tools.plans import describe_step, numbered_steps
-from motet.tools.report.binding import Bound
-from motet.tools.report.facts import Facts, label
+from motet.tools.report.binding import ReportedDevice
+from motet.tools.report.facts import FunctionFacts, label
 from motet.tools.report.writing import amount, colour, number, safe, share
 from motet.tools.show import show_bytes, show_seconds, show_signature
 
 
 @dataclass
-class _Row:
+class _KernelRow:
     """All calls of one kernel on one device; `numbers` are the operations."""
 
     name: str
@@ -33,7 +33,7 @@ class _Row:
     instructions: int = 0
 
 
-def kernel_table(facts: Facts) -> str:
+def kernel_table(facts: FunctionFacts) -> str:
     """Kernels, copies and transfers, the longest first. A row's work and device are in its attributes, for the page
     to work the limits out anew when the device's rates are changed."""
     rows = _rows(facts)
@@ -50,8 +50,8 @@ def kernel_table(facts: Facts) -> str:
             f"{head}</tr></thead><tbody>{body}</tbody></table></div>")
 
 
-def _rows(facts: Facts) -> list[_Row]:
-    found: dict[tuple[int, str, str], _Row] = {}
+def _rows(facts: FunctionFacts) -> list[_KernelRow]:
+    found: dict[tuple[int, str, str], _KernelRow] = {}
     for number_, operation in enumerate(facts.program.operations):
         if operation.kind in ("input", "result"):
             continue
@@ -60,7 +60,7 @@ def _rows(facts: Facts) -> list[_Row]:
         kind = operation.kind if info is None else info.kind
         # A region's kernels are its own, whatever those of another are called.
         key = operation.device, operation.name, kind
-        row = found.setdefault(key, _Row(name, kind, "" if info is None else info.source, operation.device, []))
+        row = found.setdefault(key, _KernelRow(name, kind, "" if info is None else info.source, operation.device, []))
         row.numbers.append(number_)
         row.flops += operation.flops
         row.bytes += operation.bytes
@@ -70,7 +70,9 @@ def _rows(facts: Facts) -> list[_Row]:
     return sorted(found.values(), key=lambda row: -row.seconds)
 
 
-def _row_html(facts: Facts, row: _Row, total: float, longest: float, measured: bool, counted: bool) -> str:
+def _row_html(
+    facts: FunctionFacts, row: _KernelRow, total: float, longest: float, measured: bool, counted: bool
+) -> str:
     bound = facts.program.devices[row.device]
     kernel = row.kind != "transfer"
     limit = bound.limit(row.flops, row.bytes) if kernel else 0.0
@@ -107,7 +109,7 @@ def _rate(work: float, seconds: float) -> tuple[float, str]:
     return rate, f"{rate:,.1f}" if rate >= 10 else f"{rate:.3g}" if rate else "-"
 
 
-def _rates(facts: Facts) -> Iterable[str]:
+def _rates(facts: FunctionFacts) -> Iterable[str]:
     """What the limits are worked out with, which the reader may change."""
     used = sorted({operation.device for operation in facts.program.operations})
     for device in used:
@@ -130,7 +132,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def contents_html(manifest: Manifest, devices: Sequence[Bound]) -> str:
+def contents_html(manifest: Manifest, devices: Sequence[ReportedDevice]) -> str:
     """Everything that is not about one function alone."""
     parts = ["<h3>Functions</h3><ul>"]
     parts += [f"<li><code>{safe(show_signature(signature))}</code></li>" for signature in manifest.functions]

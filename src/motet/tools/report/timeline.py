@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from motet.runtime.trace import BESIDE
-from motet.tools.report.facts import Facts, label
+from motet.tools.report.facts import FunctionFacts, label
 from motet.tools.report.writing import colour, number, percent, safe, share
 from motet.tools.show import show_bytes, show_seconds
 
@@ -36,7 +36,7 @@ class _Box:
     critical: bool = False
 
 
-def timeline_html(facts: Facts) -> str:
+def timeline_html(facts: FunctionFacts) -> str:
     """Row names at the left, the drawing at the right, which may be made wider."""
     groups = [("predicted", facts.prediction.seconds, _predicted(facts))]
     memory: dict[str, list[tuple[float, int]]] = {}
@@ -91,7 +91,7 @@ def busy(spans: Sequence[tuple[float, float]]) -> float:
     return total
 
 
-def _predicted(facts: Facts) -> list[_Box]:
+def _predicted(facts: FunctionFacts) -> list[_Box]:
     operations = facts.program.operations
     # Where everything is critical there is nothing to choose from.
     some = len(facts.prediction.critical) < len(facts.prediction.bars)
@@ -106,7 +106,7 @@ def _predicted(facts: Facts) -> list[_Box]:
     ]
 
 
-def _measured(facts: Facts) -> list[_Box]:
+def _measured(facts: FunctionFacts) -> list[_Box]:
     assert facts.trace is not None
     boxes: list[_Box] = []
     lanes: dict[tuple[str, int], int] = {}
@@ -124,12 +124,12 @@ def _measured(facts: Facts) -> list[_Box]:
     return boxes
 
 
-def _kind(facts: Facts, operation: int, kind: str) -> str:
+def _kind(facts: FunctionFacts, operation: int, kind: str) -> str:
     info = facts.program.operations[operation].info if operation >= 0 else None
     return info.kind if info is not None else kind
 
 
-def moves(facts: Facts) -> dict[str, tuple[str, list[tuple[str, str]]]]:
+def moves(facts: FunctionFacts) -> dict[str, tuple[str, list[tuple[str, str]]]]:
     """Details of the bars that are no operation: moves that the program does not name."""
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for index, bar in enumerate(facts.prediction.bars):

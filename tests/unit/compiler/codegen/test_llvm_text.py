@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from motet.compiler.codegen.cpu.objects import Unit, compile_units, target_machine
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units, target_machine
 from motet.compiler.codegen.llvm.text import to_llvmlite
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.translate import translate_to_llvm
@@ -202,7 +202,7 @@ CORPUS = {
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_text_of_the_wheel_compiles_for_every_target(name: str) -> None:
-    unit = Unit("k", to_llvmlite(lower(CORPUS[name])), optimise=True)
+    unit = ObjectUnit("k", to_llvmlite(lower(CORPUS[name])), optimise=True)
     for target in CPU_TARGETS.values():
         assert compile_units([unit], target, 1)[0][:4] == b"\x7fELF"
 
@@ -215,7 +215,7 @@ def test_matrix_multiplication_on_tensors_of_small_integers_compiles() -> None:
       return %0 : tensor<8x8xi32>
     }"""
     text = lower(source, "one-shot-bufferize{bufferize-function-boundaries=1}")
-    assert compile_units([Unit("k", to_llvmlite(text), optimise=True)], native_target(), 1)
+    assert compile_units([ObjectUnit("k", to_llvmlite(text), optimise=True)], native_target(), 1)
 
 
 def global_bits(text: str, name: str, dtype: type[np.unsignedinteger], count: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from motet.compiler.placement.search.problem import Machine, Problem, Schedule, Task
+from motet.compiler.placement.search.problem import Machine, PlacementSchedule, PlacementTask, Problem
 
 
 def random_machine(rng: random.Random, places: int) -> Machine:
@@ -22,7 +22,7 @@ def random_machine(rng: random.Random, places: int) -> Machine:
 def random_problem(rng: random.Random, work: int, places: int, inputs: int = 1, density: float = 0.4) -> Problem:
     """`work` tasks that compute, some tied to a place, some taking no time, between arguments and a result."""
     machine = random_machine(rng, places)
-    tasks = [Task((inf,) * places + (0.0,), outside=True) for _ in range(inputs)]
+    tasks = [PlacementTask((inf,) * places + (0.0,), outside=True) for _ in range(inputs)]
     for index in range(inputs, inputs + work):
         pinned = rng.randrange(places) if rng.random() < 0.2 else None
         idle = rng.random() < 0.1
@@ -31,14 +31,14 @@ def random_problem(rng: random.Random, work: int, places: int, inputs: int = 1, 
             for place in range(places)
         ]
         sources = [source for source in range(index) if rng.random() < density]
-        tasks.append(Task((*times, inf), tuple((source, rng.randrange(0, 200)) for source in sources)))
+        tasks.append(PlacementTask((*times, inf), tuple((source, rng.randrange(0, 200)) for source in sources)))
     last = len(tasks) - 1
     ends = ((last, 10),) if work else ()
-    tasks.append(Task((inf,) * places + (0.0,), ends, outside=True))
+    tasks.append(PlacementTask((inf,) * places + (0.0,), ends, outside=True))
     return Problem(tuple(tasks), machine)
 
 
-def check_schedule(problem: Problem, schedule: Schedule) -> None:
+def check_schedule(problem: Problem, schedule: PlacementSchedule) -> None:
     """Fails unless every task is where it may be, starts when its inputs are there, and has its processor alone."""
     busy: dict[int, list[tuple[float, float]]] = {}
     for index, task in enumerate(problem.tasks):

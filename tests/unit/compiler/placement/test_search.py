@@ -11,13 +11,13 @@ from tests.unit.compiler.placement.scheduling_problems import brute_force, check
 from motet.compiler.placement.search.branch_and_bound import best_schedule
 from motet.compiler.placement.search.heft import heft, upward_ranks
 from motet.compiler.placement.search.local_search import critical_path, improve
-from motet.compiler.placement.search.problem import Machine, Problem, Schedule, Task, dispatch
+from motet.compiler.placement.search.problem import Machine, PlacementSchedule, PlacementTask, Problem, dispatch
 from motet.compiler.placement.search.stages import cut_stages
 
 FACTOR = 1.5  # how much later than possible the heuristics' schedules may end, on problems this small
 
 
-def everywhere(problem: Problem, device: int) -> Schedule:
+def everywhere(problem: Problem, device: int) -> PlacementSchedule:
     places = [device if device in allowed else allowed[0] for allowed in problem.allowed]
     return dispatch(problem, places, upward_ranks(problem))
 
@@ -88,8 +88,8 @@ def test_local_search_moves_a_chain_that_no_single_task_would_leave() -> None:
     latency = ((0.0, 3.0, 0.0), (3.0, 0.0, 3.0), (0.0, 3.0, 0.0))
     machine = Machine((0, 1, None), latency, ((0.0,) * 3,) * 3)
     inf = float("inf")
-    chain = [Task((2.0, 1.0, inf), () if i == 0 else ((i - 1, 1),)) for i in range(10)]
-    problem = Problem((*chain, Task((inf, inf, 0.0), ((9, 1),), outside=True)), machine)
+    chain = [PlacementTask((2.0, 1.0, inf), () if i == 0 else ((i - 1, 1),)) for i in range(10)]
+    problem = Problem((*chain, PlacementTask((inf, inf, 0.0), ((9, 1),), outside=True)), machine)
     ranks = upward_ranks(problem)
     found = improve(problem, dispatch(problem, [0] * 10 + [2], ranks), ranks, 10_000)
     assert found.makespan == 13.0
@@ -136,8 +136,10 @@ def test_places_that_work_at_the_same_time_get_what_they_need_before_others_are_
     inf = float("inf")
     machine = Machine((0, 1, None), ((0.0, 1.0, 0.0), (1.0, 0.0, 1.0), (0.0, 1.0, 0.0)), ((0.0,) * 3,) * 3)
     tasks = (
-        Task((1.0, inf, inf)), Task((10.0, inf, inf), ((0, 1),)), Task((inf, 10.0, inf), ((0, 1),)),
-        Task((1.0, inf, inf), ((1, 1), (2, 1))),
+        PlacementTask((1.0, inf, inf)), PlacementTask(
+            (10.0, inf, inf), ((0, 1),)
+        ), PlacementTask((inf, 10.0, inf), ((0, 1),)),
+        PlacementTask((1.0, inf, inf), ((1, 1), (2, 1))),
     )
     problem = Problem(tasks, machine)
     schedule = dispatch(problem, [0, 0, 1, 0], upward_ranks(problem))
@@ -157,7 +159,10 @@ def test_work_on_one_place_is_one_stage() -> None:
 def test_tasks_with_queues_of_their_own_share_no_stage() -> None:
     inf = float("inf")
     machine = Machine((0, None), ((0.0, 0.0), (0.0, 0.0)), ((0.0, 0.0), (0.0, 0.0)))
-    tasks = (Task((1.0, inf), queues=1), Task((1.0, inf), ((0, 1),), queues=2), Task((1.0, inf), ((1, 1),), queues=2))
+    tasks = (
+        PlacementTask((1.0, inf), queues=1), PlacementTask((1.0, inf), ((0, 1),), queues=2),
+        PlacementTask((1.0, inf), ((1, 1),), queues=2)
+    )
     problem = Problem(tasks, machine)
     staging = cut_stages(problem, dispatch(problem, [0, 0, 0], [3.0, 2.0, 1.0]), [0.1], 1000)
     assert staging.stages == ((0,), (1, 2))

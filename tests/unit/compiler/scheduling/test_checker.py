@@ -16,7 +16,7 @@ from tests.unit.compiler.scheduling.random_programs import (
     some_order,
 )
 
-from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSpec
+from motet.artifact.schema import Command, Schedule, ScheduleBuffer, Signature, TensorSpec
 from motet.compiler.scheduling.arrangement import Options, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
@@ -115,8 +115,10 @@ SLOT = ["*", ["ceildiv", SIZE, 64], 64]
 def chain(offsets: list, sizes: list) -> Schedule:
     """Three commands, each of which reads what the one before made; the two in between lie in the arena."""
     buffers = [
-        Buffer("input", SIZE), *(Buffer("arena", size, 0, offset) for size, offset in zip(sizes, offsets, strict=True)),
-        Buffer("result", SIZE),
+        ScheduleBuffer("input", SIZE), *(
+            ScheduleBuffer("arena", size, 0, offset) for size, offset in zip(sizes, offsets, strict=True)
+        ),
+        ScheduleBuffer("result", SIZE),
     ]
     commands = [
         Command("dispatch", [n, n + 1], "k", "n", after=[n - 1] if n else [], reads=1) for n in range(len(buffers) - 1)
@@ -144,7 +146,7 @@ def test_extents_with_symbols_are_told_apart_where_they_are_for_all_values() -> 
 
 def test_an_input_that_was_written_over_is_not_read() -> None:
     signature = Signature("f", [TensorSpec("x", [4], "f32")], [TensorSpec("y", [4], "f32", 0)], [])
-    buffers = [Buffer("input", 16), Buffer("result", 16), Buffer("arena", 16)]
+    buffers = [ScheduleBuffer("input", 16), ScheduleBuffer("result", 16), ScheduleBuffer("arena", 16)]
     over = Command("dispatch", [0, 1], "k", reads=1)
     late = Command("dispatch", [0, 2], "k", after=[0], reads=1)
     with pytest.raises(CompileError, match=r"command 1 reads input buffer 0 after buffer 1 was written over it"):
@@ -154,7 +156,7 @@ def test_an_input_that_was_written_over_is_not_read() -> None:
 
 
 def test_what_nothing_wrote_is_not_read() -> None:
-    buffers = [Buffer("arena", 16), Buffer("result", 16)]
+    buffers = [ScheduleBuffer("arena", 16), ScheduleBuffer("result", 16)]
     with pytest.raises(CompileError, match=r"command 0 reads buffer 0 before anything writes it"):
         check_schedule(Schedule(buffers, [Command("copy", [0, 1])], 64), Signature("f", [], [N.results[0]], []))
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.unit.compiler.scheduling.brute_force import BruteForce, allowed
 from tests.unit.compiler.scheduling.random_programs import RandomProgram
 
-from motet.artifact.schema import Buffer, Command, Schedule
+from motet.artifact.schema import Command, Schedule, ScheduleBuffer
 from motet.compiler.scheduling.arrangement import Options, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
@@ -24,7 +24,7 @@ def with_command(schedule: Schedule, number: int, command: Command) -> Schedule:
     return structs.replace(schedule, commands=[*schedule.commands[:number], command, *schedule.commands[number + 1 :]])
 
 
-def with_buffer(schedule: Schedule, number: int, buffer: Buffer) -> Schedule:
+def with_buffer(schedule: Schedule, number: int, buffer: ScheduleBuffer) -> Schedule:
     return structs.replace(schedule, buffers=[*schedule.buffers[:number], buffer, *schedule.buffers[number + 1 :]])
 
 

@@ -13,13 +13,13 @@ from tests.unit.graphs.test_order import orders, reachable
 from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Expr
 from motet.compiler.scheduling.concurrency import GROWTH, SMALL, plan_concurrent
-from motet.compiler.scheduling.memory import Life, Plan, lower_bound, needed_at_once, plan_memory
+from motet.compiler.scheduling.memory import BufferLifetime, MemoryPlan, lower_bound, needed_at_once, plan_memory
 from motet.errors import CompileError
 from motet.graphs.order import bit_set, close_order, members
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[list[int], list[Life]]:
+def programs(draw: st.DrawFn) -> tuple[list[int], list[BufferLifetime]]:
     """An order, and buffers written by a command and read by some that have to wait for it."""
     before = draw(orders(16))
     paths = reachable(before)
@@ -27,11 +27,11 @@ def programs(draw: st.DrawFn) -> tuple[list[int], list[Life]]:
     for writer in range(len(before)):
         readers = np.nonzero(paths[writer])[0].tolist()
         chosen = draw(st.sets(st.sampled_from(readers), max_size=3)) if readers else set()
-        lives.append(Life(draw(st.integers(0, 500)), bit_set({writer, *chosen})))
+        lives.append(BufferLifetime(draw(st.integers(0, 500)), bit_set({writer, *chosen})))
     return before, lives
 
 
-def ordered(before: list[int], first: Life, second: Life) -> bool:
+def ordered(before: list[int], first: BufferLifetime, second: BufferLifetime) -> bool:
     """By the definition: every command of one is before the first of the other."""
     paths = reachable(before)
     return any(
@@ -39,13 +39,15 @@ def ordered(before: list[int], first: Life, second: Life) -> bool:
     )
 
 
-def extent(plan: Plan, lives: list[Life], number: int) -> tuple[int, int]:
+def extent(plan: MemoryPlan, lives: list[BufferLifetime], number: int) -> tuple[int, int]:
     begin = int(str(plan.offsets[number]))
     return begin, begin + int(str(lives[number].bytes))
 
 
 @given(programs())
-def test_buffers_share_bytes_only_where_the_order_separates_them(program: tuple[list[int], list[Life]]) -> None:
+def test_buffers_share_bytes_only_where_the_order_separates_them(
+    program: tuple[list[int], list[BufferLifetime]]
+) -> None:
     before, lives = program
     plan = plan_memory(lives, close_order(before))
     for a in range(len(lives)):
@@ -58,7 +60,7 @@ def test_buffers_share_bytes_only_where_the_order_separates_them(program: tuple[
 
 
 @given(programs())
-def test_what_is_needed_at_once_is_what_no_order_separates(program: tuple[list[int], list[Life]]) -> None:
+def test_what_is_needed_at_once_is_what_no_order_separates(program: tuple[list[int], list[BufferLifetime]]) -> None:
     before, lives = program
     if not lives:
         return
@@ -69,7 +71,7 @@ def test_what_is_needed_at_once_is_what_no_order_separates(program: tuple[list[i
 
 
 @given(programs())
-def test_one_after_the_other_is_the_order_of_the_list(program: tuple[list[int], list[Life]]) -> None:
+def test_one_after_the_other_is_the_order_of_the_list(program: tuple[list[int], list[BufferLifetime]]) -> None:
     before, lives = program
     if not lives:
         return
@@ -83,9 +85,11 @@ def test_one_after_the_other_is_the_order_of_the_list(program: tuple[list[int], 
 
 
 @given(programs(), st.sampled_from([None, 1, 1.1, 3]))
-def test_concurrency_costs_no_more_than_it_may(program: tuple[list[int], list[Life]], factor: float | None) -> None:
+def test_concurrency_costs_no_more_than_it_may(
+    program: tuple[list[int], list[BufferLifetime]], factor: float | None
+) -> None:
     before, small = program
-    lives = [Life(int(str(life.bytes)) * SMALL, life.uses) for life in small]
+    lives = [BufferLifetime(int(str(life.bytes)) * SMALL, life.uses) for life in small]
     serial = int(str(plan_memory(lives).total))
     limit = None if factor is None else int(serial * factor)
     memory = plan_concurrent(before, [1.0] * len(before), [False] * len(before), lives, limit)
@@ -94,7 +98,7 @@ def test_concurrency_costs_no_more_than_it_may(program: tuple[list[int], list[Li
 
 
 @given(programs())
-def test_a_small_arena_keeps_all_concurrency(program: tuple[list[int], list[Life]]) -> None:
+def test_a_small_arena_keeps_all_concurrency(program: tuple[list[int], list[BufferLifetime]]) -> None:
     before, lives = program  # 8 KiB at most
     memory = plan_concurrent(before, [1.0] * len(before), [False] * len(before), lives)
     assert memory.plan.total == plan_memory(lives, close_order(before)).total
@@ -105,8 +109,12 @@ def test_branches_share_memory_only_where_there_is_too_little() -> None:
     unit = SMALL // 8
     before = [0, 1 << 0, 1 << 1, 0, 1 << 3, 1 << 4, 1 << 2 | 1 << 5]
     lives = [
-        Life(unit, bit_set([0, 1])), Life(10 * unit, bit_set([1, 2])), Life(unit, bit_set([2, 6])),
-        Life(unit, bit_set([3, 4])), Life(10 * unit, bit_set([4, 5])), Life(unit, bit_set([5, 6])),
+        BufferLifetime(unit, bit_set([0, 1])), BufferLifetime(
+            10 * unit, bit_set([1, 2])
+        ), BufferLifetime(unit, bit_set([2, 6])),
+        BufferLifetime(unit, bit_set([3, 4])), BufferLifetime(
+            10 * unit, bit_set([4, 5])
+        ), BufferLifetime(unit, bit_set([5, 6])),
     ]
     times, fills = [1.0] * 7, [False] * 7
 
@@ -128,10 +136,13 @@ def test_branches_share_memory_only_where_there_is_too_little() -> None:
 def test_slack_is_spent_before_the_critical_path_is() -> None:
     # A long chain 0 → … → 4, and two short pieces of work beside it, 5 and 6, joined by 7.
     before = [0, *(1 << n for n in range(4)), 0, 0, bit_set([4, 5, 6])]
-    lives = [Life(SMALL, bit_set([n, n + 1])) for n in range(4)]
-    lives += [Life(SMALL, bit_set([4, 7])), Life(SMALL, bit_set([5, 7])), Life(SMALL, bit_set([6, 7]))]
+    lives = [BufferLifetime(SMALL, bit_set([n, n + 1])) for n in range(4)]
+    lives += [
+        BufferLifetime(SMALL, bit_set([4, 7])), BufferLifetime(SMALL, bit_set([5, 7])),
+        BufferLifetime(SMALL, bit_set([6, 7]))
+    ]
     # Workspaces that only 5 and 6 use: together they are what is too large.
-    lives += [Life(4 * SMALL, bit_set([5])), Life(4 * SMALL, bit_set([6]))]
+    lives += [BufferLifetime(4 * SMALL, bit_set([5])), BufferLifetime(4 * SMALL, bit_set([6]))]
     memory = plan_concurrent(before, [9.0] * 5 + [1.0] * 3, [False] * 8, lives)
     assert memory.serial is not None
     assert int(str(memory.plan.total)) <= GROWTH * memory.serial
@@ -139,10 +150,12 @@ def test_slack_is_spent_before_the_critical_path_is() -> None:
 
 
 @given(programs(), st.integers(0, 3))
-def test_slots_of_extents_with_symbols_hold_all_their_buffers(program: tuple[list[int], list[Life]], n: int) -> None:
+def test_slots_of_extents_with_symbols_hold_all_their_buffers(
+    program: tuple[list[int], list[BufferLifetime]], n: int
+) -> None:
     before, lives = program
     sizes: list[Expr] = [["*", "n", int(str(life.bytes))] if k % 3 else life.bytes for k, life in enumerate(lives)]
-    symbolic = [Life(size, life.uses) for size, life in zip(sizes, lives, strict=True)]
+    symbolic = [BufferLifetime(size, life.uses) for size, life in zip(sizes, lives, strict=True)]
     plan = plan_memory(symbolic, close_order(before))
     symbols = {"n": 37 * n}
 
@@ -165,7 +178,7 @@ def test_plans_of_thousands_of_buffers_are_made_in_time(count: int) -> None:
     for v in range(1, count):
         for source in members(before[v]):
             uses[source].append(v)
-    lives = [Life(int(random.integers(1, 1 << 20)), bit_set(u)) for u in uses]
+    lives = [BufferLifetime(int(random.integers(1, 1 << 20)), bit_set(u)) for u in uses]
     begin = time.process_time()
     memory = plan_concurrent(before, [1.0] * count, [False] * count, lives)
     assert time.process_time() - begin < count / 300

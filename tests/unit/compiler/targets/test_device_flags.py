@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.compiler.targets.device_flags import (
-    Alternative,
     DeviceFlag,
+    FlagAlternative,
     device_flags_of,
     parse_device_flag,
     parse_device_flags,
@@ -19,20 +19,20 @@ from motet.errors import OptionError
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("host", DeviceFlag("", (Alternative("host"),))),
-        ("cpu=host", DeviceFlag("cpu", (Alternative("host"),))),
-        ("cuda[1]", DeviceFlag("", (Alternative("cuda", 1),))),
-        ("host{cpu=x86-64-v4}", DeviceFlag("", (Alternative("host", None, (("cpu", "x86-64-v4"),)),))),
+        ("host", DeviceFlag("", (FlagAlternative("host"),))),
+        ("cpu=host", DeviceFlag("cpu", (FlagAlternative("host"),))),
+        ("cuda[1]", DeviceFlag("", (FlagAlternative("cuda", 1),))),
+        ("host{cpu=x86-64-v4}", DeviceFlag("", (FlagAlternative("host", None, (("cpu", "x86-64-v4"),)),))),
         ("gpu = cuda{arch=sm_90, split=2}, @cpu",
-         DeviceFlag("gpu", (Alternative("cuda", None, (("arch", "sm_90"), ("split", "2"))),
-                            Alternative("cpu", fallback=True)))),
-        ("a=x[0]{k=v},y[12]", DeviceFlag("a", (Alternative("x", 0, (("k", "v"),)), Alternative("y", 12)))),
-        ("host{}", DeviceFlag("", (Alternative("host"),))),
-        ("a=[1],host", DeviceFlag("a", (Alternative("", 1), Alternative("host")))),
-        ("'cpu=host'", DeviceFlag("cpu", (Alternative("host"),))),
-        ('#hal.device.target<"local", {ordinal = 1 : index}>', DeviceFlag("", (Alternative("host", 1),))),
+         DeviceFlag("gpu", (FlagAlternative("cuda", None, (("arch", "sm_90"), ("split", "2"))),
+                            FlagAlternative("cpu", fallback=True)))),
+        ("a=x[0]{k=v},y[12]", DeviceFlag("a", (FlagAlternative("x", 0, (("k", "v"),)), FlagAlternative("y", 12)))),
+        ("host{}", DeviceFlag("", (FlagAlternative("host"),))),
+        ("a=[1],host", DeviceFlag("a", (FlagAlternative("", 1), FlagAlternative("host")))),
+        ("'cpu=host'", DeviceFlag("cpu", (FlagAlternative("host"),))),
+        ('#hal.device.target<"local", {ordinal = 1 : index}>', DeviceFlag("", (FlagAlternative("host", 1),))),
         ('g=#hal.device.select<[#hal.device.alias<"cuda"[2]>, #hal.device.fallback<@cpu> : !hal.device]>, host',
-         DeviceFlag("g", (Alternative("cuda", 2), Alternative("cpu", fallback=True), Alternative("host")))),
+         DeviceFlag("g", (FlagAlternative("cuda", 2), FlagAlternative("cpu", fallback=True), FlagAlternative("host")))),
     ],
 )
 def test_flag_is_read(text: str, expected: DeviceFlag) -> None:
@@ -94,9 +94,9 @@ def test_the_python_forms_mean_the_same_as_flags() -> None:
 
 _name = st.from_regex(r"[a-z_][a-z0-9_-]{0,6}", fullmatch=True)
 _alternative = st.one_of(
-    st.builds(Alternative, _name, fallback=st.just(True)),
+    st.builds(FlagAlternative, _name, fallback=st.just(True)),
     st.builds(
-        Alternative, _name, st.none() | st.integers(0, 99),
+        FlagAlternative, _name, st.none() | st.integers(0, 99),
         st.dictionaries(_name, st.from_regex(r"[a-z0-9_+.-]{1,8}", fullmatch=True), max_size=3).map(
             lambda options: tuple(options.items())
         ),

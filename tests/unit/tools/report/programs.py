@@ -5,7 +5,6 @@ from __future__ import annotations
 from motet.artifact.schema import (
     SCHEMA_VERSION,
     Alternative,
-    Buffer,
     Command,
     Expr,
     KernelInfo,
@@ -13,6 +12,7 @@ from motet.artifact.schema import (
     Manifest,
     Plan,
     Schedule,
+    ScheduleBuffer,
     Signature,
     Step,
     Symbol,
@@ -20,7 +20,7 @@ from motet.artifact.schema import (
     Variant,
 )
 from motet.compiler.placement.rates import Rates
-from motet.tools.report.binding import Bound
+from motet.tools.report.binding import ReportedDevice
 
 # Numbers that make times easy to see: a launch costs nothing, a FLOP and a byte a microsecond each.
 RATES = Rates(
@@ -41,8 +41,8 @@ def manifest(functions: list[Signature], variants: list[Variant], **others: obje
     return Manifest(SCHEMA_VERSION, "a test", functions, variants, [], {}, **others)  # type: ignore[arg-type]
 
 
-def bound(family: str, code: Variant, name: str = "", threads: int = 1) -> Bound:
-    return Bound(name, family, family, code, RATES, threads=threads)
+def bound(family: str, code: Variant, name: str = "", threads: int = 1) -> ReportedDevice:
+    return ReportedDevice(name, family, family, code, RATES, threads=threads)
 
 
 def diamond(extent: Expr = 4) -> tuple[Manifest, Signature]:
@@ -51,9 +51,11 @@ def diamond(extent: Expr = 4) -> tuple[Manifest, Signature]:
     symbols = [Symbol(extent, 0, 0)] if isinstance(extent, str) else []
     signature = Signature("main", [tensor("x", extent)], [tensor("y", extent)], symbols)
     buffers = [
-        Buffer("input", size), Buffer("arena", size, 0, 0, [extent], "f32"),
-        Buffer("arena", size, 0, 64 if not symbols else ["*", extent, 4], [extent], "f32"),
-        Buffer("arena", size, 0, 128 if not symbols else ["*", extent, 8], [extent], "f32"), Buffer("result", size),
+        ScheduleBuffer("input", size), ScheduleBuffer("arena", size, 0, 0, [extent], "f32"),
+        ScheduleBuffer("arena", size, 0, 64 if not symbols else ["*", extent, 4], [extent], "f32"),
+        ScheduleBuffer(
+            "arena", size, 0, 128 if not symbols else ["*", extent, 8], [extent], "f32"
+        ), ScheduleBuffer("result", size),
     ]
     commands = [
         Command("dispatch", [0, 1], "main_a", 1), Command("dispatch", [1, 2], "main_b", 1, after=[0]),
@@ -74,7 +76,9 @@ def relay() -> tuple[Manifest, Signature]:
     """x → p on @a → transfer → q on @b → transfer → y on @a; 25 floats all the way."""
     def region(name: str) -> tuple[Signature, Schedule]:
         schedule = Schedule(
-            [Buffer("input", 100), Buffer("result", 100)], [Command("dispatch", [0, 1], f"{name}_kernel", 1)]
+            [
+                ScheduleBuffer("input", 100), ScheduleBuffer("result", 100)
+            ], [Command("dispatch", [0, 1], f"{name}_kernel", 1)]
         )
         return Signature(name, [tensor("in", 25)], [tensor("out", 25)]), schedule
 

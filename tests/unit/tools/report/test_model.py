@@ -9,12 +9,12 @@ from tests.unit.tools.report.programs import bound, diamond, relay
 
 from motet.artifact.schema import Manifest, Signature
 from motet.tools.report.memory import lower_bound
-from motet.tools.report.model import Life, Program, read_program
+from motet.tools.report.model import ArenaSlot, ReportedFunction, read_program
 from motet.tools.report.prediction import Prediction, predict
 from motet.tools.report.timeline import busy
 
 
-def read(program: tuple[Manifest, Signature], threads: int = 1) -> Program:
+def read(program: tuple[Manifest, Signature], threads: int = 1) -> ReportedFunction:
     manifest, signature = program
     names = [device.name for device in manifest.devices] or [""]
     devices = [
@@ -23,7 +23,7 @@ def read(program: tuple[Manifest, Signature], threads: int = 1) -> Program:
     return read_program(manifest, signature, devices)
 
 
-def edges(program: Program) -> set[tuple[str, str]]:
+def edges(program: ReportedFunction) -> set[tuple[str, str]]:
     return {(program.operations[a].name, program.operations[b].name) for a, b, _ in program.edges()}
 
 
@@ -60,7 +60,7 @@ def test_lives_reach_from_the_writer_to_the_last_reader() -> None:
 def test_lower_bound_is_the_most_alive_at_once(seed: int) -> None:
     random = np.random.default_rng(seed)
     lives = [
-        Life("", "", 0, int(size), int(first), int(first) + int(length))
+        ArenaSlot("", "", 0, int(size), int(first), int(first) + int(length))
         for size, first, length in zip(
             random.integers(1, 1000, 30), random.integers(0, 50, 30), random.integers(0, 9, 30), strict=True
         )
@@ -71,7 +71,7 @@ def test_lower_bound_is_the_most_alive_at_once(seed: int) -> None:
     assert lower_bound(lives) == alive.max()
 
 
-def ends(program: Program, prediction: Prediction) -> dict[str, tuple[float, float]]:
+def ends(program: ReportedFunction, prediction: Prediction) -> dict[str, tuple[float, float]]:
     """Begin and end of each named operation, in microseconds."""
     return {
         program.operations[bar.operation].name if bar.kind == "kernel" else bar.kind:

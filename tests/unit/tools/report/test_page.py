@@ -13,19 +13,19 @@ from tests.unit.tools.report.programs import diamond, manifest, relay, tensor, v
 
 from motet.artifact.schema import (
     Alternative,
-    Buffer,
     Command,
     KernelInfo,
     LogicalDevice,
     Manifest,
     Plan,
     Schedule,
+    ScheduleBuffer,
     Signature,
     Step,
 )
 from motet.compiler.placement.rates import HOST, RateTable
 from motet.errors import OptionError
-from motet.tools.report.measured import Span, Trace
+from motet.tools.report.measured import Trace, TraceSpan
 from motet.tools.report.page import render
 
 EVIL = '</script><script>alert(1)</script><img src=x onerror=alert(2)>"\'&\u2028${title}'
@@ -112,10 +112,10 @@ def test_devices_have_lanes_and_transfers_are_marked() -> None:
 
 def test_measured_spans_stand_beside_the_predicted_on_one_scale() -> None:
     spans = [
-        Span("host", 0, "p_kernel", "launch", 0.0, 0.5, flops=300),
-        Span("null", 1, "write", "write", 0.5, 0.6, 100, after=(0,)),
-        Span("null", 0, "q_kernel", "launch", 0.6, 2.0, instructions=12345, after=(1,)),
-        Span("null", 0, "read", "read", 2.0, 2.5, 100),
+        TraceSpan("host", 0, "p_kernel", "launch", 0.0, 0.5, flops=300),
+        TraceSpan("null", 1, "write", "write", 0.5, 0.6, 100, after=(0,)),
+        TraceSpan("null", 0, "q_kernel", "launch", 0.6, 2.0, instructions=12345, after=(1,)),
+        TraceSpan("null", 0, "read", "read", 2.0, 2.5, 100),
     ]
     devices = {"a": ("host", "host-target"), "b": ("null", "null-target")}
     trace = Trace("t.json", "main", spans, devices, memory={"null": [(0.5, 100), (0.6, 200)]})
@@ -131,7 +131,7 @@ def test_measured_spans_stand_beside_the_predicted_on_one_scale() -> None:
 
 def test_the_roof_bends_where_memory_and_arithmetic_meet() -> None:
     # A host of 600 GFLOP/s and 100 GB/s: its ridge is at 6 FLOP/B; p does 300 FLOP on 10 B, 0.3 GFLOP/s.
-    trace = Trace("t.json", "main", [Span("host", 0, "p_kernel", "launch", 0.0, 1e-6)],
+    trace = Trace("t.json", "main", [TraceSpan("host", 0, "p_kernel", "launch", 0.0, 1e-6)],
                   {"a": ("host", "host-target"), "b": ("null", "null-target")})
     rates = RateTable({"host": replace(HOST, contraction=6e11, memory=1e11)})
     found = Page(render(Held(relay()[0]), "", {}, trace, rates))  # type: ignore[arg-type]
@@ -148,7 +148,9 @@ def test_the_roof_bends_where_memory_and_arithmetic_meet() -> None:
 def test_names_that_are_markup_stay_text() -> None:
     signature = Signature(EVIL, [tensor(EVIL, 4)], [tensor(EVIL, 4)])
     region = Signature(EVIL, signature.inputs, signature.results)
-    schedule = Schedule([Buffer("input", 16), Buffer("result", 16)], [Command("dispatch", [0, 1], EVIL)])
+    schedule = Schedule(
+        [ScheduleBuffer("input", 16), ScheduleBuffer("result", 16)], [Command("dispatch", [0, 1], EVIL)]
+    )
     code = variant("host", {EVIL: schedule}, [KernelInfo(EVIL, EVIL, 1, 1, EVIL)])
     plan = Plan(2, [0], [1], [0], [0], [Step("run", 0, [0], [1], EVIL)])
     content = manifest(

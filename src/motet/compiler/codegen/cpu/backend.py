@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
-from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import check, generate, improves_on_base, own_target
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, KernelCode, key_of
@@ -90,10 +90,10 @@ def open(target: Target, choice: Choice) -> CpuBackend:
     return CpuBackend(target, choice)
 
 
-def units_of(compiled: Mapping[str, Compiled]) -> list[Unit]:
+def units_of(compiled: Mapping[str, Compiled]) -> list[ObjectUnit]:
     """The LLVM IR of kernels, each structure once."""
     units = {
-        code.phases[0].symbol: Unit(code.phases[0].symbol, code.llvm, code.kind == "generic")
+        code.phases[0].symbol: ObjectUnit(code.phases[0].symbol, code.llvm, code.kind == "generic")
         for entry in compiled.values()
         if (code := entry.code).phases
     }

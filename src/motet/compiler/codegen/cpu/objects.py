@@ -34,7 +34,7 @@ from motet.errors import CompileError, MotetError, WorkerCrash
 
 
 @dataclass(frozen=True)
-class Unit:
+class ObjectUnit:
     """LLVM IR to compile to one object. `llvm` has neither triple nor data layout.
 
     `optimise` asks for LLVM's whole mid-level pipeline with its vectorisers, which IR that came from loops
@@ -46,7 +46,7 @@ class Unit:
     optimise: bool
 
 
-def compile_units(units: Sequence[Unit], target: CpuTarget, jobs: int) -> list[bytes]:
+def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> list[bytes]:
     """One relocatable object per unit, in order; equal units give equal bytes.
 
     Up to `jobs` worker processes share the work. Raises `CompileError` for IR that LLVM rejects and
@@ -57,7 +57,7 @@ def compile_units(units: Sequence[Unit], target: CpuTarget, jobs: int) -> list[b
     return _Workers(units, target, min(jobs, len(units))).run()
 
 
-def assembly(unit: Unit, target: CpuTarget) -> str:
+def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
     """The assembly text of what `compile_units` makes of `unit`."""
     machine, module = _prepare(unit, target, likely_conversions(unit.llvm, target))
     return machine.emit_assembly(module)
@@ -66,7 +66,7 @@ def assembly(unit: Unit, target: CpuTarget) -> str:
 # -- one unit ------------------------------------------------------------------------------------------
 
 
-def _emit_object(unit: Unit, target: CpuTarget) -> bytes:
+def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
     conversions = likely_conversions(unit.llvm, target)
     while True:
         machine, module = _prepare(unit, target, conversions)
@@ -77,7 +77,7 @@ def _emit_object(unit: Unit, target: CpuTarget) -> bytes:
         conversions |= missing  # passes made them, or the definition of another conversion calls them
 
 
-def _prepare(unit: Unit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
+def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
     """A target machine for `target`, and the module of `unit`, with definitions of `conversions`, after the mid-level
     passes."""
     machine = target_machine(target)
@@ -120,7 +120,7 @@ IDLE = -1
 
 
 @dataclass
-class _Worker:
+class _ObjectWorker:
     """A process that answers each `(unit, target)` with an object or the text of an error."""
 
     connection: Connection
@@ -141,10 +141,10 @@ class _Worker:
 class _Workers:
     """Gives units to workers as they become free, the longest first."""
 
-    units: Sequence[Unit]
+    units: Sequence[ObjectUnit]
     target: CpuTarget
     count: int
-    workers: list[_Worker] = field(default_factory=list[_Worker])
+    workers: list[_ObjectWorker] = field(default_factory=list[_ObjectWorker])
 
     def run(self) -> list[bytes]:
         todo = sorted(range(len(self.units)), key=lambda index: len(self.units[index].llvm))
@@ -164,7 +164,7 @@ class _Workers:
             self._stop()
         return [objects[index] for index in range(len(self.units))]
 
-    def _give(self, worker: _Worker, todo: list[int]) -> None:
+    def _give(self, worker: _ObjectWorker, todo: list[int]) -> None:
         worker.unit = todo.pop() if todo else IDLE
         if worker.unit == IDLE:
             return
@@ -173,7 +173,7 @@ class _Workers:
         except OSError as error:
             raise self._crash(worker, self.units[worker.unit]) from error
 
-    def _take(self, worker: _Worker, unit: Unit) -> bytes:
+    def _take(self, worker: _ObjectWorker, unit: ObjectUnit) -> bytes:
         try:
             answer = worker.connection.recv()
         except (EOFError, OSError) as error:
@@ -182,7 +182,7 @@ class _Workers:
             raise CompileError(answer)
         return answer
 
-    def _crash(self, worker: _Worker, unit: Unit) -> WorkerCrash:
+    def _crash(self, worker: _ObjectWorker, unit: ObjectUnit) -> WorkerCrash:
         self.workers.remove(worker)
         status = worker.reap()
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
@@ -203,7 +203,7 @@ class _Workers:
             worker.log.close()
 
 
-def worker_crash(unit: Unit, target: CpuTarget, how: str) -> WorkerCrash:
+def worker_crash(unit: ObjectUnit, target: CpuTarget, how: str) -> WorkerCrash:
     """The error for a worker that died on `unit`; the IR stays in a new temporary folder to show it again."""
     file = Path(tempfile.mkdtemp(prefix="motet-crash-")) / "unit.ll"
     file.write_text(unit.llvm)
@@ -215,7 +215,7 @@ def worker_crash(unit: Unit, target: CpuTarget, how: str) -> WorkerCrash:
     )
 
 
-def _start() -> _Worker:
+def _start() -> _ObjectWorker:
     """A new worker: a fork, which costs milliseconds, where no other thread runs; else a new interpreter."""
     ours, theirs = _duplex()
     log = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - without a name: nothing stays if this dies
@@ -228,13 +228,13 @@ def _start() -> _Worker:
             if pid == 0:
                 os.dup2(log.fileno(), 2)
                 _serve_forked(theirs, parent)
-            return _Worker(ours, log, pid)
+            return _ObjectWorker(ours, log, pid)
         child = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, "--serve", str(theirs.fileno()), "--parent", str(os.getpid())],
             stderr=log, pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        return _Worker(ours, log, child.pid, child)
+        return _ObjectWorker(ours, log, child.pid, child)
 
 
 def _duplex() -> tuple[Connection, Connection]:
@@ -285,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("which file?")
     try:
         target = resolve_cpu_target(options.target)
-        unit = Unit(options.file.stem, options.file.read_text(), options.optimise)
+        unit = ObjectUnit(options.file.stem, options.file.read_text(), options.optimise)
         if options.assembly:
             sys.stdout.write(assembly(unit, target))
         else:

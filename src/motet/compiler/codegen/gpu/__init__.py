@@ -1,0 +1,1 @@
+"""What the code generators for GPUs share."""

@@ -27,7 +27,7 @@ FormT = TypeVar("FormT")
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchPart:
     """Stages that one program runs, one after the other. `read` are the values that later launches read; `buffers` the
     values that the program gets."""
 
@@ -68,7 +68,7 @@ class LaunchClass(ABC, Generic[FoundT, PlanT, FormT]):
         return 0
 
     @abstractmethod
-    def match(self, launch: Launch, target: GpuTarget) -> FoundT | None:
+    def match(self, launch: LaunchPart, target: GpuTarget) -> FoundT | None:
         """What the launch is, if it is of this class."""
 
     @abstractmethod

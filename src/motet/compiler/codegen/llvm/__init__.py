@@ -1,0 +1,1 @@
+"""What back ends that emit LLVM IR share."""

@@ -27,7 +27,7 @@ _IDS = (
 )  # fmt: skip
 
 
-class Builder:
+class OperationBuilder:
     """Creates operations before one operation. Arithmetic on constants gives constants where that is plain."""
 
     def __init__(self, at: ir.Operation) -> None:
@@ -89,7 +89,7 @@ def make_body(written: Written) -> ir.Operation:
         block.append_to(body.regions[0])
     numbers = list(entry.arguments)[len(inputs) - 2 : len(inputs)]
     sizes = [values[v] for v in written.grid], [values[v] for v in written.block]
-    _Ids(moved[0], *sizes, numbers, _block_order(body)).run(body)
+    _ThreadIds(moved[0], *sizes, numbers, _block_order(body)).run(body)
     kernel.erase()
     return body
 
@@ -128,7 +128,7 @@ def _axis(operation: ir.Operation) -> int:
     return next(axis for axis, letter in enumerate("xyz") if f"dim {letter}>" in written)
 
 
-class _Ids:
+class _ThreadIds:
     """Computes who a thread is, before `first`. `order` is that of the axes of the grid, fastest first."""
 
     def __init__(
@@ -136,7 +136,7 @@ class _Ids:
         order: Sequence[int],
     ) -> None:
         self.order = {"gpu.block_id": list(order), "gpu.thread_id": [0, 1, 2]}
-        self.builder = Builder(first)
+        self.builder = OperationBuilder(first)
         self.word = numbers[0].type
         self.sizes = {"gpu.grid_dim": grid, "gpu.block_dim": block}
         self.numbers = {"gpu.block_id": numbers[0], "gpu.thread_id": numbers[1]}

@@ -10,7 +10,7 @@ Blocks may have any number of threads: lanes that are not there are left out.
 
 from __future__ import annotations
 
-from motet.compiler.codegen.nvvm.body import SUBGROUP, Builder
+from motet.compiler.codegen.nvvm.body import SUBGROUP, OperationBuilder
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.reductions import combine
@@ -49,7 +49,7 @@ def _is_word(kind: ir.Type) -> bool:
 class _Lowering:
     def __init__(self, operation: ir.Operation, thread: ir.Value, threads: int) -> None:
         self.operation = operation
-        self.build = Builder(operation)
+        self.build = OperationBuilder(operation)
         self.thread = thread
         self.threads = threads
         self.word = thread.type
@@ -85,7 +85,7 @@ class _Lowering:
         lanes = build.constant(SUBGROUP, self.word)
         first = self._compare("eq", build.binary("arith.remui", self.thread, lanes), build.constant(0, self.word))
         branch = build.create("scf.if", [], [first], regions=2)
-        inside = Builder(ir.Operation.create(
+        inside = OperationBuilder(ir.Operation.create(
             "scf.yield", loc=self.operation.location, ip=ir.InsertionPoint(branch.regions[0].blocks.append())
         ))
         place = inside.cast(inside.binary("arith.divui", self.thread, lanes), index)

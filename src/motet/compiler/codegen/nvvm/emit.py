@@ -18,7 +18,7 @@ from motet.compiler.codegen.nvvm.body import make_body
 from motet.compiler.codegen.nvvm.collectives import COLLECTIVE, lower_collectives
 from motet.compiler.codegen.nvvm.entry import KEPT_BYTES, KEPT_THREADS, PACKED, Argument, entry_text, keep_text
 from motet.compiler.codegen.nvvm.lower import lower_body
-from motet.compiler.codegen.nvvm.program import Function, NvvmCode
+from motet.compiler.codegen.nvvm.program import LaunchFunction, NvvmCode
 from motet.compiler.codegen.nvvm.shared import gather_shared
 from motet.compiler.codegen.nvvm.written import Written, constant, read_written
 from motet.compiler.ir._mlir import ir
@@ -57,11 +57,11 @@ def emit_launch(function: ir.Operation, symbol: str, target: GpuTarget) -> Compi
         buffers = _read_buffers(function)
         _check(written, target)
         arguments, spaces = _arguments(written, buffers)
-        code = _Emitter(written, symbol, target, buffers, arguments, spaces).run()
+        code = _LaunchEmitter(written, symbol, target, buffers, arguments, spaces).run()
         return whole_operands(function, code, buffers.extents)
 
 
-class _Emitter:
+class _LaunchEmitter:
     def __init__(
         self, written: Written, symbol: str, target: GpuTarget, buffers: _Buffers, arguments: list[Argument],
         spaces: list[int],
@@ -88,7 +88,7 @@ class _Emitter:
                 found.append((source, target, str(item_bytes(self.buffers.dtypes[target])), shape))
         return found
 
-    def _keep(self) -> list[Function]:
+    def _keep(self) -> list[LaunchFunction]:
         pairs = self._kept()
         if not pairs:
             return []
@@ -99,9 +99,9 @@ class _Emitter:
         symbol = f"{self.symbol}_keep"
         buffers = tuple(sorted({number for source, target, *_ in pairs for number in (source, target)}))
         text = keep_text(symbol, buffers, self.sizes, pairs)
-        return [Function(symbol, text, buffers, self.sizes, KEPT_THREADS, 0, tasks)]
+        return [LaunchFunction(symbol, text, buffers, self.sizes, KEPT_THREADS, 0, tasks)]
 
-    def _launch(self) -> Function:
+    def _launch(self) -> LaunchFunction:
         written = self.written
         place = source_location(written.launch)
         threads = _threads(written)
@@ -139,7 +139,7 @@ class _Emitter:
         count = blocks if isinstance(blocks, int) else _TOTAL
         buffers = tuple(sorted({argument.buffer for argument in self.arguments}))
         entry = entry_text(self.symbol, buffers, self.sizes, self.arguments, mode, threads, count)
-        return Function(
+        return LaunchFunction(
             self.symbol, f"{_without(text, entry)}\n{entry}", buffers, self.sizes,
             PACKED if mode == "packed" else threads, bytes_, tasks,
         )

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from motet.artifact.launch import Launch
-from motet.compiler.codegen.nvvm.program import Function, NvvmCode
+from motet.compiler.codegen.nvvm.program import LaunchFunction, NvvmCode
 from motet.compiler.codegen.nvvm.ptx import Binary, make_binary, make_ptx
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
@@ -18,7 +18,7 @@ from motet.compiler.targets.gpu import GpuTarget
 _WARP = 32
 
 
-def functions_of(compiled: Mapping[str, Compiled]) -> list[Function]:
+def functions_of(compiled: Mapping[str, Compiled]) -> list[LaunchFunction]:
     return [
         function for entry in compiled.values() if isinstance(entry.code, NvvmCode) for function in entry.code.functions
     ]
@@ -49,7 +49,7 @@ def launch_text(compiled: Mapping[str, Compiled], target: GpuTarget, stage: str)
     )
 
 
-def _described(function: Function, binary: Binary) -> Launch:
+def _described(function: LaunchFunction, binary: Binary) -> Launch:
     return Launch(
         function.symbol, function.symbol, -(-function.threads // _WARP), 1, function.shared, 0,
         binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes, False,

@@ -9,7 +9,7 @@ from motet.compiler.kernels.kernel import KernelCode
 
 
 @dataclass(frozen=True)
-class Function:
+class LaunchFunction:
     """One function that the driver launches, with blocks of `threads` threads and `shared` bytes of workgroup memory.
     `llvm` is LLVM IR that defines `symbol`; its parameters are pointers to `buffers`, which are numbers of the
     kernel's, `sizes` numbers of 64 bits, and two
@@ -28,4 +28,4 @@ class Function:
 class NvvmCode(KernelCode):
     """A launch for a GPU: one function for each phase; `llvm` is empty."""
 
-    functions: tuple[Function, ...] = ()
+    functions: tuple[LaunchFunction, ...] = ()

@@ -26,8 +26,8 @@ from motet.compiler.codegen.triton.ext import scans, scatters, sorts
 from motet.compiler.codegen.triton.gemm import multi_gemm as joined
 from motet.compiler.codegen.triton.schedules import check, schedule_of, settled, with_schedule
 from motet.compiler.codegen.triton.select import generate
-from motet.compiler.codegen.triton.text.program import Program, TritonCode
-from motet.compiler.codegen.triton.text.scalars import Unsupported
+from motet.compiler.codegen.triton.text.program import TritonCode, TritonProgram
+from motet.compiler.codegen.triton.text.scalars import UnsupportedOnGpu
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
@@ -86,7 +86,7 @@ class TritonBackend:
     def generate(self, kernel: Kernel) -> KernelCode:
         try:
             code = generate(kernel, self.target)
-        except Unsupported as reason:
+        except UnsupportedOnGpu as reason:
             self._fail(kernel.name, str(reason))
         key = key_of(kernel, self.target.precision)
         given = schedule_for(
@@ -113,7 +113,7 @@ class TritonBackend:
         try:
             whole = read_whole(function)
             return launched(whole.kernel, _WHOLES[whole.kind](whole, self.target))
-        except (Unreadable, Unsupported) as reason:
+        except (Unreadable, UnsupportedOnGpu) as reason:
             self._fail(name, str(reason), places=places_of(function))
 
     def _fail(
@@ -167,7 +167,7 @@ class TritonBackend:
             return "\n".join([*(program.forms[0].source for program in programs), written])
         return "\n".join([*(first.assembly for first, *_ in compile_programs(programs, self.target, 1)), written])
 
-    def _programs(self, compiled: Mapping[str, Compiled]) -> dict[str, Program]:
+    def _programs(self, compiled: Mapping[str, Compiled]) -> dict[str, TritonProgram]:
         """By symbol, each once: kernels of one structure share their code."""
         return {
             program.symbol: self.choice.ordered(program, self.target)
@@ -186,7 +186,7 @@ def _explained(reason: str) -> str:
     return f"{reason}: it is no operation on tensors, and its turns may depend on one another, or it holds launches"
 
 
-def _settled(code: KernelCode, ordered: Mapping[str, Program], built: Mapping[str, Made]) -> KernelCode:
+def _settled(code: KernelCode, ordered: Mapping[str, TritonProgram], built: Mapping[str, Made]) -> KernelCode:
     """`code` with the forms that were taken, whose grids may differ from those of the first ones."""
     if not isinstance(code, TritonCode):
         return code

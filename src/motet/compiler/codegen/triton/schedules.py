@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.kernels.kernel import Phase
 from motet.compiler.kernels.schedule import KernelSchedule, LaunchesSchedule, LaunchForm, Reason
 
 
-def schedule_of(programs: Sequence[Program], taken: Sequence[Program]) -> LaunchesSchedule:
+def schedule_of(programs: Sequence[TritonProgram], taken: Sequence[TritonProgram]) -> LaunchesSchedule:
     """What selects of `programs`, which have all their forms, the first forms of `taken`."""
     return LaunchesSchedule([
         _described(program.forms, each.forms[0]) for program, each in zip(programs, taken, strict=True)
@@ -18,7 +18,7 @@ def schedule_of(programs: Sequence[Program], taken: Sequence[Program]) -> Launch
 
 
 def settled(
-    schedule: KernelSchedule | None, programs: Sequence[Program], taken: Sequence[Program]
+    schedule: KernelSchedule | None, programs: Sequence[TritonProgram], taken: Sequence[TritonProgram]
 ) -> KernelSchedule | None:
     """`schedule` of `programs` where the first forms of `taken` were taken; what had no choice stays."""
     if not isinstance(schedule, LaunchesSchedule):

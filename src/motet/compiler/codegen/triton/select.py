@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from motet.compiler.codegen.gpu.launches import Launch, LaunchClass, about, divide, read_after, workspaces
+from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
 from motet.compiler.codegen.triton.classes import attention
 from motet.compiler.codegen.triton.classes.contraction import ContractionLaunches
 from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
@@ -23,8 +23,8 @@ from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.gemm import multi_matching as joining
 from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
 from motet.compiler.codegen.triton.rows import rows
-from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
-from motet.compiler.codegen.triton.text.scalars import Unsupported, pointer_type
+from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
+from motet.compiler.codegen.triton.text.scalars import UnsupportedOnGpu, pointer_type
 from motet.compiler.codegen.triton.text.writer import STATUS, is_wide
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.cost import flops, traffic
@@ -50,7 +50,7 @@ _ACROSS = 32  # rows that lie across, of one program
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
-    """Code for `kernel`. Raises `Unsupported` for what no class has code for."""
+    """Code for `kernel`. Raises `UnsupportedOnGpu` for what no class has code for."""
     if (found := attention.match(kernel)) is not None:
         return _attention(found, target)
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
@@ -63,13 +63,13 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     if kernel.checks:  # whose status is the last buffer
         kernel = replace(kernel, values=(*kernel.values, STATUS))
         buffers = (*buffers, len(kernel.values) - 1)
-    programs: list[Program] = []
+    programs: list[TritonProgram] = []
     taken: list[Class] = []
     begin = 0
     while begin < len(launches):
         position = len(programs)
         symbol = kernel.name if position == 0 else f"{kernel.name}_{position}"
-        launch = Launch(kernel, launches[begin], read_after(launches, begin), buffers, symbol)
+        launch = LaunchPart(kernel, launches[begin], read_after(launches, begin), buffers, symbol)
         kind, plan, forms = _formed(launch, target)
         stages, count = launch.stages, 1
         if isinstance(kind, LoopLaunches) and (more := _beside(launch, launches[begin:], target)) is not None:
@@ -86,18 +86,18 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     )
 
 
-def _formed(launch: Launch, target: GpuTarget) -> tuple[Class, Any, tuple[Form, ...]]:
+def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Form, ...]]:
     """The class that takes a launch, its plan, and the program's forms."""
     for each in CLASSES:
         if (found := each.match(launch, target)) is not None:
             plan = each.plan(found, target)
             if forms := each.forms(plan):
                 return each, plan, forms
-    raise Unsupported(f"no class takes {launch.about}")
+    raise UnsupportedOnGpu(f"no class takes {launch.about}")
 
 
 def _beside(
-    first: Launch, launches: Sequence[tuple[Stage, ...]], target: GpuTarget
+    first: LaunchPart, launches: Sequence[tuple[Stage, ...]], target: GpuTarget
 ) -> tuple[int, tuple[Form, ...]] | None:
     """How many of `launches`, of which `first` is one, are of the class `loops` and need nothing of one another, and
     all of them as one, of their first forms, else of their last; None where it is the first alone."""
@@ -154,10 +154,10 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
 
 def _program(
     kernel: Kernel, buffers: tuple[int, ...], symbol: str, forms: tuple[Form, ...], key: str, source: str
-) -> Program:
+) -> TritonProgram:
     dtypes = tuple(pointer_type(kernel.values[value].dtype) for value in buffers)
     size = "i64" if is_wide(kernel) else "i32"
-    return Program(symbol, dtypes, (size,) * len(kernel.symbols), forms, key, source, kernel.symbols)
+    return TritonProgram(symbol, dtypes, (size,) * len(kernel.symbols), forms, key, source, kernel.symbols)
 
 
 def _key(kernel: Kernel, position: int, target: GpuTarget) -> str:

@@ -53,10 +53,10 @@ class GpuConcurrency(ModulePass):
                         check_sizes(operation)
                 for region in function.regions:
                     for block in list(region.blocks):
-                        _Block(module, block).run()
+                        _LaunchBlock(module, block).run()
 
 
-class _Block:
+class _LaunchBlock:
     def __init__(self, module: ir.Module, block: ir.Block) -> None:
         self.module = module
         self.block = block
@@ -136,4 +136,4 @@ class _Block:
         if nested:
             for region in operation.regions:
                 for block in list(region.blocks):
-                    _Block(self.module, block).run()
+                    _LaunchBlock(self.module, block).run()

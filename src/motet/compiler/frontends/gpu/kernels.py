@@ -29,7 +29,7 @@ _STRUCTURED = "lower-affine,func.func(scf-forall-to-for),scf-parallel-for-to-nes
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelBody:
     """`block`, which `module` holds, ends in a return; its arguments are the kernel's, then workgroup memory, then
     private memory. Other memory of a block is allocated at its top, marked `motet.workgroup`."""
 
@@ -39,7 +39,7 @@ class Kernel:
     workgroup: int
 
 
-def read_kernel(kernel: ir.Operation) -> Kernel:
+def read_kernel(kernel: ir.Operation) -> KernelBody:
     """A copy of `kernel`, a `gpu.func`. Raises CompileError for what the host cannot run."""
     _check(kernel)
     copy = kernel.clone()
@@ -71,8 +71,8 @@ def read_kernel(kernel: ir.Operation) -> Kernel:
     make_scalar(holder)
     place_dynamic_memory(holder)
     body = holder.body.operations[0].operation.regions[0].blocks[0]
-    _Ids(body).run()
-    return Kernel(holder, body, arguments, workgroup)
+    _HoistedIds(body).run()
+    return KernelBody(holder, body, arguments, workgroup)
 
 
 def _drop_prints(holder: ir.Module) -> None:
@@ -112,7 +112,7 @@ def _check(kernel: ir.Operation) -> None:
             )
 
 
-class _Ids:
+class _HoistedIds:
     """Moves what says who a thread is to the top of a kernel, each once, and computes the rest from it."""
 
     def __init__(self, block: ir.Block) -> None:

@@ -23,7 +23,7 @@ from motet.compiler.frontends.gpu.checks import (
 )
 from motet.compiler.frontends.gpu.dynamic_memory import WORKGROUP
 from motet.compiler.frontends.gpu.keep_launches import keep_launch
-from motet.compiler.frontends.gpu.kernels import Kernel, read_kernel, within
+from motet.compiler.frontends.gpu.kernels import KernelBody, read_kernel, within
 from motet.compiler.frontends.gpu.threads import Threads, create, loop
 from motet.compiler.frontends.gpu.unroll_loops import unroll_loops
 from motet.compiler.frontends.locations import locate
@@ -104,7 +104,7 @@ def _fill(memory: ir.Value, value: ir.Value, at: ir.Operation) -> None:
     ir.Operation.create("linalg.yield", operands=[block.arguments[0]], loc=at.location, ip=ir.InsertionPoint(block))
 
 
-def _launch(launch: ir.Operation, kernel: Kernel) -> None:
+def _launch(launch: ir.Operation, kernel: KernelBody) -> None:
     parts = segments(launch)
     grid, sizes = ([_index(part[0], launch) for part in parts[begin : begin + 3]] for begin in (1, 4))
     arguments = list(kernel.block.arguments)

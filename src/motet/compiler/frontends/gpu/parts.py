@@ -13,23 +13,23 @@ _SAME_INDICES = ("memref.cast", "memref.memory_space_cast")
 
 
 @dataclass(frozen=True)
-class Span:
+class IndexSpan:
     """The indices `begin`, `begin + step`, … up to `end`, which is not known if it is None."""
 
     begin: int
     end: int | None
     step: int = 1
 
-    def meets(self, other: Span) -> bool:
+    def meets(self, other: IndexSpan) -> bool:
         if (self.end is not None and self.end < other.begin) or (other.end is not None and other.end < self.begin):
             return False
         return (self.begin - other.begin) % math.gcd(self.step, other.step) == 0
 
-    def inner(self, within: Span) -> Span:
+    def inner(self, within: IndexSpan) -> IndexSpan:
         """These indices of a view, whose own index 0 is `within.begin`, as indices of what it is a view of."""
         end = None if self.end is None else within.begin + self.end * within.step
         ends = [each for each in (end, within.end) if each is not None]
-        return Span(within.begin + self.begin * within.step, min(ends, default=None), self.step * within.step)
+        return IndexSpan(within.begin + self.begin * within.step, min(ends, default=None), self.step * within.step)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Part:
     """`spans` are the indices along each axis of `memory`; None for all of it."""
 
     memory: ir.Value
-    spans: tuple[Span, ...] | None = None
+    spans: tuple[IndexSpan, ...] | None = None
 
     def meets(self, other: Part) -> bool:
         """Whether the two may have an element in common."""
@@ -70,7 +70,7 @@ def _follow(memref: ir.Value) -> tuple[Part, bool]:
     return Part(part.memory, spans), ir.MemRefType(memref.type).rank == len(spans)
 
 
-def _spans(view: ir.Operation) -> tuple[Span, ...] | None:
+def _spans(view: ir.Operation) -> tuple[IndexSpan, ...] | None:
     """What a subview takes of each axis of its source; None where an offset or a step is not known."""
     segments = list(ir.DenseI32ArrayAttr(view.attributes["operandSegmentSizes"]))
     operands = iter(view.operands[segments[0] : sum(segments)])
@@ -79,11 +79,11 @@ def _spans(view: ir.Operation) -> tuple[Span, ...] | None:
         [_number(next(operands)) if number == unknown else number for number in ir.DenseI64ArrayAttr(written)]
         for written in (view.attributes[name] for name in ("static_offsets", "static_sizes", "static_strides"))
     )
-    spans: list[Span] = []
+    spans: list[IndexSpan] = []
     for offset, size, step in zip(offsets, sizes, steps, strict=True):
         if offset is None or step is None or step <= 0 or offset < 0:
             return None
-        spans.append(Span(offset, None if size is None else offset + max(0, size - 1) * step, step))
+        spans.append(IndexSpan(offset, None if size is None else offset + max(0, size - 1) * step, step))
     return tuple(spans)
 
 

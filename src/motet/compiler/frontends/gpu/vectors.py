@@ -29,14 +29,14 @@ def make_scalar(holder: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     holder.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    rewriter = _Scalars()
+    rewriter = _VectorScalars()
     for operation in found:
         rewriter.rewrite(operation)
     for operation in reversed(found):
         operation.erase()
 
 
-class _Scalars:
+class _VectorScalars:
     def __init__(self) -> None:
         self.elements: dict[ir.Value, list[ir.Value]] = {}
         self.rules: dict[str, Callable[[ir.Operation], None]] = {

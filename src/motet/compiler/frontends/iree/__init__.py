@@ -1,0 +1,1 @@
+"""The dialects of IREE's users, rewritten as upstream's and Motet's."""

@@ -26,7 +26,7 @@ BUFFER_VIEW = "!hal.buffer_view"
 
 
 @dataclass
-class Reading:
+class GenericOperation:
     """An operation in MLIR's generic form, as far as it is read, and the next token of the text."""
 
     source: Source
@@ -126,10 +126,10 @@ class Reading:
         return f"\"{self.name}\"({values}){attributes} : ({kinds}) -> ({', '.join(self.results)})"
 
 
-def read_tensor_operation(source: Source, index: int) -> Reading:
+def read_tensor_operation(source: Source, index: int) -> GenericOperation:
     """The operation whose name is at `index`, a key of `OPERATIONS`. Raises CompileError at what does not parse."""
     name = source.at(index)
-    reading = Reading(source, name, index, index + 1)
+    reading = GenericOperation(source, name, index, index + 1)
     OPERATIONS[name](reading)
     return reading
 
@@ -137,7 +137,7 @@ def read_tensor_operation(source: Source, index: int) -> Reading:
 # -- flow ----------------------------------------------------------------------------------------
 
 
-def _constant(reading: Reading) -> None:
+def _constant(reading: GenericOperation) -> None:
     """`dense<…> : TYPE [-> TYPE]`."""
     reading.dictionary()
     begin = reading.index
@@ -152,7 +152,7 @@ def _constant(reading: Reading) -> None:
     reading.results = [reading.type() if reading.take("->") else kind]
 
 
-def _made(reading: Reading) -> None:
+def _made(reading: GenericOperation) -> None:
     """`[%value] : TYPE{extents}`."""
     value = reading.value() if reading.source.at(reading.index).startswith("%") else None
     reading.expect(":")
@@ -164,7 +164,7 @@ def _made(reading: Reading) -> None:
     reading.results = [kind]
 
 
-def _reshape(reading: Reading) -> None:
+def _reshape(reading: GenericOperation) -> None:
     """`%x : TYPE{extents} -> TYPE{extents}`."""
     value = reading.value()
     reading.expect(":")
@@ -177,7 +177,7 @@ def _reshape(reading: Reading) -> None:
     reading.results = [result]
 
 
-def _clone(reading: Reading) -> None:
+def _clone(reading: GenericOperation) -> None:
     """`%x : TYPE{extents}`."""
     value = reading.value()
     reading.expect(":")
@@ -187,7 +187,7 @@ def _clone(reading: Reading) -> None:
     reading.results = [kind]
 
 
-def _load(reading: Reading) -> None:
+def _load(reading: GenericOperation) -> None:
     """`%x[%i, …] : TYPE{extents}`."""
     value = reading.value()
     places = reading.values("]") if reading.take("[") else []
@@ -199,7 +199,7 @@ def _load(reading: Reading) -> None:
     reading.results = [_element(kind)]
 
 
-def _store(reading: Reading) -> None:
+def _store(reading: GenericOperation) -> None:
     """`%value, %x[%i, …] : TYPE{extents}`."""
     value = reading.value()
     reading.expect(",")
@@ -213,7 +213,7 @@ def _store(reading: Reading) -> None:
     reading.results = [kind]
 
 
-def _slice(reading: Reading) -> None:
+def _slice(reading: GenericOperation) -> None:
     """`%x[%start, … for %length, …] : TYPE{extents} -> TYPE{extents}`."""
     value = reading.value()
     reading.expect("[")
@@ -234,7 +234,7 @@ def _slice(reading: Reading) -> None:
     reading.results = [result]
 
 
-def _update(reading: Reading) -> None:
+def _update(reading: GenericOperation) -> None:
     """`%x, %into[%start, …] : TYPE{extents} -> [%into as] TYPE{extents}`."""
     value = reading.value()
     reading.expect(",")
@@ -255,7 +255,7 @@ def _update(reading: Reading) -> None:
 # -- util ----------------------------------------------------------------------------------------
 
 
-def _barrier(reading: Reading) -> None:
+def _barrier(reading: GenericOperation) -> None:
     """`%x, %y : TYPE, TYPE`."""
     reading.dictionary()
     values = reading.values(":")
@@ -265,7 +265,7 @@ def _barrier(reading: Reading) -> None:
     _join(reading, values, kinds)
 
 
-def _join(reading: Reading, values: list[str], kinds: list[str]) -> None:
+def _join(reading: GenericOperation, values: list[str], kinds: list[str]) -> None:
     if len(values) != len(kinds):
         raise reading.source.error(
             f"{reading.name}: {len(values)} values and {len(kinds)} types; expected a type for each", reading.start
@@ -277,7 +277,7 @@ def _join(reading: Reading, values: list[str], kinds: list[str]) -> None:
 # -- hal -----------------------------------------------------------------------------------------
 
 
-def _import(reading: Reading) -> None:
+def _import(reading: GenericOperation) -> None:
     """`[on(#…)] [wait(%fence) =>] [consume] %view ["name"] : TYPE -> [TYPE as] TYPE{extents}`."""
     reading.affinity()
     reading.fence()
@@ -295,7 +295,7 @@ def _import(reading: Reading) -> None:
     reading.results = [result]
 
 
-def _export(reading: Reading) -> None:
+def _export(reading: GenericOperation) -> None:
     """`[on(#…)] %x ["name"] [into(%storage : TYPE)] : [TYPE as] TYPE{extents} -> TYPE`."""
     reading.affinity()
     value = reading.value()
@@ -317,7 +317,7 @@ def _export(reading: Reading) -> None:
     reading.operands += [(value, kind), *([storage] if storage else [])]
 
 
-def _alias(reading: Reading) -> None:
+def _alias(reading: GenericOperation) -> None:
     """`[on(#…)] [wait(%fence) =>] %x : TYPE{extents} to %storage : TYPE`; `from` for transients."""
     reading.affinity()
     reading.fence()
@@ -333,7 +333,7 @@ def _alias(reading: Reading) -> None:
     reading.results = [kind]
 
 
-def _join_fence(reading: Reading) -> None:
+def _join_fence(reading: GenericOperation) -> None:
     """`join(%x, … : TYPE, …) => %fence : !hal.fence`; the fence is signalled by the call's end."""
     reading.expect("join")
     reading.expect("(")
@@ -350,7 +350,7 @@ def _join_fence(reading: Reading) -> None:
     _join(reading, values, kinds)
 
 
-def _dim(reading: Reading) -> None:
+def _dim(reading: GenericOperation) -> None:
     """`<%view : TYPE>[0] : index`."""
     reading.expect("<")
     value = reading.value()
@@ -365,7 +365,7 @@ def _dim(reading: Reading) -> None:
     reading.results = [reading.type()]
 
 
-def _named(reading: Reading) -> None:
+def _named(reading: GenericOperation) -> None:
     text = reading.source.at(reading.index)
     if text.startswith('"'):
         reading.attributes.append(f"name = {text}")
@@ -382,7 +382,7 @@ def _element(kind: str) -> str:
         inner = tail
 
 
-OPERATIONS: Mapping[str, Callable[[Reading], None]] = MappingProxyType({
+OPERATIONS: Mapping[str, Callable[[GenericOperation], None]] = MappingProxyType({
     "flow.tensor.constant": _constant,
     "flow.tensor.dynamic_constant": _constant,
     "flow.tensor.splat": _made,
@@ -405,4 +405,4 @@ OPERATIONS: Mapping[str, Callable[[Reading], None]] = MappingProxyType({
     "hal.buffer_view.dim": _dim,
 })
 
-__all__ = ["OPERATIONS", "Reading", "read_tensor_operation"]
+__all__ = ["OPERATIONS", "GenericOperation", "read_tensor_operation"]

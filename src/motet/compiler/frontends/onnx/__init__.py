@@ -1,0 +1,1 @@
+"""ONNX models: read, rewritten operator by operator, and lowered."""

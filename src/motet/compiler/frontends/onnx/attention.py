@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
 
 
-def _flex_attention(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _flex_attention(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     shapes = [facts.extents(name) for name in node.input[:3]]
@@ -40,7 +40,7 @@ def _flex_attention(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
     kind = facts.types[node.input[0]]
     narrow = kind in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     precision = attribute(node, "softmax_precision", None) or (onnx.TensorProto.FLOAT if narrow else kind)
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     root = math.sqrt(np.float32(attribute(node, "scale", None) or 1 / math.sqrt(size)))
     factor = w.constant(np.array(root, np.float32).astype(facts.dtype(node.input[0])), "root")
     query, key = (w.add("Mul", value, factor) for value in node.input[:2])
@@ -52,7 +52,7 @@ def _flex_attention(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
     return w.done([w.cast(result, facts.types[node.input[2]])])
 
 
-def _for_each_head(w: Writer, value: str, group: int) -> str:
+def _for_each_head(w: NodeWriter, value: str, group: int) -> str:
     """Heads of keys or values, each as often as there are heads of queries that share it."""
     if group == 1:
         return value
@@ -61,7 +61,7 @@ def _for_each_head(w: Writer, value: str, group: int) -> str:
     return w.add("Gather", value, places, axis=1)
 
 
-def _modified(w: Writer, name: str, value: str) -> str:
+def _modified(w: NodeWriter, name: str, value: str) -> str:
     """What the graph that is attribute `name` makes of `value`; its names are those of no other."""
     import onnx
 

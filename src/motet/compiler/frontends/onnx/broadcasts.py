@@ -15,7 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from motet.compiler.frontends.onnx.conditions import condition_of
-from motet.compiler.frontends.onnx.places import Node, Operand, Place, assert_any, assert_that, builtin, i64, on_indices
+from motet.compiler.frontends.onnx.places import (
+    ExtentOperand,
+    NodeOperands,
+    OperandAxis,
+    assert_any,
+    assert_that,
+    builtin,
+    i64,
+    on_indices,
+)
 from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of
 from motet.compiler.frontends.onnx.writing import REQUIRE
 from motet.compiler.ir._mlir import ir
@@ -28,12 +37,12 @@ _BROADCASTS = (
 )  # fmt: skip
 
 
-def _broadcast(node: Node) -> None:
+def _broadcast(node: NodeOperands) -> None:
     """All operands, of which any may be stretched."""
     _stretch_together(node, [(operand, 0) for operand in node.operands])
 
 
-def _where(node: Node) -> None:
+def _where(node: NodeOperands) -> None:
     """Where that stands for an assertion (`Numbers.require`) becomes one; else its operands broadcast."""
     name = next((name for name in names_of(node.op.location) if REQUIRE in name), "")
     if not name:
@@ -51,18 +60,20 @@ def _where(node: Node) -> None:
     node.op.erase()
 
 
-def _matmul(node: Node) -> None:
+def _matmul(node: NodeOperands) -> None:
     """Axes before the two of a matrix."""
     _stretch_together(node, [(operand, 2) for operand in node.operands if operand.rank > 2])
 
 
-def _stretch_together(node: Node, operands: Sequence[tuple[Operand, int]]) -> None:
+def _stretch_together(node: NodeOperands, operands: Sequence[tuple[ExtentOperand, int]]) -> None:
     """`operands` broadcast along all axes but so many of the last ones."""
-    targets: dict[int, dict[int, tuple[Place, ...]]] = {operand.number: {} for operand, _ in operands}
+    targets: dict[int, dict[int, tuple[OperandAxis, ...]]] = {operand.number: {} for operand, _ in operands}
     rank = max((operand.rank - last for operand, last in operands), default=0)
     for back in range(1, rank + 1):
         places = [
-            Place(operand, operand.rank - last - back) for operand, last in operands if operand.rank - last >= back
+            OperandAxis(
+                operand, operand.rank - last - back
+            ) for operand, last in operands if operand.rank - last >= back
         ]
         places = [place for place in places if place.extent != 1]
         if any(place.may_differ(places[0]) for place in places[1:]):
@@ -75,7 +86,7 @@ def _stretch_together(node: Node, operands: Sequence[tuple[Operand, int]]) -> No
             node.op.operands[operand.number] = _stretched(operand, axes)
 
 
-def _together(places: Sequence[Place]) -> ir.Value:
+def _together(places: Sequence[OperandAxis]) -> ir.Value:
     """The extent of what `places` broadcast to, which are asserted to fit."""
     known = next((place for place in places if not place.is_dynamic), None)
     first, *others = [known, *(place for place in places if place is not known)] if known else places
@@ -94,42 +105,44 @@ def _together(places: Sequence[Place]) -> ir.Value:
     return total
 
 
-def _follow(node: Node) -> None:
+def _follow(node: NodeOperands) -> None:
     """Slopes, factors and the like, which are stretched to the first operand."""
     data, *others = node.operands
     for other in others:
         axes: dict[int, ir.Value] = {}
         for axis in range(other.rank):
-            own, along = Place(other, axis), Place(data, axis + data.rank - other.rank)
+            own, along = OperandAxis(other, axis), OperandAxis(data, axis + data.rank - other.rank)
             if own.is_dynamic and along.axis >= 0 and own.may_differ(along):
                 axes[axis] = _to(own, along.size, str(along))
         if axes:
             node.op.operands[other.number] = _stretched(other, axes)
 
 
-def _gemm(node: Node) -> None:
+def _gemm(node: NodeOperands) -> None:
     """The third operand is stretched to the product of the others."""
     added = node.operand(2)
     if added is None:
         return
     factors = node.operands[0], node.operands[1]
-    product = [Place(factors[0], node.attribute("transA", 0)), Place(factors[1], 1 - node.attribute("transB", 0))]
+    product = [
+        OperandAxis(factors[0], node.attribute("transA", 0)), OperandAxis(factors[1], 1 - node.attribute("transB", 0))
+    ]
     axes: dict[int, ir.Value] = {}
     for axis in range(added.rank):
-        own, other = Place(added, axis), product[axis + 2 - added.rank]
+        own, other = OperandAxis(added, axis), product[axis + 2 - added.rank]
         if own.is_dynamic and own.may_differ(other):
             axes[axis] = _to(own, other.size, str(other))
     if axes:
         node.op.operands[2] = _stretched(added, axes)
 
 
-def _to(place: Place, size: ir.Value, what: str) -> ir.Value:
+def _to(place: OperandAxis, size: ir.Value, what: str) -> ir.Value:
     """`size`, which the extent at `place` is asserted to be, unless it is 1."""
     assert_any([(place.size, size), (place.size, constant_index(1))], f"{place} must be 1, or equal to {what}")
     return size
 
 
-def _expand(node: Node) -> None:
+def _expand(node: NodeOperands) -> None:
     data, result = node.operands[0], kind_of(node.op.results[0])
     if result is None or not any(extent == DYNAMIC for extent in data.kind.extents):
         return
@@ -144,7 +157,7 @@ def _expand(node: Node) -> None:
     for axis in range(rank):
         size, own = extent_of(asked, axis), axis - (rank - data.rank)
         if own >= 0 and data.kind.extents[own] != 1:
-            place = Place(data, own)
+            place = OperandAxis(data, own)
             size = _expanded(place, size, f"{place} and element {axis} of the shape must be equal, or one of them 1")
         sizes.append(size)
     value = _read_stretched(data, sizes, range(data.rank))
@@ -153,16 +166,16 @@ def _expand(node: Node) -> None:
     node.op.erase()
 
 
-def _expanded(place: Place, size: ir.Value, said: str) -> ir.Value:
+def _expanded(place: OperandAxis, size: ir.Value, said: str) -> ir.Value:
     one, own = constant_index(1), place.size
     assert_any([(own, size), (own, one), (size, one)], said)
     least = on_indices("arith.minsi", on_indices("arith.minsi", own, size), one)
     return on_indices("arith.muli", on_indices("arith.maxsi", own, size), least)
 
 
-def _stretched(operand: Operand, axes: Mapping[int, ir.Value]) -> ir.Value:
+def _stretched(operand: ExtentOperand, axes: Mapping[int, ir.Value]) -> ir.Value:
     """`operand` with other extents along `axes`, of its own rank."""
-    sizes = [axes[axis] if axis in axes else Place(operand, axis).size for axis in range(operand.rank)]
+    sizes = [axes[axis] if axis in axes else OperandAxis(operand, axis).size for axis in range(operand.rank)]
     made = _read_stretched(operand, sizes, axes)
     shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in operand.kind.extents)
     kind = ir.Type.parse(f"!torch.vtensor<[{shape}],{operand.kind.element}>")
@@ -170,12 +183,12 @@ def _stretched(operand: Operand, axes: Mapping[int, ir.Value]) -> ir.Value:
     return create("torch_c.from_builtin_tensor", kind, [made])
 
 
-def _read_stretched(operand: Operand, sizes: Sequence[ir.Value], axes: Iterable[int]) -> ir.Value:
+def _read_stretched(operand: ExtentOperand, sizes: Sequence[ir.Value], axes: Iterable[int]) -> ir.Value:
     """A tensor of `sizes` whose elements are those of `operand`, along its `axes` the only one again where it has one:
     places are multiplied by 0 then, else by 1, so that LLVM makes a loop for each."""
     source = builtin(operand)
     rank, shift = len(sizes), len(sizes) - operand.rank
-    moves = {axis: _moves(Place(operand, axis).size) for axis in axes}
+    moves = {axis: _moves(OperandAxis(operand, axis).size) for axis in axes}
     kind = ir.RankedTensorType.get([DYNAMIC] * rank, operand.kind.scalar)
     made = ir.Operation.create(
         "linalg.generic", results=[kind], operands=[create("tensor.empty", kind, sizes)], regions=1, attributes={
@@ -200,7 +213,7 @@ def _moves(size: ir.Value) -> ir.Value:
     return on_indices("arith.maxsi", bounded, constant_index(0))
 
 
-RULES: dict[str, Callable[[Node], None]] = {
+RULES: dict[str, Callable[[NodeOperands], None]] = {
     **dict.fromkeys(_BROADCASTS, _broadcast), "Expand": _expand, "Gemm": _gemm, "LayerNormalization": _follow,
     "MatMul": _matmul, "PRelu": _follow, "Where": _where,
 }  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.control import NODES
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter
 
 if TYPE_CHECKING:
     import onnx
@@ -41,9 +41,9 @@ def is_special(node: onnx.NodeProto) -> bool:
     )
 
 
-def write_steps(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
+def write_steps(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     """Raises CompileError for more steps than are written out, and for activations that ONNX does not know."""
-    w, layout = Writer(node, facts), attribute(node, "layout", 0)
+    w, layout = NodeWriter(node, facts), attribute(node, "layout", 0)
     extents = facts.extents(node.input[0])
     steps = extents[1 if layout else 0] if extents else None
     count = 2 if attribute(node, "direction", b"forward") == b"bidirectional" else 1
@@ -64,7 +64,7 @@ def _names(node: onnx.NodeProto) -> list[str]:
     return [name.decode() for name in attribute(node, "activations", [name.encode() for name in USUAL[node.op_type]])]
 
 
-def _refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+def _refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")
 
 
@@ -93,7 +93,7 @@ class _Activation:
                 return w.add(self.name, value)
 
 
-def _activations(node: onnx.NodeProto, facts: Facts, count: int) -> list[_Activation]:
+def _activations(node: onnx.NodeProto, facts: ModelFacts, count: int) -> list[_Activation]:
     """Those of all directions; numbers are given for those that take them, in this order."""
     names, usual = _names(node), USUAL[node.op_type]
     named = {name.lower(): name for name in (*_PLAIN, *_ALPHA)}
@@ -116,7 +116,7 @@ def _next(given: Iterator[float], defaults: dict[str, float], name: str) -> floa
 class _Cell:
     """One direction, `number` of `count`."""
 
-    def __init__(self, w: Writer, number: int, count: int) -> None:
+    def __init__(self, w: NodeWriter, number: int, count: int) -> None:
         node, self.w = w.node, w
         self.place = number
         self.layout = attribute(node, "layout", 0)

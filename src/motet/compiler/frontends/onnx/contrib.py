@@ -12,7 +12,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.ml import dtype_of, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -28,12 +28,12 @@ def wanted(node: onnx.NodeProto, place: int) -> bool:
     return len(node.output) > place and bool(node.output[place])
 
 
-def number(w: Writer, value: float, like: str) -> str:
+def number(w: NodeWriter, value: float, like: str) -> str:
     """A constant of the type of the model's value `like`."""
     return w.constant(np.array(value).astype(dtype_of(w.facts.types[like])), "number")
 
 
-def done(w: Writer, values: dict[int, str]) -> list[onnx.NodeProto]:
+def done(w: NodeWriter, values: dict[int, str]) -> list[onnx.NodeProto]:
     """The nodes, whose values are results of these numbers."""
     made = [values.get(place, "") for place in range(len(w.node.output))]
     for place, output in enumerate(w.node.output):
@@ -54,21 +54,21 @@ def _identity(value: str, output: str, name: str) -> onnx.NodeProto:
 # -- activations ----------------------------------------------------------------------------------------
 
 
-def _erf_gelu(w: Writer, value: str, like: str) -> str:
+def _erf_gelu(w: NodeWriter, value: str, like: str) -> str:
     inner = w.add("Erf", w.add("Mul", value, number(w, 0.5**0.5, like)))
     return w.add("Mul", w.add("Mul", value, number(w, 0.5, like)), w.add("Add", inner, number(w, 1.0, like)))
 
 
-def _tanh_gelu(w: Writer, value: str, like: str) -> str:
+def _tanh_gelu(w: NodeWriter, value: str, like: str) -> str:
     cube = w.add("Mul", w.add("Mul", w.add("Mul", value, value), value), number(w, 0.044715, like))
     inner = w.add("Mul", w.add("Add", value, cube), number(w, (2 / np.pi) ** 0.5, like))
     half = w.add("Mul", value, number(w, 0.5, like))
     return w.add("Mul", half, w.add("Add", w.add("Tanh", inner), number(w, 1.0, like)))
 
 
-def _gelu(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _gelu(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Gelu, BiasGelu and FastGelu, of which the last is the one by Tanh."""
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value, kind = node.input[0], facts.types[node.input[0]]
     if given(node, 1):
         value = w.add("Add", value, node.input[1])
@@ -77,7 +77,7 @@ def _gelu(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return done(w, {0: w.cast(gelu(w, wide, like), kind)})
 
 
-def _like(w: Writer, kind: int) -> str:
+def _like(w: NodeWriter, kind: int) -> str:
     """The name of a value of the type that `_widened` gives."""
     import onnx
 
@@ -87,25 +87,25 @@ def _like(w: Writer, kind: int) -> str:
     return name
 
 
-def _widened(w: Writer, value: str, kind: int) -> str:
+def _widened(w: NodeWriter, value: str, kind: int) -> str:
     import onnx
 
     narrow = kind in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     return w.cast(value, onnx.TensorProto.FLOAT) if narrow else value
 
 
-def _quick_gelu(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w, value = Writer(node, facts), node.input[0]
+def _quick_gelu(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w, value = NodeWriter(node, facts), node.input[0]
     inner = w.add("Mul", value, number(w, attribute(node, "alpha", 1.702), value))
     return done(w, {0: w.add("Mul", value, w.add("Sigmoid", inner))})
 
 
-def _bias_softmax(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _bias_softmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """With the bias over inner axes alone; it is broadcast."""
     rank, own, axis = facts.rank(node.input[0]), facts.rank(node.input[1]), attribute(node, "axis", 1)
     if rank is None or own is None:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     if axis % rank != rank - 1:
         raise refused(node, facts, f"over axes {axis % rank} to {rank - 1}", "the last axis alone")
     if not attribute(node, "is_inner_broadcast", 1) and own != rank:
@@ -113,7 +113,7 @@ def _bias_softmax(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | 
     return done(w, {0: w.add("Softmax", w.add("Add", node.input[0], node.input[1]), axis=-1)})
 
 
-def activated(w: Writer, value: str, like: str, activation: str, params: list[float]) -> str:
+def activated(w: NodeWriter, value: str, like: str, activation: str, params: list[float]) -> str:
     """`value` after an activation that a fused node names."""
     node, facts = w.node, w.facts
     if not activation:
@@ -134,9 +134,9 @@ def _plain_attributes(made: onnx.NodeProto, node: onnx.NodeProto, left_out: set[
     made.attribute.extend(item for item in node.attribute if item.name not in left_out)
 
 
-def _fused(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _fused(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """FusedConv and FusedGemm: the operator, what is added, and an activation."""
-    w, operator = Writer(node, facts), node.op_type.removeprefix("Fused")
+    w, operator = NodeWriter(node, facts), node.op_type.removeprefix("Fused")
     activation = attribute(node, "activation", b"").decode()
     params = list(attribute(node, "activation_params", []))
     params += [attribute(node, f"activation_{name}", None) for name in ("alpha", "beta", "gamma")]
@@ -148,13 +148,13 @@ def _fused(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return done(w, {0: activated(w, value, node.input[0], activation, [item for item in params if item is not None])})
 
 
-def transposed(w: Writer, value: str, rank: int) -> str:
+def transposed(w: NodeWriter, value: str, rank: int) -> str:
     """`value` with its last two axes swapped."""
     return w.add("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _fused_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w, operands = Writer(node, facts), list(node.input[:2])
+def _fused_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w, operands = NodeWriter(node, facts), list(node.input[:2])
     if any(facts.rank(name) is None for name in operands):
         return None
     for place, side in enumerate("AB"):
@@ -171,7 +171,7 @@ def _fused_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] |
 
 
 def normalised(
-    w: Writer, value: str, kind: int, scale: str, shift: str, axes: list[int], *, centred: bool = True
+    w: NodeWriter, value: str, kind: int, scale: str, shift: str, axes: list[int], *, centred: bool = True
 ) -> dict[int, str]:
     """`value`, of type `kind`, over `axes`, which are its last: by number the result, the mean, and what it is
     multiplied by."""
@@ -190,11 +190,11 @@ def normalised(
     return {0: w.cast(unit, kind), **results}
 
 
-def _layer_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _layer_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank = facts.rank(node.input[0])
     if rank is None:
         return None
-    w, kind = Writer(node, facts), facts.types[node.input[0]]
+    w, kind = NodeWriter(node, facts), facts.types[node.input[0]]
     axes, centred = list(range(attribute(node, "axis", -1) % rank, rank)), node.op_type == "LayerNormalization"
     results = normalised(w, node.input[0], kind, node.input[1], given(node, 2), axes, centred=centred)
     if not centred:
@@ -202,11 +202,11 @@ def _layer_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodePr
     return done(w, results)
 
 
-def _skip_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _skip_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank = facts.rank(node.input[0])
     if rank is None:
         return None
-    w, centred = Writer(node, facts), node.op_type == "SkipLayerNormalization"
+    w, centred = NodeWriter(node, facts), node.op_type == "SkipLayerNormalization"
     shift, bias = (given(node, 3), given(node, 4)) if centred else ("", given(node, 3))
     total = w.add("Add", node.input[0], node.input[1])
     if bias:
@@ -216,13 +216,13 @@ def _skip_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodePro
     return done(w, {**results, 3: total})
 
 
-def _embed_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _embed_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Words, their places and segments looked up and added; the second result counts words that are not masked."""
     import onnx
 
     words, segments, word_table, place_table, segment_table, scale, shift = node.input[:7]
     mask, places = given(node, 7), given(node, 8)
-    w, kind = Writer(node, facts), facts.types[word_table]
+    w, kind = NodeWriter(node, facts), facts.types[word_table]
     total = w.add("Gather", word_table, words, axis=0)
     if not places:
         extent = w.add("Gather", w.add("Shape", words), w.constant(np.array(1, np.int64), "axis"), axis=0)
@@ -242,7 +242,7 @@ def _embed_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodePr
 # -- others ---------------------------------------------------------------------------------------------
 
 
-def _moved(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _moved(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """What ONNX has by the same name since."""
     import onnx
 
@@ -254,35 +254,35 @@ def _moved(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return [made]
 
 
-def _distances(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _distances(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     metric = attribute(node, "metric", b"sqeuclidean").decode()
     if metric not in ("euclidean", "sqeuclidean"):
         raise refused(node, facts, f"with metric {metric}", "euclidean or sqeuclidean")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     apart = w.add("Sub", w.over("Unsqueeze", node.input[0], [1]), w.over("Unsqueeze", node.input[1], [0]))
     squares = w.over("ReduceSum", w.add("Mul", apart, apart), [2], keepdims=0)
     return done(w, {0: squares if metric == "sqeuclidean" else w.add("Sqrt", squares)})
 
 
-def _expand_dims(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _expand_dims(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     axis = facts.model.constants.get(node.input[1])
     if axis is None:
         raise refused(node, facts, "by an axis that a call decides", "a constant")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     return done(w, {0: w.over("Unsqueeze", node.input[0], [int(axis.item())])})
 
 
-def _pool_last(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _pool_last(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank = facts.rank(node.input[0])
     if rank is None:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value = w.add("MaxPool", w.add("Transpose", node.input[0], perm=[0, rank - 1, *range(1, rank - 1)]))
     _plain_attributes(w.nodes[-1], node, set())
     return done(w, {0: w.add("Transpose", value, perm=[0, *range(2, rank), 1])})
 
 
-def constant(node: onnx.NodeProto, facts: Facts, place: int, what: str) -> Any:
+def constant(node: onnx.NodeProto, facts: ModelFacts, place: int, what: str) -> Any:
     """The value of an input that must be known when compiling."""
     found = facts.model.constants.get(given(node, place))
     if found is None:

@@ -19,7 +19,7 @@ import numpy as np
 from motet.compiler.frontends.onnx.contrib import done, given, number, transposed, wanted
 from motet.compiler.frontends.onnx.ml import dtype_of, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 _TO_THE_END = np.iinfo(np.int64).max
 
 
-def _heads(w: Writer, value: str, heads: int) -> str:
+def _heads(w: NodeWriter, value: str, heads: int) -> str:
     """[batch, sequence, features] by heads: [batch, heads, sequence, head]."""
     return w.add("Transpose", w.reshape(value, [0, 0, heads, -1]), perm=[0, 2, 1, 3])
 
 
-def _joined(w: Writer, value: str) -> str:
+def _joined(w: NodeWriter, value: str) -> str:
     return w.reshape(w.add("Transpose", value, perm=[0, 2, 1, 3]), [0, 0, -1])
 
 
-def _extent(w: Writer, value: str, axis: int) -> str:
+def _extent(w: NodeWriter, value: str, axis: int) -> str:
     return w.add("Gather", w.add("Shape", value), w.constant(np.array(axis, np.int64), "axis"), axis=0)
 
 
-def _count(w: Writer, extent: str) -> str:
+def _count(w: NodeWriter, extent: str) -> str:
     """0, 1, … before `extent`."""
     zero, one = (w.constant(np.array(item, np.int64), "number") for item in (0, 1))
     return w.add("Range", zero, extent, one)
@@ -57,7 +57,7 @@ class _Attention:
     scale: float
     like: str  # a value of the type
 
-    def result(self, w: Writer, softcap: float = 0.0) -> str:
+    def result(self, w: NodeWriter, softcap: float = 0.0) -> str:
         scores = w.add("MatMul", self.query, transposed(w, self.key, 4))
         if self.scale:
             scores = w.add("Mul", scores, number(w, self.scale, self.like))
@@ -72,24 +72,24 @@ class _Attention:
         return w.add("MatMul", w.add("Softmax", scores, axis=-1), self.value)
 
 
-def _lowest(w: Writer, like: str) -> str:
+def _lowest(w: NodeWriter, like: str) -> str:
     lowest = -65504.0 if dtype_of(w.facts.types[like]).itemsize == 2 else -3.4e38
     return number(w, lowest, like)
 
 
-def _closed(w: Writer, open_: str, value: str, like: str) -> str:
+def _closed(w: NodeWriter, open_: str, value: str, like: str) -> str:
     """What is added so that only what is `open_` counts."""
     return w.add("Where", open_, number(w, 0.0, like), value)
 
 
-def _causal(w: Writer, query: str, key: str, like: str) -> str:
+def _causal(w: NodeWriter, query: str, key: str, like: str) -> str:
     """Each query sees the keys up to its own, of which the last is that of the last query."""
     length, total = _extent(w, query, 2), _extent(w, key, 2)
     own = w.over("Unsqueeze", w.add("Add", _count(w, length), w.add("Sub", total, length)), [1])
     return _closed(w, w.add("Not", w.add("Greater", _count(w, total), own)), _lowest(w, like), like)
 
 
-def _mask(w: Writer, mask: str, key: str, like: str) -> str | None:
+def _mask(w: NodeWriter, mask: str, key: str, like: str) -> str | None:
     """A mask that is 0 where nobody looks, or has the length of each row's keys; None where its rank is not known."""
     rank = w.facts.rank(mask)
     if rank is None:
@@ -108,17 +108,17 @@ def _mask(w: Writer, mask: str, key: str, like: str) -> str | None:
     return _closed(w, open_, filled, like)
 
 
-def _after(w: Writer, past: str, value: str) -> str:
+def _after(w: NodeWriter, past: str, value: str) -> str:
     return w.add("Concat", past, value, axis=2) if past else value
 
 
-def _attention(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _attention(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     heads, weights, mask = attribute(node, "num_heads", 0), facts.shapes.get(node.input[1]), given(node, 3)
     if weights is None or facts.rank(node.input[0]) is None:
         return None
     if attribute(node, "do_rotary", 0) or given(node, 6):
         raise refused(node, facts, "with do_rotary or a shared buffer of the past", "RotaryEmbedding, and past tensors")
-    w, like = Writer(node, facts), node.input[0]
+    w, like = NodeWriter(node, facts), node.input[0]
     sizes = list(attribute(node, "qkv_hidden_sizes", None) or [weights[1] // 3] * 3)
     product = w.add("MatMul", node.input[0], node.input[1])
     if given(node, 2):
@@ -145,7 +145,7 @@ def _attention(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     return done(w, {0: _joined(w, result), 1: present})
 
 
-def _several_heads(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _several_heads(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     heads, like = attribute(node, "num_heads", 0), node.input[0]
     names = [given(node, place) for place in range(3)]
     found = [facts.rank(name) if name else 0 for name in names]
@@ -153,7 +153,7 @@ def _several_heads(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] |
         return None
     if found[0] != 3 or found[1] not in (3, 4) or given(node, 8):
         raise refused(node, facts, f"of operands of {found} axes, or with a shared buffer", "3 of 3 axes, not packed")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     if given(node, 3):
         names = _biased(w, names, [rank == 3 for rank in found])
     query, key, value = (
@@ -171,7 +171,7 @@ def _several_heads(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] |
     return done(w, {0: _joined(w, result), 1: key, 2: value})
 
 
-def _biased(w: Writer, names: list[str], plain: list[bool]) -> list[str]:
+def _biased(w: NodeWriter, names: list[str], plain: list[bool]) -> list[str]:
     """Queries, keys and values with their part of one bias, which those of a cache have had."""
     extents, total = [w.facts.extents(name) for name in names], w.facts.shapes[w.node.input[3]][0]
     size = (extents[0] or [None])[-1]
@@ -187,7 +187,7 @@ def _biased(w: Writer, names: list[str], plain: list[bool]) -> list[str]:
 # -- rotation -------------------------------------------------------------------------------------------
 
 
-def _rotated(w: Writer, value: str, places: str, tables: tuple[str, str], *, interleaved: bool) -> str:
+def _rotated(w: NodeWriter, value: str, places: str, tables: tuple[str, str], *, interleaved: bool) -> str:
     """[batch, heads, sequence, head], turned by the angles at `places`, [batch, sequence]; what is beyond the tables'
     width twice stays."""
     shape = w.facts.shapes.get(tables[0])
@@ -210,12 +210,12 @@ def _rotated(w: Writer, value: str, places: str, tables: tuple[str, str], *, int
     return w.add("Concat", joined, rest, axis=3)
 
 
-def _rotary(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _rotary(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     value, places, *tables = node.input[:4]
     rank, of_places = facts.rank(value), facts.rank(places)
     if rank is None or of_places is None or tables[0] not in facts.shapes:
         return None
-    w, heads = Writer(node, facts), attribute(node, "num_heads", 0)
+    w, heads = NodeWriter(node, facts), attribute(node, "num_heads", 0)
     if rank == 3 and not heads:
         size = attribute(node, "rotary_embedding_dim", 0)
         width = (facts.extents(value) or [None])[-1]
@@ -233,7 +233,7 @@ def _rotary(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
 # -- groups ---------------------------------------------------------------------------------------------
 
 
-def _groups(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _groups(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The past ends where the first new key comes: `seqlens_k` is the number of the last key of each row."""
     heads, own = attribute(node, "num_heads", 0), attribute(node, "kv_num_heads", 0)
     query, key, value = node.input[:3]
@@ -241,7 +241,7 @@ def _groups(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return None
     if not key or given(node, 11) or attribute(node, "smooth_softmax", 0):
         raise refused(node, facts, "of packed operands, with sinks or smooth_softmax", "queries, keys and values apart")
-    w, like = Writer(node, facts), query
+    w, like = NodeWriter(node, facts), query
     query, key, value = (_heads(w, name, count) for name, count in ((query, heads), (key, own), (value, own)))
     last = w.over("Unsqueeze", w.cast(w.reshape(node.input[5], [-1]), 7), [1])  # [batch, 1]
     past, length = given(node, 3), _extent(w, query, 2)
@@ -258,7 +258,7 @@ def _groups(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return done(w, {0: _joined(w, result), 1: key, 2: value})
 
 
-def _places(w: Writer, last: str, past: str, length: str) -> str:
+def _places(w: NodeWriter, last: str, past: str, length: str) -> str:
     """The number of the key of each query, [batch, sequence]; a prompt, which is padded behind, begins at 0."""
     counted = w.over("Unsqueeze", _count(w, length), [0])
     if not past:
@@ -273,7 +273,7 @@ def _places(w: Writer, last: str, past: str, length: str) -> str:
     return w.add("Add", counted, behind)
 
 
-def _window(w: Writer, places: str, key: str, like: str) -> str:
+def _window(w: NodeWriter, places: str, key: str, like: str) -> str:
     counted = _count(w, _extent(w, key, 2))
     own = w.over("Unsqueeze", places, [1, 3])
     open_ = w.add("Not", w.add("Greater", counted, own))
@@ -284,7 +284,7 @@ def _window(w: Writer, places: str, key: str, like: str) -> str:
     return _closed(w, open_, _lowest(w, like), like)
 
 
-def _repeated(w: Writer, value: str, own: int, times: int) -> str:
+def _repeated(w: NodeWriter, value: str, own: int, times: int) -> str:
     """Each head as often as there are queries' heads for it."""
     if times == 1:
         return value

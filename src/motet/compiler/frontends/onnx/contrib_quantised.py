@@ -15,13 +15,13 @@ import numpy as np
 from motet.compiler.frontends.onnx.contrib import constant, done, given
 from motet.compiler.frontends.onnx.ml import dtype_of, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
 
 
-def _real(w: Writer, place: int, axis: int = 1) -> str:
+def _real(w: NodeWriter, place: int, axis: int = 1) -> str:
     """The input at `place` as floats; its scale and zero point come behind it."""
     value, scale, zero = (given(w.node, place + step) for step in range(3))
     scales = w.facts.rank(scale)
@@ -31,21 +31,21 @@ def _real(w: Writer, place: int, axis: int = 1) -> str:
     return w.add("DequantizeLinear", *[name for name in (value, scale, zero) if name], **along)
 
 
-def _narrow(w: Writer, value: str, scale: str, zero: str) -> str:
+def _narrow(w: NodeWriter, value: str, scale: str, zero: str) -> str:
     if w.facts.rank(scale):
         scale, zero = (w.reshape(name, []) if name else "" for name in (scale, zero))
     return w.add("QuantizeLinear", value, *[name for name in (scale, zero) if name])
 
 
-def _between_two(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _between_two(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     result = w.add(node.op_type.removeprefix("QLinear"), _real(w, 0), _real(w, 3))
     return done(w, {0: _narrow(w, result, node.input[6], given(node, 7))})
 
 
-def _of_one(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _of_one(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Activations and means: the operator over floats."""
-    w, operator = Writer(node, facts), node.op_type.removeprefix("QLinear")
+    w, operator = NodeWriter(node, facts), node.op_type.removeprefix("QLinear")
     rank, last = facts.rank(node.input[0]), attribute(node, "channels_last", 0)
     if rank is None:
         return None
@@ -59,43 +59,43 @@ def _of_one(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return done(w, {0: _narrow(w, value, node.input[3], given(node, 4))})
 
 
-def _softmax(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _softmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank, axis = facts.rank(node.input[0]), attribute(node, "axis", -1)
     if rank is None:
         return None
     if attribute(node, "opset", 13) < 13 and axis % rank != rank - 1:
         raise refused(node, facts, f"of operator set {attribute(node, 'opset', 13)} over several axes", "the last one")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     return done(w, {0: _narrow(w, w.add("Softmax", _real(w, 0), axis=axis), node.input[3], given(node, 4))})
 
 
-def _concat(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _concat(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     parts = [_real(w, place) for place in range(2, len(node.input), 3)]
     joined = w.add("Concat", *parts, axis=attribute(node, "axis", 0))
     return done(w, {0: _narrow(w, joined, node.input[0], node.input[1])})
 
 
-def _mean(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank = facts.rank(node.input[0])
     if rank is None:
         return None
-    w, axes = Writer(node, facts), list(attribute(node, "axes", range(rank)))
+    w, axes = NodeWriter(node, facts), list(attribute(node, "axes", range(rank)))
     value = w.over("ReduceMean", _real(w, 0), axes, keepdims=attribute(node, "keepdims", 1))
     return done(w, {0: _narrow(w, value, node.input[3], given(node, 4))})
 
 
-def _choice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     value = w.add("Where", node.input[0], _real(w, 1), _real(w, 4))
     return done(w, {0: _narrow(w, value, node.input[7], given(node, 8))})
 
 
-def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The bias is in units of both scales; the result is in floats where it has no scale."""
     import onnx
 
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     product = w.add("MatMul", *(_turned(w, place, flag) for place, flag in ((0, "transA"), (3, "transB"))))
     product = w.add("Mul", product, w.constant(np.array(attribute(node, "alpha", 1.0), np.float32), "alpha"))
     if given(node, 6):
@@ -107,7 +107,7 @@ def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return done(w, {0: _narrow(w, product, node.input[7], given(node, 8))})
 
 
-def _turned(w: Writer, place: int, flag: str) -> str:
+def _turned(w: NodeWriter, place: int, flag: str) -> str:
     turned = attribute(w.node, flag, 0)
     value = _real(w, place, axis=0 if turned else 1)
     return w.add("Transpose", value, perm=[1, 0]) if turned else value
@@ -116,7 +116,9 @@ def _turned(w: Writer, place: int, flag: str) -> str:
 # -- products -------------------------------------------------------------------------------------------
 
 
-def _product(w: Writer, operands: tuple[str, str], zeros: tuple[str, str], scales: tuple[str, str], bias: str) -> str:
+def _product(
+    w: NodeWriter, operands: tuple[str, str], zeros: tuple[str, str], scales: tuple[str, str], bias: str
+) -> str:
     import onnx
 
     inputs = [*operands, *zeros]
@@ -127,15 +129,15 @@ def _product(w: Writer, operands: tuple[str, str], zeros: tuple[str, str], scale
     return w.add("Add", result, bias) if bias else result
 
 
-def _integer_to_float(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _integer_to_float(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     zeros = given(node, 4), given(node, 5)
     value = _product(w, (node.input[0], node.input[1]), zeros, (node.input[2], node.input[3]), given(node, 6))
     return done(w, {0: value})
 
 
-def _dynamic_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _dynamic_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     value, scale, zero = w.add_all("DynamicQuantizeLinear", 3, node.input[0])
     result = _product(w, (value, node.input[1]), (zero, given(node, 3)), (scale, node.input[2]), given(node, 4))
     return done(w, {0: result})
@@ -148,7 +150,7 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     return parts.reshape(*packed.shape[:-1], -1)
 
 
-def _packed_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _packed_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Weights of 2, 4 or 8 bits, in blocks along the axis that is summed."""
     inner, outer, bits = (attribute(node, name, 0) for name in ("K", "N", "bits"))
     bits, block, kind = bits or 4, attribute(node, "block_size", 32), facts.types[node.input[0]]
@@ -163,7 +165,7 @@ def _packed_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
         if found.dtype != np.uint8:
             raise refused(node, facts, f"with zero points of {found.dtype}", "uint8")
         zeros = _unpacked(found.reshape(outer, -1), bits)[:, :blocks].astype(np.int16)
-    w, dtype = Writer(node, facts), dtype_of(kind)
+    w, dtype = NodeWriter(node, facts), dtype_of(kind)
     apart = np.ascontiguousarray((weights[:, :, :block] - zeros[:, :, None]).transpose(1, 2, 0))
     small = np.int8 if np.abs(apart).max(initial=0) < 128 else np.int16
     factors = np.ascontiguousarray(scales.reshape(outer, blocks).T[:, None, :]).astype(dtype)
@@ -175,11 +177,11 @@ def _packed_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
     return done(w, {0: w.add("Add", result, node.input[5]) if given(node, 5) else result})
 
 
-def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank, last = facts.rank(node.input[0]), attribute(node, "channels_last", 0)
     if rank is None:
         return None
-    w, inputs = Writer(node, facts), list(node.input)
+    w, inputs = NodeWriter(node, facts), list(node.input)
     if last:
         inputs[0] = w.add("Transpose", inputs[0], perm=[0, rank - 1, *range(1, rank - 1)])
     value = w.add("QLinearConv", *inputs)
@@ -187,20 +189,20 @@ def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return done(w, {0: w.add("Transpose", value, perm=[0, *range(2, rank), 1]) if last else value})
 
 
-def _moved(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _moved(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """QuantizeLinear and DequantizeLinear, which onnxruntime has of more types than older operator sets."""
     made = copy(node)
     made.domain = ""
     return [made]
 
 
-def _leaky(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _leaky(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     value = w.add("LeakyRelu", _real(w, 0), alpha=attribute(node, "alpha", 0.01))
     return done(w, {0: _narrow(w, value, node.input[3], given(node, 4))})
 
 
-def _recurrent(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _recurrent(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """DynamicQuantizeLSTM: an LSTM by the weights that its bytes are, whose operands stay floats."""
     weights: list[str] = []
     for place, scale, zero in ((1, 8, 9), (2, 10, 11)):
@@ -212,7 +214,7 @@ def _recurrent(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     inputs = [node.input[0], *weights, *node.input[3:8]]
     while not inputs[-1]:
         inputs.pop()
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     results = w.add_all("LSTM", len(node.output), *inputs)
     w.nodes[-1].attribute.extend(node.attribute)
     return done(w, dict(enumerate(results)))

@@ -18,7 +18,7 @@ from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
 from motet.compiler.frontends.onnx.evaluation import evaluate
 from motet.compiler.frontends.onnx.maps import at_once
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -27,8 +27,8 @@ _CONVERSIONS = ("Cast", "CastLike", "Identity")
 NODES = 4096  # a loop is taken apart into no more
 
 
-def _choice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     chosen: list[str] = []
     branches = [attribute(node, name, None) for name in ("then_branch", "else_branch")]
     if any(inner.op_type not in ("Constant", "Identity") for branch in branches for inner in branch.node):
@@ -43,7 +43,7 @@ def _choice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done(chosen)
 
 
-def _constant_or_input(inner: onnx.NodeProto, facts: Facts) -> str:
+def _constant_or_input(inner: onnx.NodeProto, facts: ModelFacts) -> str:
     """What an Identity reads, or, as one of the model's constants, what a Constant has."""
     import onnx
 
@@ -65,7 +65,7 @@ def _source(name: str, known: dict[str, str]) -> str:
     return name
 
 
-def unroll(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def unroll(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The turns of a Loop, one after the other; None where a call decides how many there are, or they are too many."""
     turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
@@ -78,13 +78,13 @@ def unroll(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return None
     if (count == 0 and len(inner.output) > 1 + carried) or count * sum(1 for _ in all_nodes(inner)) > NODES:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     going = w.constant(np.array(True), "going")
     values, collected, _ = _turns(w, inner, count, going)
     return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
 
 
-def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: Facts, most: int) -> int | None:
+def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, most: int) -> int | None:
     """How many of `most` turns a Loop makes whose condition follows from constants and the numbers of turns, as that
     of Keras' loops over steps does; None where it follows from anything else."""
     carried = [facts.model.constants.get(name) for name in node.input[2:]]
@@ -105,7 +105,9 @@ def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: Facts, most: i
     return most
 
 
-def _turns(w: Writer, inner: onnx.GraphProto, count: int, going: str) -> tuple[list[str], list[list[str]], list[str]]:
+def _turns(
+    w: NodeWriter, inner: onnx.GraphProto, count: int, going: str
+) -> tuple[list[str], list[list[str]], list[str]]:
     """`count` turns of a Loop: what it carries after the last one, what is collected of each turn, and the conditions
     after each."""
     carried = len(w.node.input) - 2
@@ -127,7 +129,7 @@ def _turns(w: Writer, inner: onnx.GraphProto, count: int, going: str) -> tuple[l
     return values, collected, conditions
 
 
-def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """A Loop whose number of turns is known, or follows from the extents that its results are declared with: a call
     that asks for another number fails."""
     if (turns := unroll(node, facts)) is not None:
@@ -139,7 +141,7 @@ def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     typed = all(facts.types.get(name) for name in node.output if name)
     if not count or not typed or count * sum(1 for _ in all_nodes(inner)) > NODES:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     begins = node.input[1] or w.constant(np.array(True), "going")
     values, collected, (*goes_on, last) = _turns(w, inner, count, begins)
     ends = w.add("Not", last) if not _goes_on(inner, facts) else ""
@@ -157,7 +159,7 @@ def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     ])
 
 
-def _slices(name: str, facts: Facts) -> int | None:
+def _slices(name: str, facts: ModelFacts) -> int | None:
     """The first extent of a value, or of what it is converted to."""
     while name:
         extents = facts.extents(name)
@@ -168,11 +170,11 @@ def _slices(name: str, facts: Facts) -> int | None:
     return None
 
 
-def _scan(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     return at_once(node, facts) if facts.version > 8 else _batches(node, facts)
 
 
-def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
+def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     """Of operator set 8: lengths of sequences, then states and operands, all of which begin with the batch."""
     inner, count = attribute(node, "body", None), attribute(node, "num_scan_inputs", 0)
     shapes = [facts.shapes.get(name) for name in node.input[1:]]
@@ -186,12 +188,12 @@ def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
     if not batch or not turns or batch * turns * sum(1 for _ in all_nodes(inner)) > NODES:
         raise facts.model.error(f"node {node.name!r}: Scan of {batch} batches of {turns} turns is more than is written "
                                 f"out; expected {NODES} nodes; convert it to operator set 9 or later")  # fmt: skip
-    w, backwards = Writer(node, facts), attribute(node, "directions", [0] * count)
+    w, backwards = NodeWriter(node, facts), attribute(node, "directions", [0] * count)
     rows = [_row(w, inner, number, (states, turns, backwards)) for number in range(batch)]
     return w.done([w.add("Concat", *parts, axis=0) for parts in zip(*rows, strict=True)])
 
 
-def _row(w: Writer, inner: onnx.GraphProto, number: int, form: tuple[int, int, list[int]]) -> list[str]:
+def _row(w: NodeWriter, inner: onnx.GraphProto, number: int, form: tuple[int, int, list[int]]) -> list[str]:
     """The results for one element of the batch, each of which has an axis for it, of extent 1."""
     states, turns, backwards = form
     own = [w.over("Squeeze", w.slice_of(name, 0, number), [0]) for name in w.node.input[1:]]
@@ -211,7 +213,7 @@ def _row(w: Writer, inner: onnx.GraphProto, number: int, form: tuple[int, int, l
     return [w.over("Unsqueeze", value, [0]) for value in (*values, *scanned)]
 
 
-def _goes_on(inner: onnx.GraphProto, facts: Facts) -> bool:
+def _goes_on(inner: onnx.GraphProto, facts: ModelFacts) -> bool:
     """Whether the condition of a body is the one that it begins with, or always true."""
     known = {n.output[0]: n.input[0] for n in inner.node if n.op_type in ("Identity", "Cast")}
     name = _source(inner.output[0].name, known)
@@ -219,7 +221,7 @@ def _goes_on(inner: onnx.GraphProto, facts: Facts) -> bool:
     return name == inner.input[1].name or (array is not None and bool(array.all()))
 
 
-def _turn(w: Writer, inner: onnx.GraphProto, names: dict[str, str], turn: int) -> None:
+def _turn(w: NodeWriter, inner: onnx.GraphProto, names: dict[str, str], turn: int) -> None:
     """The nodes of the body once more, whose values get the names that `names` has of them then."""
     for each in inner.node:
         made = copy(each)

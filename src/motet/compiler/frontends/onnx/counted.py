@@ -15,7 +15,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.numbers import Numbers, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -44,25 +44,25 @@ def _zero() -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(np.zeros(1, np.int64))
 
 
-def _flat(w: Writer, value: str) -> str:
+def _flat(w: NodeWriter, value: str) -> str:
     return value if w.facts.rank(value) == 1 else w.reshape(value, [-1])
 
 
-def _compress(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if node.input[1] in facts.model.constants:
         return None
-    w, axis = Writer(node, facts), attribute(node, "axis", None)
+    w, axis = NodeWriter(node, facts), attribute(node, "axis", None)
     n = Numbers(w)
     value = node.input[0] if axis is not None else _flat(w, node.input[0])
     places = _places(n, n.flag(node.input[1]))
     return w.done([w.add("Gather", value, places, axis=axis or 0)])
 
 
-def _non_zero(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _non_zero(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
     if rank is None or kind is None:
         raise refused(node, facts, "an operand of unknown rank or type")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     known = facts.shapes.get(node.input[0])
     if known is not None and 0 in known:
@@ -85,13 +85,13 @@ def _non_zero(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
 # -- different elements ----------------------------------------------------------------------------
 
 
-def _unique(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _unique(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Elements, or parts along an axis, in order; those that differ from the one before are the different ones."""
     rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
     axis = attribute(node, "axis", None)
     if rank is None or kind is None or 0 in (facts.shapes.get(node.input[0]) or ()):
         raise refused(node, facts, "an operand of unknown rank or type, or without elements")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     value, along = node.input[0], 0 if axis is None else axis % rank
     compared = w.cast(value, _F32 if kind in (_F16, _BF16) else _I64 if kind == _BOOL else kind)
@@ -149,13 +149,13 @@ def _order_of_rows(n: Numbers, rows: str) -> str:
 # -- boxes -----------------------------------------------------------------------------------------
 
 
-def _non_max_suppression(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _non_max_suppression(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Boxes by falling score; each is kept unless it overlaps with one that is kept."""
     scores, names = facts.shapes.get(node.input[1]), [*node.input, "", "", ""]
     if scores is None or 0 in scores:
         raise refused(node, facts, "numbers of batches, classes and boxes that a call decides, or that are 0")
     batches, classes, boxes = scores
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     if not names[2]:  # none at most
         return w.done([n.of(np.zeros((0, 3)))])

@@ -18,7 +18,7 @@ from motet.compiler.frontends.onnx.extents import symbolic_shapes
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import Facts, Writer, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, element_types
 
 if TYPE_CHECKING:
     import onnx
@@ -59,7 +59,7 @@ def demand_extents(model: OnnxModel) -> None:
         return
     name_nodes(model)
     infer_shapes(model)
-    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     extents = symbolic_shapes(model)
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
@@ -75,10 +75,10 @@ def demand_extents(model: OnnxModel) -> None:
 
 
 def _asserted(
-    node: onnx.NodeProto, facts: Facts, extents: Sequence[_Extents], ties: Iterable[_Tie]
+    node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[_Extents], ties: Iterable[_Tie]
 ) -> list[onnx.NodeProto]:
     """`node`, and before it the assertions of those `ties` that are not known to hold."""
-    w, made = Writer(node, facts, f"{node.name}/demand"), copy(node)
+    w, made = NodeWriter(node, facts, f"{node.name}/demand"), copy(node)
     n = Numbers(w)
     for tie in ties:
         own, other = extents[tie.number][tie.axis], extents[tie.of][tie.along]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LARGEST = 32  # each row is a step
 
 
-def _determinant(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _determinant(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     extents, kind = facts.extents(node.input[0]), facts.types.get(node.input[0])
@@ -30,7 +30,7 @@ def _determinant(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
             f"node {node.name!r}: Det is supported for matrices of at most {_LARGEST} rows, whose number is known when "
             f"compiling; its operand has extents {extents}"
         )
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     double = kind == onnx.TensorProto.DOUBLE
     dtype = np.dtype(np.float64 if double else np.float32)
     rest = w.reshape(node.input[0] if double else w.cast(node.input[0], onnx.TensorProto.FLOAT), [-1, size, size])
@@ -47,7 +47,7 @@ def _determinant(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.cast(product, kind)])
 
 
-def _eliminated(w: Writer, matrices: str, size: int, dtype: np.dtype[np.floating]) -> tuple[str, str]:
+def _eliminated(w: NodeWriter, matrices: str, size: int, dtype: np.dtype[np.floating]) -> tuple[str, str]:
     """The pivots of `matrices` of [batch, size, size], [batch, 1, 1], negative where rows change places, and what is
     left without their rows and columns."""
     if size == 1:

@@ -23,7 +23,7 @@ from motet.compiler.frontends.onnx import training as onnx_training
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import Facts, Rule, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, copy, element_types
 
 if TYPE_CHECKING:
     import onnx
@@ -94,7 +94,7 @@ def _count(model: OnnxModel) -> int:
 
 def _round(model: OnnxModel) -> None:
     """Every node whose inputs' types are known."""
-    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:
         rule = _rule(node, model)

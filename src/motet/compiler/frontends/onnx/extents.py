@@ -14,12 +14,12 @@ from motet.compiler.frontends.onnx import fits as onnx_fits
 from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
 from motet.compiler.frontends.onnx import single_gathers as onnx_single_gathers
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.places import Extents, Node
+from motet.compiler.frontends.onnx.places import Extents, NodeOperands
 from motet.compiler.frontends.onnx.tensors import know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
-_RULES: dict[str, Callable[[Node], None]] = (
+_RULES: dict[str, Callable[[NodeOperands], None]] = (
     onnx_broadcasts.RULES | onnx_fits.RULES | onnx_single_gathers.RULES | onnx_reduced_products.SETTLED
 )
 
@@ -45,7 +45,7 @@ def settle_extents(module: ir.Module, inputs: Mapping[str, Sequence[str]], exten
     know_operations(module)
     for op, rule in work:
         with op.context, op.location, ir.InsertionPoint(op):
-            if (node := Node.of(op, inputs, extents)) is not None:
+            if (node := NodeOperands.of(op, inputs, extents)) is not None:
                 rule(node)
 
 

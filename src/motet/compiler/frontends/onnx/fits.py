@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from motet.compiler.frontends.onnx.places import (
     AT_MOST,
-    Node,
-    Operand,
-    Place,
+    ExtentOperand,
+    NodeOperands,
+    OperandAxis,
     assert_any,
     assert_equal,
     assert_that,
@@ -27,11 +27,11 @@ _NUMBER = "torch.onnx.num_outputs"
 _OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sqrt", "Tanh")
 
 
-def _split(node: Node) -> None:
+def _split(node: NodeOperands) -> None:
     """The parts are all there is."""
     if not node.operands[0].rank:
         return  # not known, as that of a result of an If is not; what cannot lower is refused later
-    place = Place(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
+    place = OperandAxis(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
     parts = _parts(node)
     if not place.is_dynamic:
         return
@@ -41,7 +41,7 @@ def _split(node: Node) -> None:
         _even_split(place, node.attribute("num_outputs", 1))
 
 
-def _even_split(place: Place, count: int) -> None:
+def _even_split(place: OperandAxis, count: int) -> None:
     """All parts but the last one have as many elements, rounded up: that many there must be."""
     each = on_indices("arith.ceildivsi", place.size, constant_index(count))
     others = on_indices("arith.muli", each, constant_index(count - 1))
@@ -49,7 +49,7 @@ def _even_split(place: Place, count: int) -> None:
     assert_that(compare(AT_MOST, others, place.size), said)
 
 
-def _parts(node: Node) -> list[int] | None:
+def _parts(node: NodeOperands) -> list[int] | None:
     """The extents that a Split names; None where it names none, or not in numbers."""
     given = node.op.attributes
     if "torch.onnx.split" in given:  # before operator set 13
@@ -57,7 +57,7 @@ def _parts(node: Node) -> list[int] | None:
     return numbers(node, 1)
 
 
-def _slice(node: Node) -> None:
+def _slice(node: NodeOperands) -> None:
     """As many elements are taken as the model declares: what they become is not looked at again."""
     data, result = node.operands[0], kind_of(node.op.results[0])
     starts, ends, axes, steps = (numbers(node, number) for number in (1, 2, 3, 4))
@@ -67,7 +67,7 @@ def _slice(node: Node) -> None:
     axes = list(range(len(starts))) if 3 in absent else axes
     steps = [1] * len(starts) if 4 in absent else steps
     for start, end, axis, step in zip(starts, ends, axes or (), steps or (), strict=False):
-        place, declared = Place(data, axis % data.rank), result.extents[axis % data.rank]
+        place, declared = OperandAxis(data, axis % data.rank), result.extents[axis % data.rank]
         if place.is_dynamic and declared != DYNAMIC and step:
             said = f"{place} must have {declared} of the elements that are asked for"
             assert_any([(_taken(place.size, start, end, step), constant_index(declared))], said)
@@ -88,40 +88,40 @@ def _taken(extent: ir.Value, start: int, end: int, step: int) -> ir.Value:
     return on_indices("arith.maxsi", on_indices("arith.floordivsi", places, constant_index(abs(step))), zero)
 
 
-def _declared(node: Node) -> None:
+def _declared(node: NodeOperands) -> None:
     """The operand has the extents that the model declares for the result."""
     result = kind_of(node.op.results[0])
     if not node.operands or result is None or len(result.extents) != node.operands[0].rank:
         return
     for axis, declared in enumerate(result.extents):
-        place = Place(node.operands[0], axis)
+        place = OperandAxis(node.operands[0], axis)
         if place.is_dynamic and declared != DYNAMIC:
             assert_any([(place.size, constant_index(declared))], f"{place} must be {declared}, as is declared")
 
 
-def _reshape(node: Node) -> None:
+def _reshape(node: NodeOperands) -> None:
     """As many elements are there as the declared result has: a part of them is taken for the whole elsewhere."""
     data, result = node.operands[0], kind_of(node.op.results[0])
     if result is None or DYNAMIC in result.extents or DYNAMIC not in data.kind.extents:
         return
     count = constant_index(1)
     for axis in range(data.rank):
-        count = on_indices("arith.muli", count, Place(data, axis).size)
+        count = on_indices("arith.muli", count, OperandAxis(data, axis).size)
     declared = math.prod(result.extents)
     assert_any([(count, constant_index(declared))], f"the elements of input {data.number} must be {declared}")
 
 
-def _einsum(node: Node) -> None:
+def _einsum(node: NodeOperands) -> None:
     """The extents of a letter are equal, unless one of them is known to be 1."""
     given = node.op.attributes
     if "torch.onnx.equation" not in given:
         return
     terms = ir.StringAttr(given["torch.onnx.equation"]).value.replace(" ", "").partition("->")[0].split(",")
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[OperandAxis]] = {}
     for operand in node.operands:
         before, _, after = terms[operand.number].partition("...")
         for axis, letter in [*enumerate(before), *enumerate(after, operand.rank - len(after))]:
-            place = Place(operand, axis)
+            place = OperandAxis(operand, axis)
             if place.extent != 1:
                 found.setdefault(letter, []).append(place)
     for first, *others in found.values():
@@ -130,75 +130,75 @@ def _einsum(node: Node) -> None:
                 assert_equal(first, other)
 
 
-def _gather_elements(node: Node) -> None:
+def _gather_elements(node: NodeOperands) -> None:
     data, indices = node.operands[0], node.operands[1]
     if data.rank:
         _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
 
 
-def _scatter_elements(node: Node) -> None:
+def _scatter_elements(node: NodeOperands) -> None:
     data, indices, updates = node.operands[:3]
     if data.rank:
         _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
     for axis in range(indices.rank):
-        assert_equal(Place(indices, axis), Place(updates, axis))
+        assert_equal(OperandAxis(indices, axis), OperandAxis(updates, axis))
 
 
-def _assert_inside(indices: Operand, data: Operand, along: int) -> None:
+def _assert_inside(indices: ExtentOperand, data: ExtentOperand, along: int) -> None:
     for axis in range(data.rank if data.rank == indices.rank else 0):
-        own, other = Place(indices, axis), Place(data, axis)
+        own, other = OperandAxis(indices, axis), OperandAxis(data, axis)
         if axis != along and (own.is_dynamic or other.is_dynamic):
             said = f"{own} must be at most {other}"
             assert_that(compare(AT_MOST, own.size, other.size), said)
 
 
-def _gather_nd(node: Node) -> None:
+def _gather_nd(node: NodeOperands) -> None:
     data, indices = node.operands[:2]
     for axis in range(node.attribute("batch_dims", 0)):
-        assert_equal(Place(indices, axis), Place(data, axis))
+        assert_equal(OperandAxis(indices, axis), OperandAxis(data, axis))
 
 
-def _scatter_nd(node: Node) -> None:
+def _scatter_nd(node: NodeOperands) -> None:
     data, indices, updates = node.operands[:3]
     depth = indices.kind.extents[-1]
     for axis in range(indices.rank - 1):
-        assert_equal(Place(indices, axis), Place(updates, axis))
+        assert_equal(OperandAxis(indices, axis), OperandAxis(updates, axis))
     if depth != DYNAMIC:
         for axis in range(indices.rank - 1, updates.rank):
-            assert_equal(Place(data, axis - (indices.rank - 1) + depth), Place(updates, axis))
+            assert_equal(OperandAxis(data, axis - (indices.rank - 1) + depth), OperandAxis(updates, axis))
 
 
-def _top_k(node: Node) -> None:
+def _top_k(node: NodeOperands) -> None:
     """There are as many as are asked for."""
     data, asked = node.operands[0], numbers(node, 1)
     if not data.rank:
         return
-    place = Place(data, node.attribute("axis", -1) % data.rank)
+    place = OperandAxis(data, node.attribute("axis", -1) % data.rank)
     if place.is_dynamic and asked is not None:
         assert_that(compare(AT_MOST, constant_index(asked[0]), place.size), f"{place} must be at least {asked[0]}")
 
 
-def _recurrent(node: Node) -> None:
+def _recurrent(node: NodeOperands) -> None:
     """The states that a caller begins with have as many rows as the sequences, and are read as so many: the states
     that the loop over the steps carries are then known to keep their extents."""
     batch = 0 if node.attribute("layout", 0) else 1
-    rows = Place(node.operands[0], batch)
+    rows = OperandAxis(node.operands[0], batch)
     for number in (5, 6):
         state = node.operand(number)
         if state is None or state.rank != 3:
             continue
-        own = Place(state, batch)
+        own = OperandAxis(state, batch)
         assert_equal(own, rows)
         if own.is_dynamic or rows.is_dynamic:
             node.op.operands[number] = _taken_as(state, batch, rows)
 
 
-def _taken_as(operand: Operand, axis: int, place: Place) -> ir.Value:
+def _taken_as(operand: ExtentOperand, axis: int, place: OperandAxis) -> ir.Value:
     """The elements of `operand`, whose extent along `axis` is equal to that at `place`, as a tensor of that extent."""
     sizes = list(operand.kind.extents)
     sizes[axis] = place.extent
     dynamic = [
-        place.size if each == axis else Place(operand, each).size
+        place.size if each == axis else OperandAxis(operand, each).size
         for each, extent in enumerate(sizes) if extent == DYNAMIC
     ]
     made = ir.Operation.create(
@@ -215,7 +215,7 @@ def _taken_as(operand: Operand, axis: int, place: Place) -> ir.Value:
     return create("torch_c.from_builtin_tensor", kind, made.results)
 
 
-RULES: dict[str, Callable[[Node], None]] = {
+RULES: dict[str, Callable[[NodeOperands], None]] = {
     **dict.fromkeys(_OF_SAME_SHAPE, _declared),
     "Einsum": _einsum, "GatherElements": _gather_elements, "GatherND": _gather_nd,
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent), "Reshape": _reshape,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _DIRECT = 512
 class _Rows:
     """Writes transforms of rows, values of [rows, numbers, 1 or 2], in the type `kind`."""
 
-    w: Writer
+    w: NodeWriter
     kind: np.dtype[Any]
 
     def number(self, array: np.ndarray) -> str:
@@ -147,7 +147,7 @@ def _largest_factor(number: int) -> int:
     return max(largest, number)
 
 
-def _along(w: Writer, value: str, extents: Sequence[int | None], axis: int, work: _Work) -> str:
+def _along(w: NodeWriter, value: str, extents: Sequence[int | None], axis: int, work: _DftKind) -> str:
     """`value` of `extents`, whose numbers along `axis` the transform `work` takes the place of."""
     import onnx
 
@@ -175,7 +175,7 @@ def _along(w: Writer, value: str, extents: Sequence[int | None], axis: int, work
 
 
 @dataclass(frozen=True)
-class _Work:
+class _DftKind:
     """Which transform, of which length."""
 
     length: int
@@ -199,18 +199,18 @@ class _Work:
         return rows.real_backward(value, count, self.length)
 
 
-def _refused(node: onnx.NodeProto, facts: Facts, expected: str) -> CompileError:
+def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
 
 
-def _scalar(facts: Facts, node: onnx.NodeProto, index: int) -> tuple[str, int | None]:
+def _scalar(facts: ModelFacts, node: onnx.NodeProto, index: int) -> tuple[str, int | None]:
     """The name of input `index`, and its value where that is known."""
     name = node.input[index] if index < len(node.input) else ""
     array = facts.model.constants.get(name)
     return name, None if array is None else int(array.reshape(-1)[0])
 
 
-def _dft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _dft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, result = facts.extents(node.input[0]), facts.extents(node.output[0])
     if extents is None or node.input[0] not in facts.types:
         raise _refused(node, facts, "the rank of its operand is known")
@@ -222,7 +222,7 @@ def _dft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         axis = attribute(node, "axis", 1) if facts.version < 20 else -2
     if axis is not None and (axis == -1 or not -rank <= axis < rank - 1):
         raise _refused(node, facts, f"axis is one of those before the last of {rank} axes; it is {axis}")
-    found: list[tuple[int, _Work]] = []
+    found: list[tuple[int, _DftKind]] = []
     for each in range(rank - 1) if axis is None else [axis % rank]:
         for work in _works(extents[each], None if result is None else result[each], length_name, length, inverse,
                            onesided):  # fmt: skip
@@ -234,7 +234,7 @@ def _dft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
                 _declare(node, facts, wanted)
     if not found or (result is None and len(found) > 1 and length_name + axis_name and (onesided or length_name)):
         raise _refused(node, facts, "axis and dft_length are constants, or the extents of its result are known")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     conditions: list[list[str]] = [[] for _ in found]
     said: list[str] = []
     if axis is None:
@@ -249,7 +249,7 @@ def _dft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([_chosen(w, values, conditions, ", ".join(said))])
 
 
-def _declare(node: onnx.NodeProto, facts: Facts, extents: Sequence[int | None]) -> None:
+def _declare(node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[int | None]) -> None:
     """Give the result its extents, some of which ONNX infers wrongly."""
     graph = facts.model.proto.graph
     for output in (*graph.output, *graph.value_info):
@@ -261,7 +261,7 @@ def _declare(node: onnx.NodeProto, facts: Facts, extents: Sequence[int | None]) 
 
 def _works(
     count: int | None, made: int | None, name: str, length: int | None, inverse: bool, onesided: bool
-) -> list[_Work]:
+) -> list[_DftKind]:
     """The transforms that there may be along an axis of `count` numbers, of whose results there are `made`."""
     if name and length is None:
         lengths = [] if made is None else [2 * made - 2, 2 * made - 1] if onesided and not inverse else [made]
@@ -269,14 +269,14 @@ def _works(
         lengths = [2 * (count - 1) if inverse and onesided else count]
     else:
         lengths = [] if length is None else [length]
-    return [_Work(each, inverse, onesided) for each in lengths if each > 0]
+    return [_DftKind(each, inverse, onesided) for each in lengths if each > 0]
 
 
-def _equals(w: Writer, name: str, number: int) -> str:
+def _equals(w: NodeWriter, name: str, number: int) -> str:
     return w.add("Equal", w.cast(w.reshape(name, []), 7), w.constant(np.array(number), "known"))
 
 
-def _chosen(w: Writer, values: Sequence[str], conditions: Sequence[Sequence[str]], said: str) -> str:
+def _chosen(w: NodeWriter, values: Sequence[str], conditions: Sequence[Sequence[str]], said: str) -> str:
     """The one of `values` whose conditions hold in the call; where none is, the call fails with what is `said`."""
     if not said:
         return values[0]
@@ -288,7 +288,7 @@ def _chosen(w: Writer, values: Sequence[str], conditions: Sequence[Sequence[str]
     return w.add("Where", fine, found, w.add("Sub", found, found))
 
 
-def _stft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _stft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, result = facts.extents(node.input[0]), facts.extents(node.output[0])
     if extents is None or len(extents) != 3 or node.input[0] not in facts.types:
         raise _refused(node, facts, "its signal has three axes")
@@ -306,7 +306,7 @@ def _stft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     frames = result[1] if result is not None else None
     if not works or extents[1] is None or (step is None and frames is None) or (step is not None and step < 1):
         raise _refused(node, facts, "frame_step and frame_length are constants, or the extents of its result known")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     works = [work for work in works if work.length <= extents[1]]
     if not works:
         raise _refused(node, facts, f"a frame has at most as many elements as its signal, {extents[1]}")
@@ -329,7 +329,7 @@ def _stft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([_chosen(w, values, conditions, ", ".join(said))])
 
 
-def _places_given(w: Writer, free: int, frames: int, length: int, step: str) -> tuple[str, str]:
+def _places_given(w: NodeWriter, free: int, frames: int, length: int, step: str) -> tuple[str, str]:
     """Places of the elements of `frames` frames, and whether a step leads to as many."""
     given = w.cast(w.reshape(step, []), 7)
     one, zero = (w.constant(np.array(number), "number") for number in (1, 0))
@@ -340,7 +340,7 @@ def _places_given(w: Writer, free: int, frames: int, length: int, step: str) -> 
     return w.add("Add", starts, w.constant(np.arange(length), "offsets")), agrees
 
 
-def _frames(w: Writer, work: _Work, extents: Sequence[int | None], places: str, frames: int | None) -> str:
+def _frames(w: NodeWriter, work: _DftKind, extents: Sequence[int | None], places: str, frames: int | None) -> str:
     """The transforms of parts of the signal, each times the window."""
     value = w.add("Gather", w.node.input[0], places, axis=1)
     if len(w.node.input) > 2 and w.node.input[2]:

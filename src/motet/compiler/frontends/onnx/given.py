@@ -17,7 +17,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -26,7 +26,7 @@ _BOOL = 9  # element type
 _LARGE = 1 << 40  # longer than any axis
 
 
-def _to(w: Writer, value: str, extents: str) -> str:
+def _to(w: NodeWriter, value: str, extents: str) -> str:
     """`value` with these extents, of which any may be 0."""
     return w.add("Reshape", value, extents, allowzero=1)
 
@@ -34,12 +34,12 @@ def _to(w: Writer, value: str, extents: str) -> str:
 # -- reductions ------------------------------------------------------------------------------------
 
 
-def _reduce(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _reduce(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     axes, rank = given(node, facts, 1), facts.rank(node.input[0])
     if not axes or rank is None:
         return None
     keep, count = attribute(node, "keepdims", 1), facts.shapes.get(axes)
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     if rank == 0 or count == (0,):
         made = w.add(node.op_type, node.input[0], n.of([]))
@@ -76,13 +76,13 @@ def _without(n: Numbers, axes: Axes, shape: str) -> str:
 # -- axes of extent 1 ------------------------------------------------------------------------------
 
 
-def _squeeze(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _squeeze(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     axes, rank = given(node, facts, 1), facts.rank(node.input[0])
     if not axes or not rank:
         return None
     if axes not in facts.shapes:
         raise refused(node, facts, "a number of axes that a call decides")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     found, shape = Axes(n, axes, rank), n.shape(node.input[0])
     others = n.mul(found.marks, n.sub(shape, n.of(1)))
@@ -93,13 +93,13 @@ def _squeeze(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([_to(w, node.input[0], n.require(_without(n, found, shape), fits, text))])
 
 
-def _unsqueeze(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _unsqueeze(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     axes, rank = given(node, facts, 1), facts.rank(node.input[0])
     if not axes or rank is None:
         return None
     if axes not in facts.shapes:
         raise refused(node, facts, "a number of axes that a call decides")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     total = rank + int(np.prod(facts.shapes[axes]))
     found = Axes(n, axes, total)
@@ -116,11 +116,11 @@ def _unsqueeze(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
 # -- along one axis --------------------------------------------------------------------------------
 
 
-def _cumulative(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _cumulative(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     axis, rank = given(node, facts, 1), facts.rank(node.input[0])
     if not axis or not rank:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     found, shape = Axes(n, axis, rank), n.shape(node.input[0])
     place = n.sum(n.mul(found.marks, n.of(range(rank))), 0)
@@ -138,7 +138,7 @@ def _cumulative(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 # -- slices ----------------------------------------------------------------------------------------
 
 
-def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank = facts.rank(node.input[0])
     if facts.version < 10 or not rank:
         return None
@@ -151,7 +151,7 @@ def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return None
     if starts is None:
         raise refused(node, facts, "a number of axes that a call decides")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     count = starts[0]
     if axes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -24,12 +24,12 @@ _F32, _I64, _F64 = 1, 7, 11  # element types
 _LARGE = 1 << 40  # longer than any axis
 
 
-def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _affine_grid(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The middles of the grid's cells, or its corners, along each axis, times a column of the matrices, added."""
     kind, rank = facts.types.get(node.input[0]), (facts.shapes.get(node.input[1]) or (0,))[0] - 2
     if not given(node, facts, 1) or kind is None or rank not in (2, 3):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     dtype, matrices = facts.dtype(node.input[0]), node.input[0]
 
@@ -58,12 +58,12 @@ def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
 # -- padding ---------------------------------------------------------------------------------------
 
 
-def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """What negative pads remove is removed first; the elements of modes but constant are gathered axis by axis."""
     rank, names = facts.rank(node.input[0]), [*node.input, "", ""]
     if facts.version < 11 or not rank or not (given(node, facts, 1) or given(node, facts, 3)):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     pads = n.read(node.input[1], [2, -1])
     if names[3]:
@@ -108,27 +108,27 @@ def _source(n: Numbers, place: str, count: str, mode: str) -> str:
 # -- shapes, parts and counts ------------------------------------------------------------------------
 
 
-def _tile(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _tile(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if facts.version < 6 or not given(node, facts, 1) or not facts.rank(node.input[0]):
         return None
     return _bounded(node, facts, 1, 0, "a number of repeats")
 
 
-def _reshape(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _reshape(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if not given(node, facts, 1) or facts.shapes.get(node.input[1]) in (None, (0,)):
         return None
     return _bounded(node, facts, 1, -1, "an extent")
 
 
-def _constant_of_shape(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _constant_of_shape(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if not given(node, facts, 0) or facts.shapes.get(node.input[0]) in (None, (0,)):
         return None
     return _bounded(node, facts, 0, 0, "an extent")
 
 
-def _bounded(node: onnx.NodeProto, facts: Facts, number: int, least: int, what: str) -> list[onnx.NodeProto]:
+def _bounded(node: onnx.NodeProto, facts: ModelFacts, number: int, least: int, what: str) -> list[onnx.NodeProto]:
     """`node` with elements of input `number` that are at least `least`."""
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     name = node.input[number]
     fits = n.less(n.of(least - 1), w.add("ReduceMin", w.cast(name, _I64), keepdims=0))
@@ -138,11 +138,11 @@ def _bounded(node: onnx.NodeProto, facts: Facts, number: int, least: int, what: 
     return w.done([made])
 
 
-def _expand(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _expand(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank, count = facts.rank(node.input[0]), facts.shapes.get(node.input[1])
     if not given(node, facts, 1) or rank is None or count in (None, (0,)):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     asked, own, one = node.input[1], n.shape(node.input[0]), n.of(1)
     total = max(rank, count[0])
@@ -158,11 +158,11 @@ def _expand(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.add("Expand", node.input[0], shape)])
 
 
-def _split(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _split(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank, count = facts.rank(node.input[0]), len(node.output)
     if not given(node, facts, 1) or not rank:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     axis = attribute(node, "axis", 0) % rank
     parts = n.read(node.input[1], [count])
@@ -179,12 +179,12 @@ def _split(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done(found)
 
 
-def _top_k(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _top_k(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """All of them in order, then as many as are asked for."""
     rank = facts.rank(node.input[0])
     if not given(node, facts, 1) or not rank:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     axis = attribute(node, "axis", -1) % rank
     extent = (facts.extents(node.input[0]) or [None] * rank)[axis]
@@ -199,12 +199,12 @@ def _top_k(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.add("Gather", value, places, axis=axis) for value in found])
 
 
-def _range(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _range(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """As many numbers as there are before the limit, none where the step leads away from it."""
     kind = facts.types.get(node.input[0])
     if kind is None or not any(given(node, facts, number) for number in range(3)):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     n = Numbers(w)
     whole = facts.dtype(node.input[0]).kind in "iu"
     wide = _I64 if whole else _F64 if kind == _F64 else _F32

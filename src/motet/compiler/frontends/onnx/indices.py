@@ -16,7 +16,7 @@ import numpy as np
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import Facts, Writer, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, element_types
 
 if TYPE_CHECKING:
     import onnx
@@ -27,7 +27,7 @@ _OPERATORS = ("GatherND", "ScatterND", "ScatterElements")
 def keep_outside(model: OnnxModel) -> bool:
     """Change the indices of such nodes of `model`, whose types are inferred; whether there are any."""
     within = each_body(model, keep_outside)
-    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:
         if node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS:
@@ -42,12 +42,12 @@ def keep_outside(model: OnnxModel) -> bool:
     return within or changed
 
 
-def _marked(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
+def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     """The nodes that make the indices of `node` anew, which reads them then."""
     axes = _axes(node, facts)
     if axes is None or node.input[1] not in facts.types:
         return []
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     shape, dtype = facts.shapes.get(node.input[0]), facts.dtype(node.input[1])
     given = facts.model.constants.get(node.input[1])
     if given is not None and shape is not None:
@@ -73,7 +73,7 @@ def _marked(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
     return w.nodes
 
 
-def _axes(node: onnx.NodeProto, facts: Facts) -> list[int] | None:
+def _axes(node: onnx.NodeProto, facts: ModelFacts) -> list[int] | None:
     """The axes that an index is one number each for; None where that is not known."""
     if node.op_type == "ScatterElements":
         rank = facts.rank(node.input[0])

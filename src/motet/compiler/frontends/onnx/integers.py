@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.frontends.onnx.short_casts import is_short_cast, short_cast
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, Kind, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, TorchKind, create, kind_of, know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
@@ -40,7 +40,7 @@ def settle_integers(module: ir.Module) -> None:
         op.erase()
 
 
-_Body = Callable[["_Scalars", Sequence[ir.Value]], ir.Value]
+_Body = Callable[["_ScalarOperations", Sequence[ir.Value]], ir.Value]
 
 
 def _rule(op: ir.Operation) -> _Body | None:
@@ -80,11 +80,11 @@ def _rule(op: ir.Operation) -> _Body | None:
     return None
 
 
-def _negate(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+def _negate(at: _ScalarOperations, values: Sequence[ir.Value], kind: TorchKind) -> ir.Value:
     return at.make("arith.subi", [at.constant(kind.scalar, 0), values[0]])
 
 
-def _absolute(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+def _absolute(at: _ScalarOperations, values: Sequence[ir.Value], kind: TorchKind) -> ir.Value:
     """The least signed number stays what it is."""
     if kind.unsigned:
         return values[0]
@@ -92,7 +92,7 @@ def _absolute(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
     return at.make("arith.select", [below, _negate(at, values, kind), values[0]], kind.scalar)
 
 
-def _sign(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+def _sign(at: _ScalarOperations, values: Sequence[ir.Value], kind: TorchKind) -> ir.Value:
     one = at.constant(kind.scalar, 1)
     if kind.unsigned:
         return at.make("arith.minui", [values[0], one])
@@ -103,11 +103,11 @@ def _sign(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
 _UNARY = {"onnx.Neg": _negate, "onnx.Abs": _absolute, "onnx.Sign": _sign}
 
 
-def _clip(kinds: Sequence[Kind | None]) -> _Body:
+def _clip(kinds: Sequence[TorchKind | None]) -> _Body:
     """Of unsigned integers, between the bounds that are given; the last of `kinds` is the result's."""
     bounds = [name for name, kind in zip(("arith.maxui", "arith.minui"), kinds[1:-1], strict=False) if kind is not None]
 
-    def body(at: _Scalars, values: Sequence[ir.Value]) -> ir.Value:
+    def body(at: _ScalarOperations, values: Sequence[ir.Value]) -> ir.Value:
         value = values[0]
         for name, bound in zip(bounds, values[1:], strict=True):
             value = at.make(name, [value, bound])
@@ -142,12 +142,12 @@ def _generic(op: ir.Operation, body: _Body) -> ir.Value:
     )  # fmt: skip
     scalars = [*(kind.scalar for _, kind in operands), result.scalar]
     block = made.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
-    inside = _Scalars(ir.InsertionPoint(block))
+    inside = _ScalarOperations(ir.InsertionPoint(block))
     inside.yield_(body(inside, list(block.arguments)[:-1]))
     return create("torch_c.from_builtin_tensor", op.results[0].type, [made.results[0]], at=at)
 
 
-def _extent(inputs: Sequence[ir.Value], kinds: Sequence[Kind], axis: int, at: ir.InsertionPoint) -> ir.Value:
+def _extent(inputs: Sequence[ir.Value], kinds: Sequence[TorchKind], axis: int, at: ir.InsertionPoint) -> ir.Value:
     """The extent of axis `axis` of the result, counted from the end, where it is dynamic."""
     value, kind = next(
         (value, kind) for value, kind in zip(inputs, kinds, strict=True)
@@ -158,7 +158,7 @@ def _extent(inputs: Sequence[ir.Value], kinds: Sequence[Kind], axis: int, at: ir
     return create("tensor.dim", ir.IndexType.get(), [value, number], at=at)
 
 
-def _map(kind: Kind, rank: int) -> ir.AffineMap:
+def _map(kind: TorchKind, rank: int) -> ir.AffineMap:
     shift = rank - len(kind.extents)
     return ir.AffineMap.get(rank, 0, [
         ir.AffineConstantExpr.get(0) if extent == 1 else ir.AffineDimExpr.get(axis + shift)
@@ -167,7 +167,7 @@ def _map(kind: Kind, rank: int) -> ir.AffineMap:
 
 
 @dataclass(frozen=True)
-class _Scalars:
+class _ScalarOperations:
     """Operations on numbers, written at `at`."""
 
     at: ir.InsertionPoint
@@ -197,7 +197,7 @@ class _Scalars:
         both = self.make("arith.andi", [apart, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
         return self.make("arith.select", [both, self.make("arith.addi", [found, values[1]]), found], found.type)
 
-    def shift(self, values: Sequence[ir.Value], kind: Kind, left: bool) -> ir.Value:
+    def shift(self, values: Sequence[ir.Value], kind: TorchKind, left: bool) -> ir.Value:
         """The bits of a number moved; by more places than there are, what its sign fills all of them with."""
         value, places = values
         last = self.constant(value.type, kind.bits - 1)
@@ -207,7 +207,7 @@ class _Scalars:
         filled = moved if not (left or kind.unsigned) else self.constant(value.type, 0)
         return self.make("arith.select", [beyond, filled, moved], moved.type)
 
-    def reinterpret(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
+    def reinterpret(self, value: ir.Value, source: TorchKind, target: TorchKind) -> ir.Value:
         """The same bits as a number of another type; a truth value has a byte of its own."""
         if source.element == "i1" and target.element != "i1":
             return self.make("arith.extui", [value], target.scalar)
@@ -215,7 +215,7 @@ class _Scalars:
             return self.compare("arith.cmpi", _NOT_EQUAL, [value, self.constant(value.type, 0)])
         return value if source.scalar == target.scalar else self.make("arith.bitcast", [value], target.scalar)
 
-    def convert(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
+    def convert(self, value: ir.Value, source: TorchKind, target: TorchKind) -> ir.Value:
         if target.element == "i1":
             zero = self.constant(value.type, 0.0 if source.floating else 0)
             if source.floating:
@@ -230,12 +230,12 @@ class _Scalars:
             return self._resize(self._whole(value, target), 64, target, "arith.extsi")
         return self._resize(value, source.bits, target, "arith.extui" if source.unsigned else "arith.extsi")
 
-    def _resize(self, value: ir.Value, bits: int, target: Kind, extend: str) -> ir.Value:
+    def _resize(self, value: ir.Value, bits: int, target: TorchKind, extend: str) -> ir.Value:
         if bits == target.bits:
             return value
         return self.make("arith.trunci" if bits > target.bits else extend, [value], target.scalar)
 
-    def _whole(self, value: ir.Value, target: Kind) -> ir.Value:
+    def _whole(self, value: ir.Value, target: TorchKind) -> ir.Value:
         """A floating number as one of 64 bits; of unsigned ones those above 2⁶³ as well."""
         wide = ir.IntegerType.get_signless(64)
         plain = self.make("arith.fptosi", [value], wide)

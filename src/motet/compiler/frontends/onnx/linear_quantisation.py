@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir.short_types import ShortInteger, short_type
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _WORDS = ("uint8", "int8", "uint16", "int16")
 
 
-def dequantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Any form whose types are known; None for others, and where blocks do not fit."""
     import onnx
 
     if node.input[0] not in facts.types or node.input[1] not in facts.types:
         return None
     kind, zero = facts.dtype(node.input[0]), given(node, 2)
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
     if scale is None or shift is None:
         return None
@@ -44,12 +44,12 @@ def dequantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     return w.done([w.cast(product, result)])
 
 
-def quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def quantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Any form whose types are known; None for others, and where blocks do not fit."""
     zero, kind = given(node, 2), quantized_type(node, facts)
     if kind is None or node.input[0] not in facts.types or node.input[1] not in facts.types:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
     if scale is None or shift is None:
         return None
@@ -58,7 +58,7 @@ def quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([saturated(w, quotient, shift, kind, bool(attribute(node, "saturate", 1)))])
 
 
-def quantized_type(node: onnx.NodeProto, facts: Facts) -> int | None:
+def quantized_type(node: onnx.NodeProto, facts: ModelFacts) -> int | None:
     """The element type of what a QuantizeLinear gives; None where it is unknown."""
     import onnx
 
@@ -66,7 +66,7 @@ def quantized_type(node: onnx.NodeProto, facts: Facts) -> int | None:
     return facts.types.get(zero) if zero else attribute(node, "output_dtype", 0) or onnx.TensorProto.UINT8
 
 
-def _precision(node: onnx.NodeProto, facts: Facts) -> int:
+def _precision(node: onnx.NodeProto, facts: ModelFacts) -> int:
     """The type of a QuantizeLinear's division."""
     import onnx
 
@@ -75,7 +75,7 @@ def _precision(node: onnx.NodeProto, facts: Facts) -> int:
     return kind if kind in floats else onnx.TensorProto.FLOAT
 
 
-def saturated(w: Writer, value: str, zero: str, kind: int, saturate: bool = True) -> str:
+def saturated(w: NodeWriter, value: str, zero: str, kind: int, saturate: bool = True) -> str:
     """`value`, a float, moved by the zero point, which may be absent, as elements of `kind`: rounded and cut to the
     range of integers, or converted to floats."""
     import onnx
@@ -102,7 +102,7 @@ def _is_integer(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iu" or isinstance(short_type(dtype), ShortInteger)
 
 
-def _aligned(w: Writer, value: str) -> str | None:
+def _aligned(w: NodeWriter, value: str) -> str | None:
     """A scale or zero point so that it broadcasts with the first input; None where ranks do not say how."""
     rank, own = w.facts.rank(w.node.input[0]), w.facts.rank(value)
     block = attribute(w.node, "block_size", 0)
@@ -122,7 +122,7 @@ def _aligned(w: Writer, value: str) -> str | None:
     return w.reshape(value, extents) if rank > 1 else value
 
 
-def _of_blocks(w: Writer, value: str, block: int, axis: int) -> str:
+def _of_blocks(w: NodeWriter, value: str, block: int, axis: int) -> str:
     """For each place of the axis, the number of its block."""
     name = w.node.input[0]
     extent = (w.facts.extents(name) or w.facts.shapes.get(name) or {axis: None})[axis]
@@ -137,7 +137,7 @@ def _of_blocks(w: Writer, value: str, block: int, axis: int) -> str:
     return w.add("Gather", value, blocks, axis=axis)
 
 
-def _dequantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Forms that the wheel does not know: signed bytes with one zero point, or one for each place, are left to it."""
     if node.input[0] not in facts.types or node.input[1] not in facts.types:
         return None
@@ -148,7 +148,7 @@ def _dequantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     return dequantize(node, facts) if kind.name in (*_WORDS, "int32") else None
 
 
-def _quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _quantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Forms that the wheel does not know: bytes with one zero point are left to it."""
     import onnx
 

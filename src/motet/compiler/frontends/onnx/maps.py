@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Writer, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -37,7 +37,7 @@ class _Value:
     sliced: bool
 
 
-def at_once(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def at_once(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """None where an iteration reads a state that another has changed, or the body has operators of other kinds."""
     body: onnx.GraphProto = attribute(node, "body", None)
     states = len(node.input) - attribute(node, "num_scan_inputs", 0)
@@ -50,7 +50,7 @@ def at_once(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         for number, (value, name, rank) in enumerate(zip(body.input, node.input, ranks, strict=True))
         if rank is not None
     }
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     for inner in body.node:
         found = _written(w, inner, known)
         if found is None:
@@ -67,7 +67,7 @@ def _kept(results: list[_Value | None], states: list[str]) -> bool:
     return all(result is not None and result.name == name for result, name in zip(results, states, strict=True))
 
 
-def _written(w: Writer, inner: onnx.NodeProto, known: dict[str, _Value]) -> _Value | None:
+def _written(w: NodeWriter, inner: onnx.NodeProto, known: dict[str, _Value]) -> _Value | None:
     """What a node of the body becomes outside."""
     values = [_value(w.facts, name, known) for name in inner.input if name]
     operands = [value for value in values if value is not None]
@@ -82,14 +82,14 @@ def _written(w: Writer, inner: onnx.NodeProto, known: dict[str, _Value]) -> _Val
     return None
 
 
-def _value(facts: Facts, name: str, known: dict[str, _Value]) -> _Value | None:
+def _value(facts: ModelFacts, name: str, known: dict[str, _Value]) -> _Value | None:
     if name in known:
         return known[name]
     rank = facts.rank(name)
     return None if rank is None else _Value(name, rank, False)
 
 
-def _elementwise(w: Writer, inner: onnx.NodeProto, operands: list[_Value]) -> _Value:
+def _elementwise(w: NodeWriter, inner: onnx.NodeProto, operands: list[_Value]) -> _Value:
     """Operands of lower rank get axes of extent 1 behind that of slices, as broadcasting in the body gives them."""
     rank = max(value.rank for value in operands)
     made = copy(inner)
@@ -106,7 +106,7 @@ def _elementwise(w: Writer, inner: onnx.NodeProto, operands: list[_Value]) -> _V
     return _Value(made.output[0], rank, any(value.sliced for value in operands))
 
 
-def _reduction(w: Writer, inner: onnx.NodeProto, operand: _Value) -> _Value | None:
+def _reduction(w: NodeWriter, inner: onnx.NodeProto, operand: _Value) -> _Value | None:
     """Over the same axes, one further to the right; None where a call gives them."""
     given = w.facts.model.constants.get(inner.input[1]) if len(inner.input) > 1 else None
     axes = [int(axis) for axis in (attribute(inner, "axes", []) if given is None else given.reshape(-1))]

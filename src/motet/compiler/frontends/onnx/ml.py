@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from motet.errors import CompileError
 
 
-def refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+def refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")
 
 
@@ -33,7 +33,7 @@ def numbers(node: onnx.NodeProto, name: str, dtype: Any = np.float32) -> np.ndar
     return np.array(attribute(node, name, []), dtype)
 
 
-def in_floats(w: Writer, value: str) -> str:
+def in_floats(w: NodeWriter, value: str) -> str:
     """`value` in float32, or float64 if it is."""
     import onnx
 
@@ -41,12 +41,12 @@ def in_floats(w: Writer, value: str) -> str:
     return value if floating else w.cast(value, onnx.TensorProto.FLOAT)
 
 
-def rows(w: Writer, value: str, known: str) -> str:
+def rows(w: NodeWriter, value: str, known: str) -> str:
     """`value` as a matrix: a vector, which the input `known` is, is a row."""
     return w.over("Unsqueeze", value, [0]) if w.facts.rank(known) == 1 else value
 
 
-def float_kind(w: Writer, value: str) -> int:
+def float_kind(w: NodeWriter, value: str) -> int:
     """The type that `in_floats` gives."""
     import onnx
 
@@ -63,7 +63,7 @@ def dtype_of(kind: int) -> np.dtype[Any]:
 # -- classes ------------------------------------------------------------------------------------------
 
 
-def class_labels(node: onnx.NodeProto, facts: Facts, name: str) -> np.ndarray | None:
+def class_labels(node: onnx.NodeProto, facts: ModelFacts, name: str) -> np.ndarray | None:
     """Integers that classes are called; None where they have none, and are counted. Raises CompileError for strings."""
     if attribute(node, "classlabels_strings", None):
         raise refused(node, facts, "with labels of strings", f"{name}: train with classes that are integers")
@@ -71,7 +71,7 @@ def class_labels(node: onnx.NodeProto, facts: Facts, name: str) -> np.ndarray | 
     return np.array(found, np.int64) if found else None
 
 
-def transformed(w: Writer, scores: str, how: str, dtype: np.dtype[Any]) -> str:
+def transformed(w: NodeWriter, scores: str, how: str, dtype: np.dtype[Any]) -> str:
     """`scores` after the attribute post_transform of what classifies or ensembles."""
     if how == "NONE":
         return scores
@@ -93,7 +93,7 @@ def transformed(w: Writer, scores: str, how: str, dtype: np.dtype[Any]) -> str:
     raise refused(w.node, w.facts, f"with post_transform {how}", "NONE, LOGISTIC, SOFTMAX, SOFTMAX_ZERO or PROBIT")
 
 
-def _probit(w: Writer, scores: str, dtype: np.dtype[Any]) -> str:
+def _probit(w: NodeWriter, scores: str, dtype: np.dtype[Any]) -> str:
     """The approximation of Winitzki that onnxruntime and ONNX's reference take."""
 
     def number(value: float) -> str:
@@ -107,7 +107,7 @@ def _probit(w: Writer, scores: str, dtype: np.dtype[Any]) -> str:
     return w.add("Mul", w.add("Mul", w.add("Sign", centred), root), number(1.41421356))
 
 
-def chosen_labels(w: Writer, places: str, labels: np.ndarray | None) -> str:
+def chosen_labels(w: NodeWriter, places: str, labels: np.ndarray | None) -> str:
     """What the classes at `places` are called."""
     if labels is None or np.array_equal(labels, np.arange(len(labels))):
         return places
@@ -121,7 +121,7 @@ def post_transform(node: onnx.NodeProto) -> str:
 # -- linear -------------------------------------------------------------------------------------------
 
 
-def _linear(w: Writer, targets: int, bias: np.ndarray) -> str:
+def _linear(w: NodeWriter, targets: int, bias: np.ndarray) -> str:
     node, facts = w.node, w.facts
     factors = numbers(node, "coefficients")
     if not targets or factors.size % targets or bias.size not in (0, 1, targets):
@@ -136,23 +136,25 @@ def _linear(w: Writer, targets: int, bias: np.ndarray) -> str:
     return w.add("Add", result, w.constant(bias.astype(kind), "intercepts")) if bias.size else result
 
 
-def _linear_regressor(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _linear_regressor(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     if facts.rank(node.input[0]) is None:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     result = _linear(w, attribute(node, "targets", 1), numbers(node, "intercepts"))
     kind = dtype_of(float_kind(w, node.input[0]))
     return w.done([w.cast(transformed(w, result, post_transform(node), kind), onnx.TensorProto.FLOAT)])
 
 
-def _linear_classifier(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _linear_classifier(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     if facts.rank(node.input[0]) is None:
         return None
-    w, labels, bias = Writer(node, facts), class_labels(node, facts, "classlabels_ints"), numbers(node, "intercepts")
+    w, labels, bias = NodeWriter(node, facts), class_labels(
+        node, facts, "classlabels_ints"
+    ), numbers(node, "intercepts")
     kind = dtype_of(float_kind(w, node.input[0]))
     scores = _linear(w, bias.size or (1 if labels is None else len(labels)), bias)
     if bias.size == 1:  # one score tells two classes apart
@@ -168,10 +170,10 @@ def _linear_classifier(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProt
 # -- features -----------------------------------------------------------------------------------------
 
 
-def _scaler(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _scaler(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
-    w, kind = Writer(node, facts), dtype_of(float_kind(Writer(node, facts), node.input[0]))
+    w, kind = NodeWriter(node, facts), dtype_of(float_kind(NodeWriter(node, facts), node.input[0]))
     value, offset, scale = in_floats(w, node.input[0]), numbers(node, "offset"), numbers(node, "scale")
     if offset.size:
         value = w.add("Sub", value, w.constant(offset.astype(kind), "offset"))
@@ -180,13 +182,13 @@ def _scaler(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.cast(value, onnx.TensorProto.FLOAT)])
 
 
-def _normalizer(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _normalizer(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Along the last axis; what is 0 all along it stays so."""
     import onnx
 
     if (rank := facts.rank(node.input[0])) is None:
         return None
-    w, norm = Writer(node, facts), attribute(node, "norm", b"MAX").decode()
+    w, norm = NodeWriter(node, facts), attribute(node, "norm", b"MAX").decode()
     kind, value = dtype_of(float_kind(w, node.input[0])), in_floats(w, node.input[0])
     terms = w.add("Mul", value, value) if norm == "L2" else w.add("Abs", value)
     if norm not in ("L1", "L2", "MAX"):
@@ -199,14 +201,14 @@ def _normalizer(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     return w.done([w.cast(result, onnx.TensorProto.FLOAT)])
 
 
-def _binarizer(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w, kind = Writer(node, facts), facts.types[node.input[0]]
+def _binarizer(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w, kind = NodeWriter(node, facts), facts.types[node.input[0]]
     threshold = w.constant(np.array(attribute(node, "threshold", 0.0)).astype(dtype_of(kind)), "threshold")
     return w.done([w.cast(w.add("Greater", node.input[0], threshold), kind)])
 
 
-def _imputer(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w, kind = Writer(node, facts), dtype_of(facts.types[node.input[0]])
+def _imputer(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w, kind = NodeWriter(node, facts), dtype_of(facts.types[node.input[0]])
     floating = kind.kind == "f"
     values = np.array(attribute(node, "imputed_value_floats" if floating else "imputed_value_int64s", []), kind)
     replaced = attribute(node, "replaced_value_float" if floating else "replaced_value_int64", 0)
@@ -217,7 +219,7 @@ def _imputer(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.add("Where", missing, w.constant(values, "imputed"), node.input[0])])
 
 
-def _one_hot(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _one_hot(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """What is of no class is zero everywhere; without the attribute zeros it would be an error, which is no tensor."""
     import onnx
 
@@ -227,16 +229,16 @@ def _one_hot(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         raise refused(node, facts, "of strings", "cats_int64s")
     if rank is None:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value = w.over("Unsqueeze", w.cast(node.input[0], onnx.TensorProto.INT64), [rank])
     same = w.add("Equal", value, w.constant(np.array(classes, np.int64), "classes"))
     return w.done([w.cast(same, onnx.TensorProto.FLOAT)])
 
 
-def _feature_vectorizer(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _feature_vectorizer(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     parts: list[str] = []
     for name in node.input:
         if facts.rank(name) is None:
@@ -245,15 +247,15 @@ def _feature_vectorizer(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodePro
     return w.done([w.add("Concat", *parts, axis=1)])
 
 
-def _array_feature_extractor(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _array_feature_extractor(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if (rank := facts.rank(node.input[0])) is None:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     places = w.reshape(node.input[1], [-1])
     return w.done([rows(w, w.add("Gather", node.input[0], places, axis=rank - 1), node.input[0])])
 
 
-def _label_encoder(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _label_encoder(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The place of each key among all, sorted by nothing: the sum of those that are equal, of which there is one."""
     keys, values, default = (_table(node, facts, what) for what in ("keys", "values", "default"))
     if keys is None or values is None or (rank := facts.rank(node.input[0])) is None:
@@ -263,7 +265,7 @@ def _label_encoder(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] |
             f"node {node.name!r}: LabelEncoder has {len(keys)} keys and {len(values)} values; expected as many, and one"
         )
     last = np.array([0 if values.dtype.kind == "i" else -0.0]) if default is None else default
-    w, kind = Writer(node, facts), dtype_of(facts.types[node.input[0]])
+    w, kind = NodeWriter(node, facts), dtype_of(facts.types[node.input[0]])
     value = w.over("Unsqueeze", node.input[0], [rank])
     same = w.add("Equal", value, w.constant(keys.astype(kind), "keys"))
     missing = np.isnan(keys) if kind.kind == "f" else np.zeros(len(keys), np.bool_)
@@ -276,7 +278,7 @@ def _label_encoder(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] |
     return w.done([w.add("Where", found, chosen, w.constant(last.astype(values.dtype)[0], "default"))])
 
 
-def _table(node: onnx.NodeProto, facts: Facts, what: str) -> np.ndarray | None:
+def _table(node: onnx.NodeProto, facts: ModelFacts, what: str) -> np.ndarray | None:
     """Keys, values or default of a LabelEncoder, which has them in one of several attributes."""
     import onnx
 

@@ -29,7 +29,7 @@ from motet.compiler.frontends.onnx.ml import (
     transformed,
 )
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -65,14 +65,14 @@ class _Forest:
         return level
 
 
-def _bad(node: onnx.NodeProto, facts: Facts, what: str) -> Exception:
+def _bad(node: onnx.NodeProto, facts: ModelFacts, what: str) -> Exception:
     return facts.model.error(f"node {node.name!r}: {node.op_type}: {what}")
 
 
 # -- walking ------------------------------------------------------------------------------------------
 
 
-def _walk(w: Writer, forest: _Forest) -> str:
+def _walk(w: NodeWriter, forest: _Forest) -> str:
     """The leaf of each row in each tree."""
     node, facts, dtype = w.node, w.facts, dtype_of(float_kind(w, w.node.input[0]))
     depth = forest.depth()
@@ -96,7 +96,7 @@ def _walk(w: Writer, forest: _Forest) -> str:
     return place
 
 
-def _taken(w: Writer, forest: _Forest, tables: dict[str, str], place: str, found: str) -> str:
+def _taken(w: NodeWriter, forest: _Forest, tables: dict[str, str], place: str, found: str) -> str:
     """Whether the nodes at `place` lead to `yes`."""
     split = w.add("Gather", tables["split"], place, axis=0)
     used = sorted(set(forest.modes.tolist()) - {_LEAF})
@@ -113,7 +113,7 @@ def _taken(w: Writer, forest: _Forest, tables: dict[str, str], place: str, found
     return taken
 
 
-def _compared(w: Writer, mode: str, found: str, split: str, tables: dict[str, str], place: str) -> str:
+def _compared(w: NodeWriter, mode: str, found: str, split: str, tables: dict[str, str], place: str) -> str:
     if mode == "NEQ":
         return w.add("Not", w.add("Equal", found, split))
     if mode == "MEMBER":
@@ -126,7 +126,7 @@ def _compared(w: Writer, mode: str, found: str, split: str, tables: dict[str, st
     return w.add(_OPERATORS[mode], found, split)
 
 
-def _aggregated(w: Writer, forest: _Forest, how: str) -> str:
+def _aggregated(w: NodeWriter, forest: _Forest, how: str) -> str:
     """The sum, mean, least or largest of what the leaves of a row have for each result."""
     place, weights = _walk(w, forest), forest.weights
     dtype = dtype_of(float_kind(w, w.node.input[0]))
@@ -148,7 +148,7 @@ def _aggregated(w: Writer, forest: _Forest, how: str) -> str:
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def _by_name(node: onnx.NodeProto, facts: Facts, group: str, results: int) -> _Forest:
+def _by_name(node: onnx.NodeProto, facts: ModelFacts, group: str, results: int) -> _Forest:
     """Of TreeEnsembleClassifier and TreeEnsembleRegressor, whose nodes are numbered in each tree; the leaves' weights
     are in attributes that begin with `group`."""
     trees, own = (np.array(attribute(node, f"nodes_{name}", []), np.int64) for name in ("treeids", "nodeids"))
@@ -182,7 +182,9 @@ def _by_name(node: onnx.NodeProto, facts: Facts, group: str, results: int) -> _F
 
 
 def _weights(
-    node: onnx.NodeProto, facts: Facts, shape: tuple[int, int], at: Sequence[int], given: tuple[np.ndarray, np.ndarray]
+    node: onnx.NodeProto, facts: ModelFacts, shape: tuple[int, int], at: Sequence[int], given: tuple[
+        np.ndarray, np.ndarray
+    ]
 ) -> np.ndarray:
     """By node and result; what one leaf gives one result several times is added up."""
     ids, values = given
@@ -202,7 +204,7 @@ def _tensor(node: onnx.NodeProto, name: str) -> np.ndarray:
     return np.zeros(0) if found is None else onnx.numpy_helper.to_array(found).reshape(-1)
 
 
-def _of_ensemble(node: onnx.NodeProto, facts: Facts, results: int) -> _Forest:
+def _of_ensemble(node: onnx.NodeProto, facts: ModelFacts, results: int) -> _Forest:
     """Of TreeEnsemble, which numbers inner nodes and leaves apart; leaves come behind."""
     modes = _tensor(node, "nodes_modes").astype(np.int64)
     splits, values = _tensor(node, "nodes_splits"), _tensor(node, "leaf_weights")
@@ -230,7 +232,7 @@ def _of_ensemble(node: onnx.NodeProto, facts: Facts, results: int) -> _Forest:
     )  # fmt: skip
 
 
-def _members(node: onnx.NodeProto, facts: Facts, modes: np.ndarray, leaves: int) -> np.ndarray | None:
+def _members(node: onnx.NodeProto, facts: ModelFacts, modes: np.ndarray, leaves: int) -> np.ndarray | None:
     """The values of each MEMBER node, in order, which NaN ends."""
     wanted = np.flatnonzero(modes == _MODES.index("MEMBER")).tolist()
     if not wanted:
@@ -248,14 +250,14 @@ def _members(node: onnx.NodeProto, facts: Facts, modes: np.ndarray, leaves: int)
 # -- operators ----------------------------------------------------------------------------------------
 
 
-def _with_base(w: Writer, value: str, base: np.ndarray, dtype: np.dtype[Any]) -> str:
+def _with_base(w: NodeWriter, value: str, base: np.ndarray, dtype: np.dtype[Any]) -> str:
     return w.add("Add", value, w.constant(base.astype(dtype), "base")) if base.size else value
 
 
-def _ensemble(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _ensemble(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if facts.rank(node.input[0]) is None:
         return None
-    w, results = Writer(node, facts), attribute(node, "n_targets", 1)
+    w, results = NodeWriter(node, facts), attribute(node, "n_targets", 1)
     how = ("AVERAGE", "SUM", "MIN", "MAX")[attribute(node, "aggregate_function", 1)]
     found = _aggregated(w, _of_ensemble(node, facts, results), how)
     dtype = dtype_of(float_kind(w, node.input[0]))
@@ -263,12 +265,12 @@ def _ensemble(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
     return w.done([w.cast(result, facts.types[node.input[0]])])
 
 
-def _regressor(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _regressor(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     if facts.rank(node.input[0]) is None:
         return None
-    w, results = Writer(node, facts), attribute(node, "n_targets", 1)
+    w, results = NodeWriter(node, facts), attribute(node, "n_targets", 1)
     how = attribute(node, "aggregate_function", b"SUM").decode()
     found = _aggregated(w, _by_name(node, facts, "target", results), how)
     dtype = dtype_of(float_kind(w, node.input[0]))
@@ -276,7 +278,7 @@ def _regressor(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     return w.done([w.cast(transformed(w, found, post_transform(node), dtype), onnx.TensorProto.FLOAT)])
 
 
-def _classifier(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _classifier(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Of two classes with weights for one alone, the score is that of the second one, as onnxruntime has it."""
     import onnx
 
@@ -286,7 +288,7 @@ def _classifier(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     ids = attribute(node, "class_ids", [])
     if labels is None or not ids:
         raise _bad(node, facts, "it has no labels, or no weights; expected classlabels_int64s and class_ids")
-    w, count = Writer(node, facts), max(len(labels), max(ids) + 1)
+    w, count = NodeWriter(node, facts), max(len(labels), max(ids) + 1)
     dtype = dtype_of(float_kind(w, node.input[0]))
     forest = _by_name(node, facts, "class", count)
     scores, base, how = _aggregated(w, forest, "SUM"), numbers(node, "base_values"), post_transform(node)
@@ -304,7 +306,7 @@ def _classifier(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     return w.done([chosen_labels(w, places, labels), w.cast(result, onnx.TensorProto.FLOAT)])
 
 
-def _two_classes(w: Writer, score: str, positive: bool, how: str, dtype: np.dtype[Any]) -> str:
+def _two_classes(w: NodeWriter, score: str, positive: bool, how: str, dtype: np.dtype[Any]) -> str:
     if how == "PROBIT":
         return transformed(w, score, how, dtype)
     if positive:

@@ -24,7 +24,7 @@ from motet.compiler.frontends.onnx.ml import (
     transformed,
 )
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class _Machine:
     """A writer, the rows it is about, and the type that it calculates in."""
 
-    w: Writer
+    w: NodeWriter
     rows: str
     dtype: np.dtype[Any]
 
@@ -61,12 +61,12 @@ class _Machine:
         raise refused(node, w.facts, f"with kernel_type {how}", "LINEAR, POLY, RBF or SIGMOID")
 
 
-def _machine(node: onnx.NodeProto, facts: Facts) -> _Machine:
-    w = Writer(node, facts)
+def _machine(node: onnx.NodeProto, facts: ModelFacts) -> _Machine:
+    w = NodeWriter(node, facts)
     return _Machine(w, rows(w, in_floats(w, node.input[0]), node.input[0]), dtype_of(float_kind(w, node.input[0])))
 
 
-def _shaped(node: onnx.NodeProto, facts: Facts, values: np.ndarray, count: int) -> np.ndarray:
+def _shaped(node: onnx.NodeProto, facts: ModelFacts, values: np.ndarray, count: int) -> np.ndarray:
     if not count or values.size % count or not values.size:
         raise facts.model.error(
             f"node {node.name!r}: {node.op_type}: a list of {values.size} numbers; expected as many for each of {count}"
@@ -74,7 +74,7 @@ def _shaped(node: onnx.NodeProto, facts: Facts, values: np.ndarray, count: int) 
     return values.reshape(count, -1)
 
 
-def _regressor(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _regressor(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     if facts.rank(node.input[0]) is None:
@@ -146,7 +146,7 @@ def _probabilities(m: _Machine, decisions: str, classes: int) -> str:
     )  # fmt: skip
 
 
-def _classifier(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _classifier(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     if facts.rank(node.input[0]) is None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 _TO_THE_END = np.iinfo(np.int64).max
 
 
-def _depth_to_space(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _depth_to_space(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, block = facts.extents(node.input[0]), attribute(node, "blocksize", 1)
     if attribute(node, "mode", b"DCR") != b"CRD":
         return None
     if extents is None or not extents[1]:
         raise _refused(node, facts, "DepthToSpace with mode CRD", "a number of channels that is known when compiling")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     apart = w.reshape(node.input[0], [0, extents[1] // block**2, block**2, -1])
     ordered = w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), node.input[0])
     return w.done([w.add("DepthToSpace", ordered, blocksize=block)])
 
 
-def _space_to_depth(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _space_to_depth(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, block = facts.extents(node.input[0]), attribute(node, "blocksize", 1)
     if attribute(node, "mode", b"DCR") != b"CRD":
         return None
     if extents is None or not extents[1]:
         raise _refused(node, facts, "SpaceToDepth with mode CRD", "a number of channels that is known when compiling")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     found = w.add("SpaceToDepth", node.input[0], blocksize=block)
     apart = w.reshape(found, [0, block**2, extents[1], -1])
     return w.done([w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), found)])
@@ -55,7 +55,7 @@ def _space_to_depth(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
 # -- padding ---------------------------------------------------------------------------------------
 
 
-def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if facts.version < 11:
         return _pad_by_attribute(node, facts)
     given, rank = [*node.input, "", ""], facts.rank(node.input[0])
@@ -78,9 +78,9 @@ def _exceeds(extents: Sequence[int | None] | None, sides: np.ndarray) -> bool:
     return bool((sides >= np.array(left)).any())
 
 
-def _pad_by_sides(node: onnx.NodeProto, facts: Facts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
+def _pad_by_sides(node: onnx.NodeProto, facts: ModelFacts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
     """What negative pads remove is removed first, so that no mode repeats any of it."""
-    w, value = Writer(node, facts), node.input[0]
+    w, value = NodeWriter(node, facts), node.input[0]
     for axis in np.flatnonzero((sides < 0).any(0)).tolist():
         low, high = sides[:, axis].tolist()
         value = w.slice(value, axis, max(0, -low), high if high < 0 else _TO_THE_END)
@@ -94,7 +94,7 @@ def _pad_by_sides(node: onnx.NodeProto, facts: Facts, sides: np.ndarray, gathere
     return w.done([value])
 
 
-def _by_gather(w: Writer, value: str, removed: np.ndarray, sides: np.ndarray) -> str:
+def _by_gather(w: NodeWriter, value: str, removed: np.ndarray, sides: np.ndarray) -> str:
     """`value`, which has as many elements fewer than the operand along each axis as `removed` says, with mode wrap or
     reflect."""
     shape, mode = w.facts.shapes.get(w.node.input[0]), attribute(w.node, "mode", b"").decode()
@@ -111,14 +111,14 @@ def _by_gather(w: Writer, value: str, removed: np.ndarray, sides: np.ndarray) ->
     return value
 
 
-def _pad_by_attribute(node: onnx.NodeProto, facts: Facts) -> None:
+def _pad_by_attribute(node: onnx.NodeProto, facts: ModelFacts) -> None:
     """Of operator sets before 11; what is negative with mode constant, `settle_pads` sees to."""
     mode = attribute(node, "mode", b"constant").decode()
     if mode != "constant" and min(attribute(node, "pads", attribute(node, "paddings", [0]))) < 0:
         raise _refused(node, facts, f"Pad with mode {mode} and negative pads", "operator set 11 or later")
 
 
-def _pad_by_call(node: onnx.NodeProto, facts: Facts, axes: np.ndarray | None) -> list[onnx.NodeProto] | None:
+def _pad_by_call(node: onnx.NodeProto, facts: ModelFacts, axes: np.ndarray | None) -> list[onnx.NodeProto] | None:
     """Each element of the result is one of the operand, or, with mode constant, the value that is given. Where extents
     are dynamic, the pads may follow from them, and the wheel's lowering knows the result's."""
     import onnx
@@ -129,7 +129,7 @@ def _pad_by_call(node: onnx.NodeProto, facts: Facts, axes: np.ndarray | None) ->
         if mode in ("constant", "edge"):
             return None
         raise _refused(node, facts, f"Pad with mode {mode}", "pads, and extents above 0, that are known when compiling")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     pads = w.cast(node.input[1], onnx.TensorProto.INT64)
     if axes is None:
         axes, pads = np.arange(len(shape)), _pads_of_all(w, pads, node.input[3], len(shape))
@@ -147,7 +147,7 @@ def _pad_by_call(node: onnx.NodeProto, facts: Facts, axes: np.ndarray | None) ->
     return w.done([value])
 
 
-def _pads_of_all(w: Writer, pads: str, axes: str, rank: int) -> str:
+def _pads_of_all(w: NodeWriter, pads: str, axes: str, rank: int) -> str:
     """The pads of all axes, from those of `axes`, which a call decides."""
     import onnx
 
@@ -160,7 +160,7 @@ def _pads_of_all(w: Writer, pads: str, axes: str, rank: int) -> str:
     return w.reshape(w.over("ReduceSum", among, [1], keepdims=0), [-1])
 
 
-def _places_by_call(w: Writer, sides: Sequence[str], extent: int, result: int, mode: str) -> tuple[str, str]:
+def _places_by_call(w: NodeWriter, sides: Sequence[str], extent: int, result: int, mode: str) -> tuple[str, str]:
     """Where along an axis of `extent` the elements of the result are taken from, and which of them lie within what
     negative `sides` leave of it. Every place is inside of the axis, whatever the call says."""
     def number(value: int) -> str:
@@ -186,7 +186,7 @@ def _places_by_call(w: Writer, sides: Sequence[str], extent: int, result: int, m
     return chosen, w.add("And", w.add("Not", w.add("Less", place, zero)), w.add("Less", place, left))
 
 
-def _refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+def _refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {what} is not supported here; expected {expected}")
 
 

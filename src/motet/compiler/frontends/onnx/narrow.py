@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -25,7 +25,7 @@ _OPERATORS = (
 )  # fmt: skip
 
 
-def _widened(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _widened(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """`node` on operands of float32, and what it computes of the narrow type rounded to it."""
     import onnx
 
@@ -51,12 +51,12 @@ def _cast(node: onnx.NodeProto, value: str, result: str, kind: int | None) -> on
     return onnx.helper.make_node("Cast", [value], [result], f"{node.name}/{result}", to=int(kind or 0))
 
 
-def _batch_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _batch_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """In training the statistics are results as well, which keep their types."""
     return None if attribute(node, "training_mode", 0) else _widened(node, facts)
 
 
-def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """A product that is only moved by a third operand is left as it is: factors of 16 bits are multiplied faster."""
     plain = attribute(node, "alpha", 1.0) == 1 and attribute(node, "beta", 1.0) == 1
     return None if plain else _widened(node, facts)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TO_THE_END = np.iinfo(np.int64).max
 
 
-def _in_float32(w: Writer, value: str) -> tuple[str, int]:
+def _in_float32(w: NodeWriter, value: str) -> tuple[str, int]:
     """`value` in float32, or float64 if it is; and the type that it was of."""
     import onnx
 
@@ -31,7 +31,7 @@ def _in_float32(w: Writer, value: str) -> tuple[str, int]:
     return (w.cast(value, onnx.TensorProto.FLOAT) if narrow else value), kind
 
 
-def _number(w: Writer, value: float) -> str:
+def _number(w: NodeWriter, value: float) -> str:
     """A constant of the type that is calculated in."""
     import onnx
 
@@ -39,18 +39,18 @@ def _number(w: Writer, value: float) -> str:
     return w.constant(np.array(value, np.float64 if double else np.float32), "number")
 
 
-def _deviations(w: Writer, value: str, axes: list[int]) -> tuple[str, str]:
+def _deviations(w: NodeWriter, value: str, axes: list[int]) -> tuple[str, str]:
     """Differences from the mean over `axes`, and the mean of their squares."""
     apart = w.add("Sub", value, w.over("ReduceMean", value, axes, keepdims=1))
     return apart, w.over("ReduceMean", w.add("Mul", apart, apart), axes, keepdims=1)
 
 
-def _group_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank, extents = facts.rank(node.input[0]), facts.extents(node.input[0])
     image = facts.version >= 21 and rank == 4 and (extents is None or None not in extents[2:])
     if rank is None or node.input[0] not in facts.types or image:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
     grouped = w.reshape(value, [0, attribute(node, "num_groups", 1), -1])
     apart, variance = _deviations(w, grouped, [2])
@@ -65,11 +65,11 @@ def _group_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodePr
     return w.done([w.cast(result if of_channels else w.like(result, node.input[0]), kind)])
 
 
-def _instance_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _instance_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents = facts.extents(node.input[0])
     if extents is None or None not in extents[2:] or node.input[0] not in facts.types:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
     apart, variance = _deviations(w, value, list(range(2, len(extents))))
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
@@ -78,11 +78,11 @@ def _instance_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.Nod
     return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", apart, root), scale), shift), kind)])
 
 
-def _lp_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _lp_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """What is 0 all along the axis stays so, and is not divided by its norm."""
     if node.input[0] not in facts.types:
         return None
-    w, value = Writer(node, facts), node.input[0]
+    w, value = NodeWriter(node, facts), node.input[0]
     power = attribute(node, "p", 2)
     terms = w.add("Abs", value) if power == 1 else w.add("Mul", value, value)
     norm = w.over("ReduceSum", terms, [attribute(node, "axis", -1)], keepdims=1)
@@ -93,21 +93,21 @@ def _lp_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto
     return w.done([w.add("Div", value, divisor)])
 
 
-def _mean_variance(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _mean_variance(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if node.input[0] not in facts.types:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
     apart, variance = _deviations(w, value, list(attribute(node, "axes", [0, 2, 3])))
     root = w.add("Add", w.add("Sqrt", variance), _number(w, 1e-9))
     return w.done([w.cast(w.add("Div", apart, root), kind)])
 
 
-def _local_response(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _local_response(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     size, rank = attribute(node, "size", 1), facts.rank(node.input[0])
     if size % 2 or rank is None or node.input[0] not in facts.types:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
     around = np.zeros((2, rank), np.int64)
     around[:, 1] = (size - 1) // 2, size // 2

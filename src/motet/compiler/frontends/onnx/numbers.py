@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.writing import REQUIRE, Facts, Writer
+from motet.compiler.frontends.onnx.writing import REQUIRE, ModelFacts, NodeWriter
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +20,7 @@ _LARGE = 1 << 40  # longer than any axis
 class Numbers:
     """Writes arithmetic on whole numbers: small tensors of i64."""
 
-    def __init__(self, w: Writer) -> None:
+    def __init__(self, w: NodeWriter) -> None:
         self.w = w
 
     def of(self, value: Any) -> str:
@@ -95,11 +95,11 @@ class Axes:
         return n.add(self.by_axis, n.mul(self.marks, n.of(0)))
 
 
-def given(node: onnx.NodeProto, facts: Facts, number: int) -> str:
+def given(node: onnx.NodeProto, facts: ModelFacts, number: int) -> str:
     """The name of an input whose value a call gives; "" where it follows from extents alone, or there is none."""
     name = node.input[number] if len(node.input) > number else ""
     return name if name and name in facts.of_data and name not in facts.asserted else ""
 
 
-def refused(node: onnx.NodeProto, facts: Facts, what: str) -> CompileError:
+def refused(node: onnx.NodeProto, facts: ModelFacts, what: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} with {what}; expected a constant")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -25,7 +25,7 @@ _ORDERED: dict[str, tuple[Sequence[int], Sequence[int]]] = {
 }  # fmt: skip
 
 
-def _on_signed(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _on_signed(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
@@ -34,7 +34,7 @@ def _on_signed(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
         return None
     kind = facts.dtype(node.input[0])
     wide = onnx.TensorProto.INT32 if kind.itemsize < 4 else onnx.TensorProto.INT64
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     least = w.constant(np.array(-(2**63)), "least") if kind.itemsize == 8 else ""
     inputs = list(node.input)
     ordered, results = _ORDERED[node.op_type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, Kind, create, kind_of
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, TorchKind, create, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import names_of
@@ -16,12 +16,12 @@ Extents = Mapping[str, Sequence[int | str | None]]  # of values by name: numbers
 
 
 @dataclass(frozen=True)
-class Operand:
+class ExtentOperand:
     """A tensor that a node takes: input `number`; `symbols` are its extents as the model calls them."""
 
     number: int
     value: ir.Value
-    kind: Kind
+    kind: TorchKind
     symbols: Sequence[int | str | None]
 
     @property
@@ -30,26 +30,26 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeOperands:
     op: ir.Operation
-    operands: Sequence[Operand]
+    operands: Sequence[ExtentOperand]
 
     @staticmethod
-    def of(op: ir.Operation, inputs: Mapping[str, Sequence[str]], extents: Extents) -> Node | None:
+    def of(op: ir.Operation, inputs: Mapping[str, Sequence[str]], extents: Extents) -> NodeOperands | None:
         """None where the type of an input is unknown, for which there is no lowering."""
         names = next((inputs[name] for name in names_of(op.location) if name in inputs), ())
-        found: list[Operand] = []
+        found: list[ExtentOperand] = []
         for number, value in enumerate(op.operands):
             kind = kind_of(value)
             if kind is not None:
                 symbols = extents.get(names[number], ()) if number < len(names) else ()
                 known = symbols if len(symbols) == len(kind.extents) else [None] * len(kind.extents)
-                found.append(Operand(number, value, kind, known))
+                found.append(ExtentOperand(number, value, kind, known))
             elif number < len(names) and names[number]:
                 return None
-        return Node(op, found)
+        return NodeOperands(op, found)
 
-    def operand(self, number: int) -> Operand | None:
+    def operand(self, number: int) -> ExtentOperand | None:
         return next((operand for operand in self.operands if operand.number == number), None)
 
     def attribute(self, name: str, default: int) -> int:
@@ -58,10 +58,10 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Place:
+class OperandAxis:
     """Axis `axis` of an operand."""
 
-    operand: Operand
+    operand: ExtentOperand
     axis: int
 
     @property
@@ -78,7 +78,7 @@ class Place:
             return constant_index(self.extent)
         return extent_of(builtin(self.operand), self.axis)
 
-    def may_differ(self, other: Place) -> bool:
+    def may_differ(self, other: OperandAxis) -> bool:
         """Whether one of the two may be 1 where the other is not."""
         if not self.is_dynamic and not other.is_dynamic:
             return False
@@ -89,11 +89,11 @@ class Place:
         return f"axis {self.axis} of input {self.operand.number}"
 
 
-def builtin(operand: Operand) -> ir.Value:
+def builtin(operand: ExtentOperand) -> ir.Value:
     return create("torch_c.to_builtin_tensor", operand.kind.builtin, [operand.value])
 
 
-def numbers(node: Node, number: int) -> list[int] | None:
+def numbers(node: NodeOperands, number: int) -> list[int] | None:
     """What input `number` is, where it is a constant of integers."""
     if len(node.op.operands) <= number or isinstance(node.op.operands[number].owner, ir.Block):
         return None
@@ -105,7 +105,7 @@ def i64(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-def assert_equal(first: Place, second: Place) -> None:
+def assert_equal(first: OperandAxis, second: OperandAxis) -> None:
     if first.is_dynamic or second.is_dynamic:
         assert_any([(first.size, second.size)], f"{first} and {second} must be equal")
 

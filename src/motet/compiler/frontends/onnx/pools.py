@@ -19,7 +19,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx import ordering as onnx_ordering
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Chain, Facts, Rule, refused
+from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, Rule, refused
 
 if TYPE_CHECKING:
     import onnx
@@ -71,14 +71,14 @@ def _windows(node: onnx.NodeProto, sizes: Sequence[int], padded: bool = True) ->
     return _Windows(kernel, strides, dilations, before, after, counts)
 
 
-def _spatial(node: onnx.NodeProto, facts: Facts) -> Sequence[int] | None:
+def _spatial(node: onnx.NodeProto, facts: ModelFacts) -> Sequence[int] | None:
     """The extents of an image behind batch and channels, where they are known."""
     extents = facts.extents(node.input[0])
     known = [extent for extent in (extents or [])[2:] if extent is not None]
     return None if extents is None or len(known) != len(extents[2:]) or node.input[0] not in facts.types else known
 
 
-def _padding(node: onnx.NodeProto, facts: Facts) -> tuple[list[int], list[int]] | None:
+def _padding(node: onnx.NodeProto, facts: ModelFacts) -> tuple[list[int], list[int]] | None:
     """What is padded before and after each spatial axis so that every window is whole, without ceil_mode; None where
     that depends on extents only a call knows.
 
@@ -106,7 +106,7 @@ def _padding(node: onnx.NodeProto, facts: Facts) -> tuple[list[int], list[int]] 
     return before, [high + s - 1 for s, high in zip(strides, after, strict=True)]
 
 
-def _check_pool(node: onnx.NodeProto, facts: Facts) -> None:
+def _check_pool(node: onnx.NodeProto, facts: ModelFacts) -> None:
     """Raise CompileError for windows that depend on extents only a call knows, which the wheel gets wrong."""
     if _spatial(node, facts) is not None or facts.extents(node.input[0]) is None:
         return
@@ -125,13 +125,13 @@ def _check_pool(node: onnx.NodeProto, facts: Facts) -> None:
         raise refused(node, facts, "with pads that differ, over extents that only a call knows", "equal pads")
 
 
-def _pads_itself(node: onnx.NodeProto, facts: Facts) -> bool:
+def _pads_itself(node: onnx.NodeProto, facts: ModelFacts) -> bool:
     """Whether MaxPool is written as a Pad and a MaxPool of whole windows."""
     places = len([name for name in node.output if name]) > 1
     return not places and facts.version >= 11 and _padding(node, facts) is not None
 
 
-def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
+def _average(chain: Chain, facts: ModelFacts, windows: _Windows) -> None:
     """The mean of every window over the image padded by zeros."""
     pads = np.array([0, 0, *windows.before, 0, 0, *windows.after], np.int64)
     if pads.any():
@@ -140,7 +140,7 @@ def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
     chain.then("AveragePool", kernel_shape=windows.kernel, strides=windows.strides, **more)
 
 
-def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _average_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Where the wheel counts wrongly: windows at the last end, and those with gaps over padding that counts."""
     sizes, padded = _spatial(node, facts), bool(attribute(node, "count_include_pad", 0))
     gaps = set(attribute(node, "dilations", [1])) != {1}
@@ -156,7 +156,7 @@ def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | 
     return chain.done()
 
 
-def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     kind = facts.types.get(node.input[0])
@@ -183,7 +183,7 @@ def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
     return (chain.then("Cast", to=kind) if chain.nodes[0].op_type == "Cast" else chain).done()
 
 
-def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     sizes, ceil = _spatial(node, facts), bool(attribute(node, "ceil_mode", 0))
     explicit = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
     if sizes is None:
@@ -201,7 +201,7 @@ def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return chain.done()
 
 
-def _ceiled_lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _ceiled_lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Of extents that only a call knows: whole windows over an image padded by zeros, which add nothing."""
     padding = _padding(node, facts)
     if padding is None:
@@ -213,7 +213,7 @@ def _ceiled_lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
     return chain.done()
 
 
-CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = dict.fromkeys(
+CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = dict.fromkeys(
     ("AveragePool", "LpPool", "MaxPool"), _check_pool
 )
 RULES: dict[str, Rule] = {"AveragePool": _average_pool, "LpPool": _lp_pool, "MaxPool": _max_pool}

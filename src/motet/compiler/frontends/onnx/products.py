@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Chain, Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _TO_THE_END = np.iinfo(np.int64).max
 
 
-def _matmul(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _matmul(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     left, right = (facts.rank(name) for name in node.input[:2])
     if left is None or right is None or 1 not in (left, right) or max(left, right) < 3:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     if right == 1:
         column = w.over("Unsqueeze", node.input[1], [1])
         return w.done([w.over("Squeeze", w.add("MatMul", node.input[0], column), [left - 1])])
@@ -39,7 +39,7 @@ def _matmul(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.over("Squeeze", w.add("MatMul", row, node.input[1]), [right - 2])])
 
 
-def _einsum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     equation = attribute(node, "equation", b"").decode().replace(" ", "")
     terms, arrow, result = equation.partition("->")
     if not arrow:
@@ -50,7 +50,7 @@ def _einsum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     scalars = [value for term, value in given if not term]
     if arrow and not scalars:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     kept = [(term, value) for term, value in given if term]
     if kept:
         full = f"{','.join(term for term, _ in kept)}->{result}"
@@ -61,11 +61,11 @@ def _einsum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([product])
 
 
-def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     groups, shape = attribute(node, "group", 1), facts.shapes.get(node.input[1])
     if groups == 1 or shape is None or len(shape) != 5:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     per_input, per_output = shape[1], shape[0] // groups
     parts: list[str] = []
     if facts.version < 13:
@@ -83,7 +83,7 @@ def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.add("Concat", *parts, axis=1)])
 
 
-def _transposed_convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The whole result, without padding, of which the elements that are asked for are taken, zeros beyond its end."""
     extents, filters = facts.extents(node.input[0]), facts.shapes.get(node.input[1])
     if extents is None or filters is None:
@@ -96,7 +96,7 @@ def _transposed_convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.Nod
     asked = attribute(node, "output_shape", [])
     if finite and auto in (b"NOTSET", b"VALID") and pads[:rank] == pads[rank:] and not asked:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
     reach = [(filters[axis + 2] - 1) * dilations[axis] + 1 for axis in range(rank)]
     places = [_kept(node, axis, sizes[axis], strides[axis], reach[axis]) for axis in range(rank)]
@@ -140,7 +140,7 @@ def _kept(node: onnx.NodeProto, axis: int, size: int | None, stride: int, reach:
 
 
 def _overlapped(
-    w: Writer, shape: Sequence[int], filters: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    w: NodeWriter, shape: Sequence[int], filters: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> str:
     """The whole result, as it is defined: each pixel times the filters, added where they overlap."""
     groups, pixels, rank = attribute(w.node, "group", 1), math.prod(shape[2:]), len(strides)
@@ -166,7 +166,7 @@ def _overlapped(
     return w.cast(whole, w.facts.types[w.node.input[0]])
 
 
-def _wide(w: Writer, value: str) -> str:
+def _wide(w: NodeWriter, value: str) -> str:
     """`value`, in float32 where it is of a narrower type."""
     import onnx
 
@@ -174,7 +174,7 @@ def _wide(w: Writer, value: str) -> str:
     return w.cast(value, onnx.TensorProto.FLOAT) if narrow else value
 
 
-def _spread(w: Writer, value: str, extents: Sequence[int], axis: int, stride: int) -> str:
+def _spread(w: NodeWriter, value: str, extents: Sequence[int], axis: int, stride: int) -> str:
     """`value`, of `extents`, with zeros between its elements along `axis`, which are then `stride` apart."""
     if stride == 1:
         return value
@@ -186,7 +186,7 @@ def _spread(w: Writer, value: str, extents: Sequence[int], axis: int, stride: in
     return w.slice(w.reshape(value, joined), axis, 0, (extents[axis] - 1) * stride + 1)
 
 
-def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     alpha = attribute(node, "alpha", 1.0)
     if (len(node.input) > 2 and node.input[2]) or alpha == 1 or node.input[0] not in facts.types:
         return None

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.linear_quantisation import given, saturated
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
 
 
-def _quantised_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _quantised_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     a, scale_a, zero_a, b, scale_b, zero_b, scale_y, zero_y = node.input
     numbers = scale_a, zero_a, scale_b, zero_b, scale_y, zero_y
     single = all(facts.shapes.get(name) in ((), (1,)) for name in numbers)
@@ -39,19 +39,19 @@ def _quantised_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProt
         raise facts.model.error(
             f"node {node.name!r}: QLinearMatMul of a vector is not supported; expected matrices: reshape it to one"
         )
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     product = byte_product(w, bytes_of(facts, a, zero_a), bytes_of(facts, b, zero_b))
     scales = _of_rows(w, scale_a), scale_b, _of_rows(w, scale_y)
     return w.done([requantised(w, product, scales, _of_rows(w, zero_y))])
 
 
-def _of_rows(w: Writer, value: str) -> str:
+def _of_rows(w: NodeWriter, value: str) -> str:
     """A scale or zero point for each row of a matrix so that it broadcasts with it; one for all stays."""
     rows = w.facts.rank(value) == 1 and w.facts.shapes.get(value) != (1,)
     return w.reshape(value, [-1, 1]) if rows else value
 
 
-def requantised(w: Writer, product: str, scales: tuple[str, str, str], zero: str) -> str:
+def requantised(w: NodeWriter, product: str, scales: tuple[str, str, str], zero: str) -> str:
     """A sum of products in 32 bits as the type of the zero point `zero`: `scales` are those of both factors and of the
     result, and broadcast."""
     import onnx
@@ -61,7 +61,7 @@ def requantised(w: Writer, product: str, scales: tuple[str, str, str], zero: str
     return saturated(w, scaled, zero, w.facts.types[w.node.input[7]])
 
 
-def _integer_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _integer_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     left, right = node.input[:2]
     if left not in facts.types or right not in facts.types:
         return None
@@ -72,7 +72,7 @@ def _integer_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]
         return None
     if min(rank_a, rank_b) < 2 or any(zero and facts.rank(zero) is None for zero in zeros):
         return _with_zero_points(node, facts)
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     return w.done([byte_product(w, bytes_of(facts, left, zeros[0]), bytes_of(facts, right, zeros[1]))])
 
 
@@ -86,11 +86,11 @@ class Bytes:
     rank: int
 
 
-def bytes_of(facts: Facts, value: str, zero: str) -> Bytes:
+def bytes_of(facts: ModelFacts, value: str, zero: str) -> Bytes:
     return Bytes(value, zero, facts.dtype(value).kind == "u", facts.rank(value) or 0)
 
 
-def byte_product(w: Writer, left: Bytes, right: Bytes) -> str:
+def byte_product(w: NodeWriter, left: Bytes, right: Bytes) -> str:
     """The product of two factors of two dimensions and more, less their zero points, in 32 bits."""
     a, a_zero = _signed(w, left, column=True)
     b, b_zero = _signed(w, right, column=False)
@@ -106,13 +106,13 @@ def byte_product(w: Writer, left: Bytes, right: Bytes) -> str:
     return product
 
 
-def _wide(w: Writer, value: str) -> str:
+def _wide(w: NodeWriter, value: str) -> str:
     import onnx
 
     return w.cast(value, onnx.TensorProto.INT32)
 
 
-def _signed(w: Writer, factor: Bytes, column: bool) -> tuple[str, str]:
+def _signed(w: NodeWriter, factor: Bytes, column: bool) -> tuple[str, str]:
     """A factor in signed bytes and its zero point in 32 bits, or "" for none. Zero points of rows lie in a `column`."""
     import onnx
 
@@ -131,11 +131,11 @@ def _signed(w: Writer, factor: Bytes, column: bool) -> tuple[str, str]:
     return value, w.add("Sub", zero, w.constant(np.array(half, np.int32), "half")) if half else zero
 
 
-def _with_zero_points(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _with_zero_points(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Vectors, and factors of unknown rank: with the zero points that are not given, which the wheel wants."""
     if all(given(node, number) for number in (2, 3)):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     zeros = [
         given(node, 2 + number) or w.constant(np.zeros((), facts.dtype(name)), "zero")
         for number, name in enumerate(node.input[:2])

@@ -18,7 +18,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.quantised import Bytes, byte_product, requantised
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -49,7 +49,7 @@ class _Geometry:
         return [room // stride + 1 for room, stride in zip(rooms, self.strides, strict=True)]
 
 
-def _geometry(node: onnx.NodeProto, facts: Facts, image: str, filters: str) -> _Geometry | None:
+def _geometry(node: onnx.NodeProto, facts: ModelFacts, image: str, filters: str) -> _Geometry | None:
     extents, shape = facts.extents(image), facts.shapes.get(filters)
     if extents is None or shape is None or attribute(node, "group", 1) != 1 or facts.version < SINCE:
         return None
@@ -73,7 +73,7 @@ def _geometry(node: onnx.NodeProto, facts: Facts, image: str, filters: str) -> _
     return _Geometry(sizes, shape, strides, dilations, before, after)
 
 
-def _sums(w: Writer, at: _Geometry, image: tuple[str, str], filters: tuple[str, str]) -> str:
+def _sums(w: NodeWriter, at: _Geometry, image: tuple[str, str], filters: tuple[str, str]) -> str:
     """The convolution in 32 bits, its points in one dimension, from both factors with their zero points."""
     value, zero = image
     unsigned = w.facts.dtype(value).kind == "u"
@@ -99,26 +99,26 @@ def _sums(w: Writer, at: _Geometry, image: tuple[str, str], filters: tuple[str, 
     )
 
 
-def _known(facts: Facts, *names: str) -> bool:
+def _known(facts: ModelFacts, *names: str) -> bool:
     return all(name in facts.types and facts.rank(name) is not None for name in names)
 
 
-def _integer_convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _integer_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     image, filters, zero_x, zero_f = [*node.input, "", ""][:4]
     at = _geometry(node, facts, image, filters)
     if at is None or not _known(facts, image, filters, *filter(None, (zero_x, zero_f))):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     found = _sums(w, at, (image, zero_x), (filters, zero_f))
     return w.done([w.reshape(found, [0, at.filters[0], *at.result])])
 
 
-def _quantised_convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _quantised_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     image, scale_x, zero_x, filters, scale_f, zero_f, scale_y, zero_y = node.input[:8]
     at = _geometry(node, facts, image, filters)
     if at is None or not _known(facts, *node.input[:8]):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     found = _sums(w, at, (image, zero_x), (filters, zero_f))
     if len(node.input) > 8 and node.input[8]:
         found = w.add("Add", found, w.reshape(node.input[8], [-1, 1]))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -33,11 +33,11 @@ def _seed(node: onnx.NodeProto) -> int:
     return int(given) % (1 << 32)
 
 
-def _number(w: Writer, value: float | int) -> str:
+def _number(w: NodeWriter, value: float | int) -> str:
     return w.constant(np.array(value, np.int64 if isinstance(value, int) else np.float32), "number")
 
 
-def _hashed(w: Writer, count: str, stream: int) -> str:
+def _hashed(w: NodeWriter, count: str, stream: int) -> str:
     """As many numbers from 0 to 1, neither included, as `count` says."""
     import onnx
 
@@ -54,11 +54,11 @@ def _hashed(w: Writer, count: str, stream: int) -> str:
     return w.add("Mul", wide, _number(w, 2.0**-23))
 
 
-def _mixed(w: Writer, value: str, factor: int, shift: int) -> str:
+def _mixed(w: NodeWriter, value: str, factor: int, shift: int) -> str:
     return w.add("Mod", w.add("Add", w.add("Mul", value, _number(w, factor)), _number(w, shift)), _number(w, _PRIME))
 
 
-def _uniform(w: Writer, shape: Sequence[int] | None, like: str) -> str:
+def _uniform(w: NodeWriter, shape: Sequence[int] | None, like: str) -> str:
     """Numbers from 0 to 1, of known extents or those of `like`."""
     if shape is not None and math.prod(shape) <= _MOST:
         numbers = np.random.RandomState(_seed(w.node)).uniform(0, 1, tuple(shape))
@@ -66,7 +66,7 @@ def _uniform(w: Writer, shape: Sequence[int] | None, like: str) -> str:
     return _in_place(w, _hashed(w, _size(w, shape, like), 0), shape, like)
 
 
-def _normal(w: Writer, shape: Sequence[int] | None, like: str) -> str:
+def _normal(w: NodeWriter, shape: Sequence[int] | None, like: str) -> str:
     """Normal numbers, of mean 0 and variance 1."""
     if shape is not None and math.prod(shape) <= _MOST:
         numbers = np.random.RandomState(_seed(w.node)).standard_normal(tuple(shape))
@@ -78,15 +78,15 @@ def _normal(w: Writer, shape: Sequence[int] | None, like: str) -> str:
     return _in_place(w, w.add("Mul", radius, angle), shape, like)
 
 
-def _size(w: Writer, shape: Sequence[int] | None, like: str) -> str:
+def _size(w: NodeWriter, shape: Sequence[int] | None, like: str) -> str:
     return w.add("Size", like) if shape is None else _number(w, math.prod(shape))
 
 
-def _in_place(w: Writer, value: str, shape: Sequence[int] | None, like: str) -> str:
+def _in_place(w: NodeWriter, value: str, shape: Sequence[int] | None, like: str) -> str:
     return w.add("Reshape", value, w.add("Shape", like)) if shape is None else w.reshape(value, shape)
 
 
-def _drawn(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _drawn(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """RandomUniform, RandomNormal, and those like another tensor."""
     import onnx
 
@@ -95,7 +95,7 @@ def _drawn(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     kind = attribute(node, "dtype", 0) or (facts.types.get(like, 0) if like else onnx.TensorProto.FLOAT)
     if not kind:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     if node.op_type.startswith("RandomUniform"):
         low, high = attribute(node, "low", 0.0), attribute(node, "high", 1.0)
         value, factor, offset = _uniform(w, shape, like), high - low, low
@@ -105,19 +105,19 @@ def _drawn(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.cast(value, kind)])
 
 
-def _bernoulli(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _bernoulli(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """1 with the probability that each element is, else 0."""
     import onnx
 
     like = node.input[0]
     if like not in facts.types:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     chosen = w.add("Less", _uniform(w, facts.shapes.get(like), like), w.cast(like, onnx.TensorProto.FLOAT))
     return w.done([w.cast(chosen, attribute(node, "dtype", 0) or facts.types[like])])
 
 
-def _multinomial(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _multinomial(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The number of classes whose probabilities together do not reach what is drawn."""
     import onnx
 
@@ -126,7 +126,7 @@ def _multinomial(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
         raise facts.model.error(
             f"node {node.name!r}: Multinomial is supported for extents that are known when compiling"
         )
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     logs = w.cast(node.input[0], onnx.TensorProto.FLOAT)
     ends = w.add("CumSum", w.add("Softmax", logs, axis=1), _number(w, 1))
     ends = w.over("Unsqueeze", w.slice(ends, 1, 0, -1), [1])  # the last class is what is left
@@ -136,7 +136,7 @@ def _multinomial(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.cast(places, attribute(node, "dtype", onnx.TensorProto.INT32))])
 
 
-def _dropout(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _dropout(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """In training elements are left out where what is drawn is less than the ratio; a call may decide both."""
     import onnx
 
@@ -145,7 +145,7 @@ def _dropout(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     like, kind = node.input[0], facts.types.get(node.input[0])
     if kind is None or facts.version < 12 or (known is not None and not known.any()):
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     ratio = w.cast(node.input[1], onnx.TensorProto.FLOAT) if node.input[1] else _number(w, 0.5)
     kept = w.add("Not", w.add("Less", _uniform(w, facts.shapes.get(like), like), ratio))
     if known is None:

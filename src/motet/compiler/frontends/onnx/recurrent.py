@@ -15,7 +15,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.cells import is_special, write_steps
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -25,7 +25,7 @@ _ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}  # of one direction
 _OF_DIRECTIONS = (1, 2, 3, 5, 6)  # inputs whose parts are those of directions: W, R, B and the first states
 
 
-def _directions(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _directions(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     direction = attribute(node, "direction", b"forward").decode()
     given = [*node.input, *[""] * (8 - len(node.input))]
     layout = attribute(node, "layout", 0)
@@ -36,7 +36,7 @@ def _directions(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     if direction in known:
         return whole or None
     given[4] = ""
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     backwards = [True] if direction == "reverse" else [False, True]
     found = [_one(w, given, number, len(backwards), back, layout) for number, back in enumerate(backwards)]
     if len(found) == 1:
@@ -47,7 +47,7 @@ def _directions(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     return w.done(joined)
 
 
-def _without_lengths(node: onnx.NodeProto, facts: Facts, time: int) -> list[onnx.NodeProto] | None:
+def _without_lengths(node: onnx.NodeProto, facts: ModelFacts, time: int) -> list[onnx.NodeProto] | None:
     """The node, whose sequences are as long as its input; None where they may be shorter."""
     lengths, extents = facts.model.constants.get(node.input[4]), facts.extents(node.input[0])
     if lengths is None or extents is None or (lengths != extents[time]).any():
@@ -57,7 +57,7 @@ def _without_lengths(node: onnx.NodeProto, facts: Facts, time: int) -> list[onnx
     return [made]
 
 
-def _one(w: Writer, given: Sequence[str], number: int, count: int, back: bool, layout: int) -> list[str]:
+def _one(w: NodeWriter, given: Sequence[str], number: int, count: int, back: bool, layout: int) -> list[str]:
     """All states, in the order of the input, and the last ones, of direction `number` of `count`."""
     inputs = list(given)
     for place in _OF_DIRECTIONS:
@@ -81,7 +81,7 @@ def _one(w: Writer, given: Sequence[str], number: int, count: int, back: bool, l
     return [_backwards(w, sequence, time) if back else sequence, *states]
 
 
-def _backwards(w: Writer, value: str, time: int) -> str:
+def _backwards(w: NodeWriter, value: str, time: int) -> str:
     extents = w.facts.extents(w.node.input[0])
     if extents is None or extents[time] is None:
         return w.reverse(value, time)

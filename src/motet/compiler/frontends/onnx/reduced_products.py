@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.places import Node, Place, builtin, numbers
+from motet.compiler.frontends.onnx.places import NodeOperands, OperandAxis, builtin, numbers
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.tensors import create, kind_of
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir._mlir import ir
 
 if TYPE_CHECKING:
     import onnx
 
 
-def _reduce_prod(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _reduce_prod(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, kind = facts.extents(node.input[0]), facts.types.get(node.input[0])
     if extents is None or kind is None or (places := _axes(node, facts, len(extents))) is None:
         return None
     sizes, keep = [extents[axis] for axis in places], attribute(node, "keepdims", 1)
     if 0 in sizes or not places:
         return None  # without elements, or what it is
-    w, value = Writer(node, facts), node.input[0]
+    w, value = NodeWriter(node, facts), node.input[0]
     if None in sizes:
         return _reduced(w, places, kind) if keep or kind in _narrow() else None
     for axis, size in zip(places, sizes, strict=True):
@@ -40,7 +40,7 @@ def _reduce_prod(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([value if keep else w.over("Squeeze", value, places)])
 
 
-def _axes(node: onnx.NodeProto, facts: Facts, rank: int) -> list[int] | None:
+def _axes(node: onnx.NodeProto, facts: ModelFacts, rank: int) -> list[int] | None:
     """The axes in order; None where a call decides them."""
     name = node.input[1] if len(node.input) > 1 else ""
     axes = facts.model.constants.get(name) if name else np.array(attribute(node, "axes", []), np.int64)
@@ -57,7 +57,7 @@ def _narrow() -> tuple[int, int]:
     return onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16
 
 
-def _reduced(w: Writer, places: list[int], kind: int) -> list[onnx.NodeProto]:
+def _reduced(w: NodeWriter, places: list[int], kind: int) -> list[onnx.NodeProto]:
     """The product without axes of one element, which are added after it, of numbers that are not narrow."""
     import onnx
 
@@ -71,7 +71,7 @@ def _reduced(w: Writer, places: list[int], kind: int) -> list[onnx.NodeProto]:
     return w.done([w.cast(value, kind) if narrow else value])
 
 
-def _along(w: Writer, value: str, axis: int, size: int) -> str:
+def _along(w: NodeWriter, value: str, axis: int, size: int) -> str:
     """The product along an axis, whose extent becomes 1."""
     rest: list[str] = []
     while size > 1:
@@ -88,24 +88,24 @@ def _along(w: Writer, value: str, axis: int, size: int) -> str:
 # -- in the dialect `torch` --------------------------------------------------------------------------
 
 
-def _settle(node: Node) -> None:
+def _settle(node: NodeOperands) -> None:
     """A product that keeps no axis of one element, of a tensor some of whose extents only a call knows."""
     data, result = node.operands[0], kind_of(node.op.results[0])
     axes = _read_axes(node)
     if result is None or axes is None or node.attribute("keepdims", 1) or not axes:
         return
-    if not any(Place(data, axis).is_dynamic for axis in axes):
+    if not any(OperandAxis(data, axis).is_dynamic for axis in axes):
         return
     kept = [axis for axis in range(data.rank) if axis not in axes]
-    kind = ir.RankedTensorType.get([Place(data, axis).extent for axis in kept], data.kind.scalar)
-    sizes = [place.size for axis in kept if (place := Place(data, axis)).is_dynamic]
+    kind = ir.RankedTensorType.get([OperandAxis(data, axis).extent for axis in kept], data.kind.scalar)
+    sizes = [place.size for axis in kept if (place := OperandAxis(data, axis)).is_dynamic]
     made = _multiplied(builtin(data), kind, sizes, kept)
     made = create("tensor.cast", result.builtin, [made]) if made.type != result.builtin else made
     node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [made]))
     node.op.erase()
 
 
-def _read_axes(node: Node) -> list[int] | None:
+def _read_axes(node: NodeOperands) -> list[int] | None:
     rank, given = node.operands[0].rank, node.op.attributes
     if "torch.onnx.axes" in given:
         axes = [ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(given["torch.onnx.axes"])]
@@ -143,4 +143,4 @@ def _multiplied(
 
 
 RULES: dict[str, Rule] = {"ReduceProd": _reduce_prod}
-SETTLED: dict[str, Callable[[Node], None]] = {"ReduceProd": _settle}
+SETTLED: dict[str, Callable[[NodeOperands], None]] = {"ReduceProd": _settle}

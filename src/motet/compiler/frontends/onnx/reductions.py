@@ -17,13 +17,13 @@ import numpy as np
 
 from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Chain, Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
 
 
-def _reduced(w: Writer, op: str, value: str, keep: bool) -> str:
+def _reduced(w: NodeWriter, op: str, value: str, keep: bool) -> str:
     """`op` of `value` along the axes of the node."""
     node = w.node
     more = {"keepdims": int(keep)}
@@ -35,13 +35,13 @@ def _reduced(w: Writer, op: str, value: str, keep: bool) -> str:
     return w.add(op, value, *(name for name in node.input[1:] if name and w.facts.shapes.get(name) != (0,)), **more)
 
 
-def _asks_for_axes(node: onnx.NodeProto, facts: Facts) -> bool:
+def _asks_for_axes(node: onnx.NodeProto, facts: ModelFacts) -> bool:
     """Whether a call decides along which axes."""
     name = node.input[1] if len(node.input) > 1 else ""
     return bool(name) and name not in facts.model.constants and facts.shapes.get(name) != (0,)
 
 
-def _operand(w: Writer) -> str | None:
+def _operand(w: NodeWriter) -> str | None:
     """What the node reduces, integers in float64; None where its type is unknown, or a call says the axes."""
     import onnx
 
@@ -51,21 +51,21 @@ def _operand(w: Writer) -> str | None:
     return w.cast(value, onnx.TensorProto.DOUBLE) if w.facts.dtype(value).kind in "iu" else value
 
 
-def _done(w: Writer, value: str) -> list[onnx.NodeProto]:
+def _done(w: NodeWriter, value: str) -> list[onnx.NodeProto]:
     """`value` as the result, an integer where the node's is."""
     source = w.node.input[0]
     return w.done([w.cast(value, w.facts.types[source]) if w.facts.dtype(source).kind in "iu" else value])
 
 
-def _log_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _log_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     if (value := _operand(w)) is None:
         return None
     return _done(w, w.add("Log", _reduced(w, "ReduceSum", value, bool(attribute(node, "keepdims", 1)))))
 
 
-def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _log_sum_exp(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     if (value := _operand(w)) is None:
         return None
     own = facts.dtype(node.input[0])
@@ -79,14 +79,14 @@ def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return _done(w, w.add("Add", total, most if keep else _reduced(w, "ReduceMax", most, keep)))
 
 
-def _reduce_l2(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    w = Writer(node, facts)
+def _reduce_l2(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w = NodeWriter(node, facts)
     if (value := _operand(w)) is None:
         return None
     return _done(w, w.add("Sqrt", _reduced(w, "ReduceSumSquare", value, bool(attribute(node, "keepdims", 1)))))
 
 
-def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _reduce_l1(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Of unsigned integers their sum: the wheel takes their absolute values as those of signed ones."""
     if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
         return None
@@ -100,7 +100,7 @@ def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     return chain.done()
 
 
-def _reduce_mean(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _reduce_mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Of integers: their sum, divided."""
     shape, result = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
     if shape is None or result is None or node.input[0] not in facts.types or 0 in (*shape, *result):

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
     import onnx
 
 
-def _refused(node: onnx.NodeProto, facts: Facts, expected: str) -> CompileError:
+def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
 
 
@@ -34,7 +34,7 @@ def _refused(node: onnx.NodeProto, facts: Facts, expected: str) -> CompileError:
 class _Floats:
     """Writes calculations in `kind`, which is float32 or float64."""
 
-    w: Writer
+    w: NodeWriter
     kind: np.dtype[Any]
 
     def number(self, value: float | np.ndarray) -> str:
@@ -60,11 +60,11 @@ class _Floats:
         return self.w.cast(value, onnx.TensorProto.INT64)
 
 
-def _floats(node: onnx.NodeProto, facts: Facts) -> _Floats:
+def _floats(node: onnx.NodeProto, facts: ModelFacts) -> _Floats:
     import onnx
 
     double = facts.types[node.input[0]] == onnx.TensorProto.DOUBLE
-    return _Floats(Writer(node, facts), np.dtype(np.float64 if double else np.float32))
+    return _Floats(NodeWriter(node, facts), np.dtype(np.float64 if double else np.float32))
 
 
 # -- RoiAlign --------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class _Line:
     count: str
 
 
-def _roi_align(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _roi_align(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents = facts.extents(node.input[0])
     if extents is None or len(extents) != 4 or None in extents[1:] or node.input[0] not in facts.types:
         raise _refused(node, facts, "the extents of its image, but for the batch, are known")
@@ -107,11 +107,11 @@ def _roi_align(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     return w.done([w.cast(w.add("Transpose", found, perm=[0, 3, 1, 2]), facts.types[node.input[0]])])
 
 
-def _upright(w: Writer, value: str) -> str:
+def _upright(w: NodeWriter, value: str) -> str:
     return w.over("Unsqueeze", value, [2])
 
 
-def _level(w: Writer, value: str) -> str:
+def _level(w: NodeWriter, value: str) -> str:
     return w.over("Unsqueeze", value, [1])
 
 
@@ -174,7 +174,7 @@ def _pooled(
 # -- DeformConv ------------------------------------------------------------------------------------
 
 
-def _deform_conv(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _deform_conv(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     image, filters, moves = (facts.extents(name) for name in node.input[:3])
     if image is None or filters is None or moves is None or node.input[0] not in facts.types:
         raise _refused(node, facts, "the ranks of its operands are known")

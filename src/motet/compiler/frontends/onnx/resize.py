@@ -19,7 +19,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.resize_given import calculated_type, narrowed, resized_in_call
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _OWN_BY_SIZES = ("align_corners", "pytorch_half_pixel")
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _ResizedAxis:
     """How one axis of extent `size` becomes one of `count`; `scale` is as it was given, `ends` of the part resized."""
 
     axis: int
@@ -51,7 +51,7 @@ class Filter:
     antialias: bool
     exclude: bool
 
-    def positions(self, axis: _Axis) -> np.ndarray:
+    def positions(self, axis: _ResizedAxis) -> np.ndarray:
         """Where in the input the elements of the result lie."""
         x, size, width = np.arange(axis.count, dtype=np.float64), axis.size, axis.scale * axis.size
         if self.transform == "align_corners":
@@ -68,7 +68,7 @@ class Filter:
         moved = size / 2 * (1 - axis.count / width) if self.transform == "half_pixel_symmetric" else 0.0
         return moved + (x + 0.5) / axis.scale - 0.5
 
-    def matrix(self, axis: _Axis) -> np.ndarray:
+    def matrix(self, axis: _ResizedAxis) -> np.ndarray:
         """Weights of the input's elements in those of the result, as a matrix of both extents."""
         at = self.positions(axis)
         if self.mode == "nearest":
@@ -99,7 +99,7 @@ _NEAREST = {
 }  # fmt: skip
 
 
-def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _resize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     legacy = node.op_type == "Upsample" or facts.version < 11
     given = [*node.input, "", "", ""]
     scales, sizes = (given[1], "") if legacy else (given[2], given[3])
@@ -119,14 +119,14 @@ def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return made
     if axes is None:
         raise _refusal(node, facts, said, "is supported where the extents of its operand and of its result are known")
-    return _written(Writer(node, facts), axes, said)
+    return _written(NodeWriter(node, facts), axes, said)
 
 
-def _refusal(node: onnx.NodeProto, facts: Facts, said: Filter, what: str) -> CompileError:
+def _refusal(node: onnx.NodeProto, facts: ModelFacts, said: Filter, what: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} with mode {said.mode} and {said.transform} {what}")
 
 
-def _is_known(node: onnx.NodeProto, facts: Facts, said: Filter, *, by_sizes: bool) -> bool:
+def _is_known(node: onnx.NodeProto, facts: ModelFacts, said: Filter, *, by_sizes: bool) -> bool:
     """Whether the wheel's own lowering is right for the form."""
     import onnx
 
@@ -147,7 +147,7 @@ def _is_known(node: onnx.NodeProto, facts: Facts, said: Filter, *, by_sizes: boo
     return said.transform in _OWN_BY_SIZES and not shrinks
 
 
-def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str, sizes: str) -> list[_Axis] | None:
+def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes: str) -> list[_ResizedAxis] | None:
     """The axes that change; None where that is not known."""
     before, after = facts.extents(node.input[0]), facts.extents(node.output[0])
     if before is None or after is None:
@@ -161,7 +161,7 @@ def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str, sizes: str)
     ratio = _kept_ratio(node, facts, sizes, [before[axis] for axis in named])
     if ratio is not None and ratio < 0:
         return None
-    found: list[_Axis] = []
+    found: list[_ResizedAxis] = []
     for number, axis in enumerate(named):
         size, count = before[axis], after[axis]
         factor = ratio if factors is None else float(factors[number])
@@ -173,11 +173,11 @@ def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str, sizes: str)
         if not size or not count:
             return None
         if size != count or (factor or 1) != 1 or ends != (0.0, 1.0):
-            found.append(_Axis(axis, size, count, factor or count / size, ends))
+            found.append(_ResizedAxis(axis, size, count, factor or count / size, ends))
     return found
 
 
-def _kept_ratio(node: onnx.NodeProto, facts: Facts, sizes: str, before: Sequence[int | None]) -> float | None:
+def _kept_ratio(node: onnx.NodeProto, facts: ModelFacts, sizes: str, before: Sequence[int | None]) -> float | None:
     """The scale of all axes where it is one; negative where it is not known."""
     policy, array = attribute(node, "keep_aspect_ratio_policy", b"stretch"), facts.model.constants.get(sizes)
     if policy == b"stretch" or not sizes:
@@ -188,7 +188,7 @@ def _kept_ratio(node: onnx.NodeProto, facts: Facts, sizes: str, before: Sequence
     return min(ratios) if policy == b"not_larger" else max(ratios)
 
 
-def _written(w: Writer, axes: Sequence[_Axis], said: Filter) -> list[onnx.NodeProto]:
+def _written(w: NodeWriter, axes: Sequence[_ResizedAxis], said: Filter) -> list[onnx.NodeProto]:
     import onnx
 
     node, facts = w.node, w.facts

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter
 
 if TYPE_CHECKING:
     import onnx
@@ -30,7 +30,7 @@ _ROUNDED = {"round_prefer_floor": ("Ceil", -0.5), "round_prefer_ceil": ("Floor",
 
 
 @dataclass(frozen=True)
-class _Given:
+class _GivenAxis:
     """One axis of extent `size`, which becomes `count`: its scale and the ends of its part, float64 in the call."""
 
     axis: int
@@ -41,10 +41,10 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class _Float64Writer:
     """Writes calculations in float64."""
 
-    w: Writer
+    w: NodeWriter
     said: Filter
 
     def number(self, value: float | np.ndarray) -> str:
@@ -53,7 +53,7 @@ class _Numbers:
     def do(self, op: str, *values: str | float) -> str:
         return self.w.add(op, *(value if isinstance(value, str) else self.number(value) for value in values))
 
-    def positions(self, one: _Given) -> str:
+    def positions(self, one: _GivenAxis) -> str:
         """Where in the input the elements of the result lie."""
         x, transform = self.number(np.arange(one.count)), self.said.transform
         width = self.do("Mul", one.scale, float(one.size))
@@ -80,7 +80,7 @@ class _Numbers:
         op, moved = _ROUNDED[self.said.nearest]
         return self._inside(self.do(op, self.do("Add", position, moved)), size)
 
-    def taps(self, position: str, one: _Given) -> tuple[str, str]:
+    def taps(self, position: str, one: _GivenAxis) -> tuple[str, str]:
         """Places and weights, of [count, taps]."""
         half = 2 if self.said.mode == "cubic" else 1
         stretch = self.number(1.0)
@@ -119,11 +119,11 @@ class _Numbers:
         return self.w.cast(self.do("Clip", places, 0.0, size - 1.0), onnx.TensorProto.INT64)
 
 
-def resized_in_call(node: onnx.NodeProto, facts: Facts, said: Filter) -> list[onnx.NodeProto] | None:
+def resized_in_call(node: onnx.NodeProto, facts: ModelFacts, said: Filter) -> list[onnx.NodeProto] | None:
     """The nodes in place of `node`; None where an extent that changes is not known."""
 
-    w = Writer(node, facts)
-    numbers = _Numbers(w, said)
+    w = NodeWriter(node, facts)
+    numbers = _Float64Writer(w, said)
     axes = _axes(numbers, facts)
     if axes is None:
         return None
@@ -151,7 +151,7 @@ def resized_in_call(node: onnx.NodeProto, facts: Facts, said: Filter) -> list[on
     return w.done([value if wide == kind else narrowed(w, value, wide)])
 
 
-def calculated_type(facts: Facts, name: str) -> int:
+def calculated_type(facts: ModelFacts, name: str) -> int:
     """The type that sums are of: float64 for integers, to which the result is rounded."""
     import onnx
 
@@ -159,7 +159,7 @@ def calculated_type(facts: Facts, name: str) -> int:
     return onnx.TensorProto.FLOAT if narrow else onnx.TensorProto.DOUBLE
 
 
-def narrowed(w: Writer, value: str, wide: int) -> str:
+def narrowed(w: NodeWriter, value: str, wide: int) -> str:
     """`value`, of type `wide`, in the operand's; integers are rounded, and at most their type's bounds."""
     import onnx
 
@@ -171,7 +171,7 @@ def narrowed(w: Writer, value: str, wide: int) -> str:
     return w.cast(value, kind)
 
 
-def _axes(numbers: _Numbers, facts: Facts) -> list[_Given] | None:
+def _axes(numbers: _Float64Writer, facts: ModelFacts) -> list[_GivenAxis] | None:
     """The axes that are calculated; what a call gives for the others must leave them as they are."""
     import onnx
 
@@ -184,7 +184,7 @@ def _axes(numbers: _Numbers, facts: Facts) -> list[_Given] | None:
         return None
     named = [axis % len(before) for axis in attribute(node, "axes", list(range(len(before))))]
     cropped = numbers.said.transform == "tf_crop_and_resize"
-    found: list[_Given] = []
+    found: list[_GivenAxis] = []
     agrees: list[str] = []
     ratios = _ratios(numbers, scales, sizes, [before[axis] for axis in named])
     for number, axis in enumerate(named):
@@ -211,11 +211,11 @@ def _axes(numbers: _Numbers, facts: Facts) -> list[_Given] | None:
             if cropped:
                 low, high = (w.slice(part, 0, each, each + 1) for each in (number, number + len(named)))
                 ends = w.cast(low, onnx.TensorProto.DOUBLE), w.cast(high, onnx.TensorProto.DOUBLE)
-            found.append(_Given(axis, size, count, ratio, ends))
+            found.append(_GivenAxis(axis, size, count, ratio, ends))
     return _held(numbers, found, agrees, f"{scales or sizes} must lead to extents {after}")
 
 
-def _ratios(numbers: _Numbers, scales: str, sizes: str, before: Sequence[int | None]) -> str:
+def _ratios(numbers: _Float64Writer, scales: str, sizes: str, before: Sequence[int | None]) -> str:
     """The scales of the named axes."""
     import onnx
 
@@ -231,7 +231,9 @@ def _ratios(numbers: _Numbers, scales: str, sizes: str, before: Sequence[int | N
     return w.add("Expand", least, w.constant(np.array([len(before)], np.int64), "count"))
 
 
-def _held(numbers: _Numbers, found: list[_Given], agrees: Sequence[str], said: str) -> list[_Given] | None:
+def _held(
+    numbers: _Float64Writer, found: list[_GivenAxis], agrees: Sequence[str], said: str
+) -> list[_GivenAxis] | None:
     """`found`, whose scales are read only where all of `agrees` hold in the call; None where none is there to read."""
     if not agrees:
         return found
@@ -243,5 +245,5 @@ def _held(numbers: _Numbers, found: list[_Given], agrees: Sequence[str], said: s
         whole = w.add("And", whole, each)
     fine = w.required(w.reshape(whole, []), said)
     return [
-        _Given(one.axis, one.size, one.count, numbers.do("Where", fine, one.scale, 1.0), one.ends) for one in found
+        _GivenAxis(one.axis, one.size, one.count, numbers.do("Where", fine, one.scale, 1.0), one.ends) for one in found
     ]

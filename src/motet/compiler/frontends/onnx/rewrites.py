@@ -40,7 +40,7 @@ from motet.compiler.frontends.onnx import sampling as onnx_sampling
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy, element_types, refused
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, element_types, refused
 
 if TYPE_CHECKING:
     import onnx
@@ -60,9 +60,9 @@ def rewrite_forms(model: OnnxModel) -> bool:
 
 
 def _apply(
-    model: OnnxModel, rules: Mapping[str, Rule], checks: Mapping[str, Callable[[onnx.NodeProto, Facts], None]]
+    model: OnnxModel, rules: Mapping[str, Rule], checks: Mapping[str, Callable[[onnx.NodeProto, ModelFacts], None]]
 ) -> bool:
-    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     changed = False
     for node in model.proto.graph.node:
@@ -81,30 +81,30 @@ def _apply(
     return changed
 
 
-def _check_arg_extreme(node: onnx.NodeProto, facts: Facts) -> None:
+def _check_arg_extreme(node: onnx.NodeProto, facts: ModelFacts) -> None:
     """Raise CompileError where the last one of equals is asked for along an axis whose extent only a call knows."""
     extents = facts.extents(node.input[0])
     if attribute(node, "select_last_index", 0) and extents is not None and extents[attribute(node, "axis", 0)] is None:
         raise refused(node, facts, "with select_last_index over an extent that only a call knows", "a known one")
 
 
-def _check_response_norm(node: onnx.NodeProto, facts: Facts) -> None:
+def _check_response_norm(node: onnx.NodeProto, facts: ModelFacts) -> None:
     """Raise CompileError where an extent is unknown: the wheel takes two of its reshape's for unknown then."""
     if attribute(node, "size", 1) % 2 and None in (facts.extents(node.input[0]) or []):
         raise refused(node, facts, "over extents that only a call knows", "known ones")
 
 
-def _compress(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     condition, axis = facts.model.constants.get(node.input[1]), attribute(node, "axis", None)
     if condition is None:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     value = node.input[0] if axis is not None else w.reshape(node.input[0], [-1])
     places = w.constant(np.flatnonzero(condition), "places")
     return w.done([w.add("Gather", value, places, axis=axis or 0)])
 
 
-def _scatter_elements(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Largest and least ones: ScatterND, which has a place for each element."""
     if attribute(node, "reduction", b"none") not in (b"max", b"min"):
         return None
@@ -113,7 +113,7 @@ def _scatter_elements(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto
     shape = facts.shapes.get(node.input[1])
     if shape is None:
         return None
-    w, axis = Writer(node, facts), attribute(node, "axis", 0) % len(shape)
+    w, axis = NodeWriter(node, facts), attribute(node, "axis", 0) % len(shape)
     places = w.cast(w.over("Unsqueeze", node.input[1], [len(shape)]), 7)
     own = [w.constant(place[..., None], "places") for place in np.indices(shape)]
     joined = w.add("Concat", *own[:axis], places, *own[axis + 1 :], axis=len(shape))
@@ -121,14 +121,14 @@ def _scatter_elements(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto
     return w.done([w.add("ScatterND", node.input[0], joined, node.input[2], reduction=reduction)])
 
 
-def _cum_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _cum_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Sums of the elements before: those of the elements, moved by one place, of which the first is 0."""
     axis, rank = facts.model.constants.get(node.input[1]), facts.rank(node.input[0])
     if not attribute(node, "exclusive", 0) or axis is None or rank is None or node.input[0] not in facts.types:
         return None
     if facts.dtype(node.input[0]).kind in "iu":
         return None
-    w, along, reverse = Writer(node, facts), int(axis.item()) % rank, attribute(node, "reverse", 0)
+    w, along, reverse = NodeWriter(node, facts), int(axis.item()) % rank, attribute(node, "reverse", 0)
     value = node.input[0]
     # Of a dynamic extent, all but the first elements have no lowering, all but the last ones do.
     turned = bool(reverse) and (facts.extents(value) or [None] * rank)[along] is None
@@ -142,7 +142,7 @@ def _cum_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.reverse(sums, along) if turned else sums])
 
 
-def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _affine_grid(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The middles of the grid's cells, or its corners, times the matrices; the wheel's lowering ends the process."""
     size, kind = facts.model.constants.get(node.input[1]), facts.types.get(node.input[0])
     if size is None or kind is None:
@@ -153,13 +153,13 @@ def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     axes = [np.linspace(-1, 1, n) if aligned and n > 1 else (2 * np.arange(n) + 1) / n - 1 for n in spatial]
     grid = np.meshgrid(*axes, indexing="ij")[::-1]
     points = np.stack([*grid, np.ones(spatial)], -1).reshape(-1, len(spatial) + 1)
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     turned = w.add("Transpose", node.input[0], perm=[0, 2, 1])
     result = w.add("MatMul", w.constant(points.astype(facts.dtype(node.input[0])), "points"), turned)
     return w.done([w.reshape(result, [*size[:1].tolist(), *spatial, len(spatial)])])
 
 
-def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     found = [facts.model.constants.get(name) for name in node.input[1:]]
     extents, known = facts.extents(node.input[0]), [a.astype(np.int64) for a in found if a is not None]
     if node.input[0] in facts.shapes:
@@ -186,7 +186,7 @@ def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
 
 
 def _reversed(
-    node: onnx.NodeProto, facts: Facts, extents: Sequence[int | None], numbers: Sequence[np.ndarray]
+    node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[int | None], numbers: Sequence[np.ndarray]
 ) -> list[onnx.NodeProto] | None:
     """Whole axes, some of dynamic extent, from behind."""
     starts, ends, axes, steps = (array.tolist() for array in numbers)
@@ -195,13 +195,13 @@ def _reversed(
         return None
     if all(extents[axis] is not None for axis in axes):
         return None
-    w, value = Writer(node, facts), node.input[0]
+    w, value = NodeWriter(node, facts), node.input[0]
     for axis in axes:
         value = w.reverse(value, axis % len(extents))
     return w.done([value])
 
 
-_CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
+_CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **onnx_pools.CHECKS,
     "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
 }  # fmt: skip

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
@@ -41,7 +41,7 @@ class _Tap:
 class _Sampler:
     """Writes what concerns one node; numbers are of float32."""
 
-    w: Writer
+    w: NodeWriter
     mode: str
     padding: str
     aligned: bool
@@ -111,7 +111,7 @@ class _Sampler:
         return _Tap(self.w.cast(self.clipped(place, size), 7), weight, inside)
 
 
-def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _grid_sample(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     mode = _MODES[attribute(node, "mode", b"linear")]
@@ -122,7 +122,7 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
         raise facts.model.error(
             f"node {node.name!r}: GridSample is supported with extents that are known when compiling, but for batches"
         )
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     s = _Sampler(w, mode, padding, aligned)
     channels, *sizes = known[: len(shape) - 1]
     points = known[len(shape) - 1 : -1]
@@ -141,7 +141,7 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.cast(w.reshape(total, [0, channels, *points]), facts.types[node.input[0]])])
 
 
-def _bounded(w: Writer, grid: str) -> str:
+def _bounded(w: NodeWriter, grid: str) -> str:
     """Coordinates, of which none is larger; those that are no numbers are -1, as PyTorch has it."""
     low, high, least = (w.constant(np.array(number, np.float32), "bound") for number in (-_LARGEST, _LARGEST, -1))
     return w.add("Clip", w.add("Where", w.add("IsNaN", grid), least, grid), low, high)
@@ -162,7 +162,7 @@ def _term(s: _Sampler, data: str, taps: Sequence[_Tap], sizes: Sequence[int], ch
     return value
 
 
-def _joined(w: Writer, op: str, values: Sequence[str]) -> str:
+def _joined(w: NodeWriter, op: str, values: Sequence[str]) -> str:
     result = values[0]
     for value in values[1:]:
         result = w.add(op, result, value)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _AXIS = "scanned_axis"
 
 
-def _cum_prod(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _cum_prod(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
     rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
     if rank is None or kind is None or attribute(node, _AXIS, None) is not None:
         return None
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     whole = facts.dtype(node.input[0]).kind in "iu"
     wide = onnx.TensorProto.INT64 if whole else onnx.TensorProto.FLOAT
     value = node.input[0] if kind == onnx.TensorProto.DOUBLE else w.cast(node.input[0], wide)
@@ -47,7 +47,7 @@ def _cum_prod(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
     return w.done([w.cast(found, kind)])
 
 
-def _products(w: Writer, value: str, axis: int) -> str:
+def _products(w: NodeWriter, value: str, axis: int) -> str:
     """Those of the elements of `value` along `axis`, as the attributes of the node have them."""
     reverse, exclusive = attribute(w.node, "reverse", 0), attribute(w.node, "exclusive", 0)
     value = _reversed(w, value, axis) if reverse else value
@@ -59,7 +59,7 @@ def _products(w: Writer, value: str, axis: int) -> str:
     return _reversed(w, value, axis) if reverse else value
 
 
-def _reversed(w: Writer, value: str, axis: int) -> str:
+def _reversed(w: NodeWriter, value: str, axis: int) -> str:
     extents = w.facts.extents(w.node.input[0])
     if extents is None or extents[axis] is None:
         return w.reverse(value, axis)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from motet.compiler.frontends.onnx.bodies import each_body, graphs_of, reads
 from motet.compiler.frontends.onnx.control import unroll
-from motet.compiler.frontends.onnx.writing import Facts
+from motet.compiler.frontends.onnx.writing import ModelFacts
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +34,7 @@ def is_sequence(value: onnx.ValueInfoProto) -> bool:
     return kind.WhichOneof("value") == "sequence_type"
 
 
-def unrolled(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def unrolled(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The turns of a Loop; None where their number is not known."""
     return unroll(node, facts) if node.op_type == "Loop" else None
 

@@ -23,7 +23,7 @@ from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.sequence_bodies import flatten, is_sequence, settle_bodies, unrolled
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, simplify, static_shapes
-from motet.compiler.frontends.onnx.writing import Facts, Writer, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, element_types
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _resolve(
 ) -> tuple[str, CompileError] | None:
     """Resolves sequences up to the first node for which it cannot, which is returned with the reason; if there is none,
     outputs that are sequences become their elements, whose numbers are added to `lengths`."""
-    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     held: _Held = {}
     done: list[onnx.NodeProto] = []
     waiting = deque(copy(node) for node in model.proto.graph.node)
@@ -84,7 +84,7 @@ def _resolve(
     return error
 
 
-def _settle(node: onnx.NodeProto, facts: Facts, held: _Held) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
+def _settle(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
     """What takes the place of `node`, and what does that has sequences of its own to be resolved."""
     if (rule := _RULES.get(node.op_type)) is not None:
         return rule(node, facts, held), []
@@ -117,7 +117,7 @@ def _resolve_body(body: OnnxModel, lengths: list[list[int | None]]) -> None:
 
 
 def _rebuilt(
-    waiting: Iterable[onnx.NodeProto], outputs: Iterable[str], facts: Facts, held: _Held
+    waiting: Iterable[onnx.NodeProto], outputs: Iterable[str], facts: ModelFacts, held: _Held
 ) -> list[onnx.NodeProto]:
     """Nodes that make those sequences again which nodes that wait, or `outputs`, read."""
     import onnx
@@ -133,20 +133,20 @@ def _rebuilt(
     return made
 
 
-def _refused(node: onnx.NodeProto, facts: Facts, what: str) -> CompileError:
+def _refused(node: onnx.NodeProto, facts: ModelFacts, what: str) -> CompileError:
     return facts.model.error(
         f"node {node.name!r}: {node.op_type} with {what} is not supported; expected sequences whose lengths and "
         "positions are known when compiling, or tensors"
     )
 
 
-def _elements(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[str]:
+def _elements(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[str]:
     if node.input[0] not in held:
         raise _refused(node, facts, "a sequence that is not known")
     return list(held[node.input[0]])
 
 
-def _position(node: onnx.NodeProto, facts: Facts, place: int, count: int, last: int, default: int) -> int:
+def _position(node: onnx.NodeProto, facts: ModelFacts, place: int, count: int, last: int, default: int) -> int:
     """The position, up to `last`, that operand `place` gives in a sequence of `count` elements, from the front."""
     name = node.input[place] if len(node.input) > place else ""
     if not name:
@@ -163,32 +163,32 @@ def _position(node: onnx.NodeProto, facts: Facts, place: int, count: int, last: 
     return position if position >= 0 else position + count
 
 
-def _construct(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
+def _construct(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[onnx.NodeProto]:
     held[node.output[0]] = list(node.input)
     return []
 
 
-def _insert(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
+def _insert(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[onnx.NodeProto]:
     elements = _elements(node, facts, held)
     elements.insert(_position(node, facts, 2, len(elements), len(elements), len(elements)), node.input[1])
     held[node.output[0]] = elements
     return []
 
 
-def _erase(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
+def _erase(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[onnx.NodeProto]:
     elements = _elements(node, facts, held)
     del elements[_position(node, facts, 1, len(elements), len(elements) - 1, len(elements) - 1)]
     held[node.output[0]] = elements
     return []
 
 
-def _at(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
+def _at(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[onnx.NodeProto]:
     elements = _elements(node, facts, held)
-    return Writer(node, facts).done([elements[_position(node, facts, 1, len(elements), len(elements) - 1, 0)]])
+    return NodeWriter(node, facts).done([elements[_position(node, facts, 1, len(elements), len(elements) - 1, 0)]])
 
 
-def _length(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
-    w = Writer(node, facts)
+def _length(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[onnx.NodeProto]:
+    w = NodeWriter(node, facts)
     length = np.array(len(_elements(node, facts, held)), np.int64)
     if all(value.name != node.output[0] for value in facts.model.proto.graph.output):
         facts.model.constants[node.output[0]] = length
@@ -196,8 +196,8 @@ def _length(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodePr
     return w.done([w.constant(length, "length")])
 
 
-def _concat(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
-    w, elements, axis = Writer(node, facts), _elements(node, facts, held), attribute(node, "axis", 0)
+def _concat(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[onnx.NodeProto]:
+    w, elements, axis = NodeWriter(node, facts), _elements(node, facts, held), attribute(node, "axis", 0)
     if not elements:
         raise _refused(node, facts, "a sequence without elements")
     if attribute(node, "new_axis", 0):
@@ -205,7 +205,7 @@ def _concat(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodePr
     return w.done([w.add("Concat", *elements, axis=axis)])
 
 
-def _split(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
+def _split(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[onnx.NodeProto]:
     extents, axis = facts.extents(node.input[0]), attribute(node, "axis", 0)
     extent = extents[axis] if extents is not None else None
     given = node.input[1] if len(node.input) > 1 else ""
@@ -213,7 +213,7 @@ def _split(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodePro
     if extent is None or split is None or bool((split < (0 if split.ndim else 1)).any()):
         raise _refused(node, facts, "parts, or an extent, that a call decides")
     ends = np.cumsum(split) if split.ndim else np.minimum(np.arange(0, extent, int(split)) + int(split), extent)
-    w, begin = Writer(node, facts), 0
+    w, begin = NodeWriter(node, facts), 0
     parts: list[str] = []
     for end in ends.tolist():
         part = w.slice(node.input[0], axis, begin, end)
@@ -223,7 +223,7 @@ def _split(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodePro
     return w.nodes
 
 
-_RULES: dict[str, Callable[[onnx.NodeProto, Facts, _Held], list[onnx.NodeProto]]] = {
+_RULES: dict[str, Callable[[onnx.NodeProto, ModelFacts, _Held], list[onnx.NodeProto]]] = {
     "ConcatFromSequence": _concat, "SequenceAt": _at, "SequenceConstruct": _construct, "SequenceEmpty": _construct,
     "SequenceErase": _erase, "SequenceInsert": _insert, "SequenceLength": _length, "SplitToSequence": _split,
 }  # fmt: skip

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from motet.compiler.frontends.onnx.short_types import SHORT_FROM, SHORT_TO
-from motet.compiler.frontends.onnx.tensors import Kind
+from motet.compiler.frontends.onnx.tensors import TorchKind
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.short_conversions import Conversions
 from motet.compiler.ir.short_types import SHORT_TYPES, ShortInteger, ShortType
 
 # Converts a number of one type to another, neither of them short.
-Convert = Callable[[ir.Value, Kind, Kind], ir.Value]
+Convert = Callable[[ir.Value, TorchKind, TorchKind], ir.Value]
 
 
 def is_short_cast(op: ir.Operation) -> bool:
@@ -19,27 +19,29 @@ def is_short_cast(op: ir.Operation) -> bool:
 
 
 def short_cast(
-    op: ir.Operation, kinds: Sequence[Kind], at: ir.InsertionPoint, value: ir.Value, convert: Convert
+    op: ir.Operation, kinds: Sequence[TorchKind], at: ir.InsertionPoint, value: ir.Value, convert: Convert
 ) -> ir.Value:
     """What the cast `op` makes of `value`, of the first of `kinds`, in the second one."""
     conversions, (kind, result) = Conversions(at), kinds
     source, target = _named(op, SHORT_FROM), _named(op, SHORT_TO)
     if source is not None:
         value = conversions.decode(value, source)
-        kind = Kind(kind.extents, "si8" if isinstance(source, ShortInteger) else "f32")
+        kind = TorchKind(kind.extents, "si8" if isinstance(source, ShortInteger) else "f32")
     if target is None:
         return _widened(conversions, value, kind, result, convert)
     if isinstance(target, ShortInteger):
         if kind.floating:
-            value = convert(value, kind, Kind(kind.extents, "si32"))
+            value = convert(value, kind, TorchKind(kind.extents, "si32"))
         return conversions.encode_integer(value, target)
     if not kind.floating:
-        wide = Kind(kind.extents, "f64" if kind.bits > 16 else "f32")
+        wide = TorchKind(kind.extents, "f64" if kind.bits > 16 else "f32")
         value = convert(value, kind, wide)
     return conversions.encode(value, target, bool(_number(op, "saturate", 1)), _text(op, "round_mode", "up"))
 
 
-def _widened(conversions: Conversions, value: ir.Value, kind: Kind, result: Kind, convert: Convert) -> ir.Value:
+def _widened(
+    conversions: Conversions, value: ir.Value, kind: TorchKind, result: TorchKind, convert: Convert
+) -> ir.Value:
     if kind.element == result.element:
         return value
     if not (kind.floating and result.floating):

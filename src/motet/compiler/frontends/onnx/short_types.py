@@ -20,7 +20,7 @@ from motet.compiler.frontends.onnx import linear_quantisation as onnx_linear_qua
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, graphs_of, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, element_types
 from motet.compiler.ir.short_types import ShortExponent, ShortType, short_type, stored
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _write_with_casts(model: OnnxModel) -> None:
     """Write what computes with short types with Cast and operators on other types, in the graph and its bodies."""
     infer_shapes(model)
     each_body(model, _write_with_casts)
-    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:
         if node.domain not in ("", "ai.onnx") or not _is_short(node, facts.types):
@@ -126,21 +126,21 @@ def _names(node: onnx.NodeProto, types: Mapping[str, int]) -> str:
     return " and ".join(dict.fromkeys(kind.name for kind in kinds if kind is not None)) or "a short type"
 
 
-def _cast_like(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _cast_like(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if node.input[1] not in facts.types:
         return None
     given = {
         name: value for name in ("saturate", "round_mode") if (value := attribute(node, name, None)) is not None
     }
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     return w.done([w.add("Cast", node.input[0], to=facts.types[node.input[1]], **given)])
 
 
-def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _in_float32(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """`node` on operands of float32, of which its result does not depend."""
     import onnx
 
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     inputs = [
         w.cast(name, onnx.TensorProto.FLOAT) if kind_of(facts.types.get(name)) is not None else name
         for name in node.input
@@ -151,21 +151,21 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     return w.done([w.cast(result, own) if own is not None and kind_of(own) is not None else result])
 
 
-def _product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """QLinearMatMul of 8-bit floats: what is dequantised, multiplied and quantised again."""
     a, scale_a, zero_a, b, scale_b, zero_b, scale_y, zero_y = node.input
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     factors = [w.add("DequantizeLinear", *one) for one in ((a, scale_a, zero_a), (b, scale_b, zero_b))]
     w.done([w.add("QuantizeLinear", w.add("MatMul", *factors), scale_y, zero_y)])
     return _expanded(w, facts)
 
 
-def _expanded(w: Writer, facts: Facts) -> list[onnx.NodeProto] | None:
+def _expanded(w: NodeWriter, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The nodes of `w`, its quantisation written with casts."""
     import onnx
 
     types = facts.types | {node.output[0]: onnx.TensorProto.FLOAT for node in w.nodes}
-    wider = Facts(facts.model, facts.shapes, types, facts.ranks)
+    wider = ModelFacts(facts.model, facts.shapes, types, facts.ranks)
     found: list[onnx.NodeProto] = []
     for node in w.nodes:
         rule = {

@@ -11,14 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from motet.compiler.frontends.onnx.places import Node, Operand, Place, builtin, compare, i64, numbers
-from motet.compiler.frontends.onnx.tensors import Kind, create, kind_of
+from motet.compiler.frontends.onnx.places import (
+    ExtentOperand,
+    NodeOperands,
+    OperandAxis,
+    builtin,
+    compare,
+    i64,
+    numbers,
+)
+from motet.compiler.frontends.onnx.tensors import TorchKind, create, kind_of
 from motet.compiler.ir._mlir import ir
 
 _LESS = 2  # of arith.cmpi's predicates
 
 
-def _gather(node: Node) -> None:
+def _gather(node: NodeOperands) -> None:
     data, indices, result = node.operand(0), node.operand(1), kind_of(node.op.results[0])
     if data is None or indices is None or result is None or not data.rank:
         return
@@ -32,11 +40,11 @@ def _gather(node: Node) -> None:
     node.op.erase()
 
 
-def _read(data: Operand, indices: Operand, axis: int, result: Kind) -> ir.Value:
+def _read(data: ExtentOperand, indices: ExtentOperand, axis: int, result: TorchKind) -> ir.Value:
     """The elements of `data` at `indices`, in order of the axes before, the indices, and the axes behind."""
     before, behind = range(axis), range(axis + 1, data.rank)
-    sources = [*(Place(data, k) for k in before), *(Place(indices, k) for k in range(indices.rank)),
-               *(Place(data, k) for k in behind)]
+    sources = [*(OperandAxis(data, k) for k in before), *(OperandAxis(indices, k) for k in range(indices.rank)),
+               *(OperandAxis(data, k) for k in behind)]
     dynamic = [source.size for source, extent in zip(sources, result.builtin.shape, strict=True)
                if ir.ShapedType.is_dynamic_size(extent)]
     rank, source = len(sources), builtin(data)
@@ -75,4 +83,4 @@ def _inserted(places: Sequence[ir.Value], axis: int, place: ir.Value) -> list[ir
     return [*places[:axis], place, *places[axis:]]
 
 
-RULES: dict[str, Callable[[Node], None]] = {"Gather": _gather}
+RULES: dict[str, Callable[[NodeOperands], None]] = {"Gather": _gather}

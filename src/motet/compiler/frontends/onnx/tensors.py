@@ -13,7 +13,7 @@ _TENSOR = re.compile(r"!torch\.vtensor<\[([\d?,]*)\],(\w+)>")
 
 
 @dataclass(frozen=True)
-class Kind:
+class TorchKind:
     """What a tensor of the dialect `torch` is: its extents, and its elements, as `ui16`."""
 
     extents: tuple[int, ...]
@@ -40,12 +40,12 @@ class Kind:
         return ir.RankedTensorType.get(self.extents, self.scalar)
 
 
-def kind_of(value: ir.Value) -> Kind | None:
+def kind_of(value: ir.Value) -> TorchKind | None:
     match = _TENSOR.fullmatch(str(value.type))
     if match is None:
         return None
     extents = [DYNAMIC if extent == "?" else int(extent) for extent in match[1].split(",") if extent]
-    return Kind(tuple(extents), match[2])
+    return TorchKind(tuple(extents), match[2])
 
 
 def know_operations(module: ir.Module) -> None:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
     import onnx
 
-_Step = Callable[["_Numbers", "Sequence[str]"], "list[str]"]
+_Step = Callable[["_StepNumbers", "Sequence[str]"], "list[str]"]
 
 
-class _Numbers:
+class _StepNumbers:
     """Arithmetic between values, and numbers of the type of the tensor that is stepped, `kind`."""
 
-    def __init__(self, w: Writer, kind: int) -> None:
+    def __init__(self, w: NodeWriter, kind: int) -> None:
         import onnx
 
         self.w, self.kind = w, kind
@@ -58,7 +58,7 @@ class _Numbers:
         return self.w.add("Greater", self.count, self.number(0.0))
 
 
-def _adagrad(n: _Numbers, values: Sequence[str]) -> list[str]:
+def _adagrad(n: _StepNumbers, values: Sequence[str]) -> list[str]:
     tensor, gradient, squares = values
     rate = n.div(n.rate, n.add(n.number(1.0), n.mul(n.count, n.attribute("decay_factor", 0.0))))
     gradient = n.regularised(tensor, gradient)
@@ -67,7 +67,7 @@ def _adagrad(n: _Numbers, values: Sequence[str]) -> list[str]:
     return [n.sub(tensor, n.div(n.mul(rate, gradient), root)), squares]
 
 
-def _adam(n: _Numbers, values: Sequence[str]) -> list[str]:
+def _adam(n: _StepNumbers, values: Sequence[str]) -> list[str]:
     tensor, gradient, momentum, squares = values
     alpha, beta = attribute(n.w.node, "alpha", 0.9), attribute(n.w.node, "beta", 0.999)
     gradient = n.regularised(tensor, gradient)
@@ -80,14 +80,14 @@ def _adam(n: _Numbers, values: Sequence[str]) -> list[str]:
     return [n.mul(kept, stepped), momentum, squares]
 
 
-def _correction(n: _Numbers, alpha: float, beta: float) -> str:
+def _correction(n: _StepNumbers, alpha: float, beta: float) -> str:
     """√(1 − βᵗ) / (1 − αᵗ), which is nothing to go by before the first step."""
     one = n.number(1.0)
     above, below = (n.sub(one, n.w.add("Pow", n.number(base), n.count)) for base in (beta, alpha))
     return n.div(n.w.add("Sqrt", above), below)
 
 
-def _momentum(n: _Numbers, values: Sequence[str]) -> list[str]:
+def _momentum(n: _StepNumbers, values: Sequence[str]) -> list[str]:
     tensor, gradient, momentum = values
     alpha = n.attribute("alpha", 0.0)
     gradient = n.regularised(tensor, gradient)
@@ -102,18 +102,18 @@ def _momentum(n: _Numbers, values: Sequence[str]) -> list[str]:
 def _rule(step: _Step, states: int) -> Rule:
     """For each of the tensors, which come first, then their gradients, then `states` states of each."""
 
-    def write(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    def write(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
         count, rest = divmod(len(node.input) - 2, 2 + states)
         if rest or count < 1:
             raise facts.model.error(
                 f"node {node.name!r}: {node.op_type} has {len(node.input)} inputs; expected 2, and {2 + states} for "
                 "each tensor"
             )
-        w = Writer(node, facts)
+        w = NodeWriter(node, facts)
         results: list[list[str]] = []
         for number in range(count):
             values = [node.input[2 + group * count + number] for group in range(2 + states)]
-            results.append(step(_Numbers(w, facts.types[values[0]]), values))
+            results.append(step(_StepNumbers(w, facts.types[values[0]]), values))
         return w.done([result[group] for group in range(1 + states) for result in results])
 
     return write

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 _INT64 = 7  # of onnx.TensorProto
 
 
-def _refused(node: onnx.NodeProto, facts: Facts, expected: str) -> CompileError:
+def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
 
 
-def _number(w: Writer, value: int | Sequence[int] | np.ndarray) -> str:
+def _number(w: NodeWriter, value: int | Sequence[int] | np.ndarray) -> str:
     return w.constant(np.asarray(value, np.int64), "number")
 
 
 # -- Col2Im ----------------------------------------------------------------------------------------
 
 
-def _col2im(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _col2im(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     columns, result = facts.extents(node.input[0]), facts.extents(node.output[0])
     image, block = (facts.model.constants.get(name) for name in node.input[1:3])
     wanted = image.tolist() if image is not None else (result or [None] * 3)[2:]
@@ -48,7 +48,7 @@ def _col2im(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         taps = columns[1] // channels
     if not taps or columns[1] % taps or node.input[0] not in facts.types:
         raise _refused(node, facts, "the extents of its blocks are known, whose product divides the channels")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     places, inside = _columns(w, pixels, taps, columns[2])
     value, kind = _wide(w, node.input[0])
     value = w.reshape(value, [-1 if columns[0] is None else columns[0], columns[1] // taps, taps * columns[2]])
@@ -58,7 +58,7 @@ def _col2im(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([w.cast(value, facts.types[node.input[0]])])
 
 
-def _wide(w: Writer, value: str) -> tuple[str, int]:
+def _wide(w: NodeWriter, value: str) -> tuple[str, int]:
     """`value`, in float32 where it is of a narrower type, and its type."""
     import onnx
 
@@ -68,7 +68,7 @@ def _wide(w: Writer, value: str) -> tuple[str, int]:
     return value, kind
 
 
-def _columns(w: Writer, pixels: Sequence[int], taps: int, count: int) -> tuple[str, str]:
+def _columns(w: NodeWriter, pixels: Sequence[int], taps: int, count: int) -> tuple[str, str]:
     """For each pixel and tap the place, among elements by tap and block, of the one that is added, and whether there
     is one. What follows from constants is folded."""
     rank = len(pixels)
@@ -110,7 +110,7 @@ def _columns(w: Writer, pixels: Sequence[int], taps: int, count: int) -> tuple[s
 # -- MaxPool and MaxUnpool -------------------------------------------------------------------------
 
 
-def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """With places as a second result."""
     import onnx
 
@@ -120,7 +120,7 @@ def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
     sizes, made = ([each for each in (found or [])[2:] if each is not None] for found in (extents, result))
     if extents is None or result is None or len(sizes) != len(made) or None in extents[1:]:
         raise _refused(node, facts, "the extents of its operand are known, where it has indices as a result")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     places, inside = _windows(node, sizes, made)
     double = facts.types[node.input[0]] == onnx.TensorProto.DOUBLE
     value = node.input[0] if double else w.cast(node.input[0], onnx.TensorProto.FLOAT)
@@ -176,7 +176,7 @@ def _by_storage(node: onnx.NodeProto, places: np.ndarray, sizes: Sequence[int]) 
     return np.ravel_multi_index(np.unravel_index(places, sizes), sizes, order="F")
 
 
-def _max_unpool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _max_unpool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Places are those in an image of the extents that pooling had; a larger one has zeros behind them."""
     extents, result = facts.shapes.get(node.input[0]), facts.extents(node.output[0])
     asked = facts.model.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
@@ -191,7 +191,7 @@ def _max_unpool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     wanted = [each or 0 for each in result or []] if given else whole if asked is None else asked.tolist()
     if any(more < extent for more, extent in zip(wanted, whole, strict=True)):
         raise _refused(node, facts, f"output_shape has at least extents {whole}; it is {wanted}")
-    w = Writer(node, facts)
+    w = NodeWriter(node, facts)
     zeros = w.constant(np.zeros(math.prod(whole), facts.dtype(node.input[0])), "zeros")
     places = w.reshape(node.input[1], [-1])
     if given:
@@ -210,7 +210,7 @@ def _max_unpool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 # -- TensorScatter ---------------------------------------------------------------------------------
 
 
-def _tensor_scatter(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _tensor_scatter(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, update = (facts.extents(name) for name in node.input[:2])
     if extents is None or update is None or len(extents) != len(update):
         raise _refused(node, facts, "the ranks of its operands are known")
@@ -218,7 +218,7 @@ def _tensor_scatter(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
     axis = attribute(node, "axis", -2) % rank
     if axis == 0:
         raise _refused(node, facts, "axis is not that of the batch")
-    w, own = Writer(node, facts), [1] * rank
+    w, own = NodeWriter(node, facts), [1] * rank
     lengths = [_extent(w, name, found[axis], axis) for name, found in zip(node.input, (extents, update), strict=False)]
     own[axis] = -1
     at = w.reshape(w.add("Range", _number(w, 0), lengths[0], _number(w, 1)), own)
@@ -243,7 +243,7 @@ def _tensor_scatter(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
     return w.done([w.add("Where", written, value, node.input[0])])
 
 
-def _extent(w: Writer, value: str, extent: int | None, axis: int) -> str:
+def _extent(w: NodeWriter, value: str, extent: int | None, axis: int) -> str:
     if extent is not None:
         return _number(w, extent)
     return w.add("Gather", w.add("Shape", value), _number(w, axis))

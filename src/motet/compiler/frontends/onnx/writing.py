@@ -20,7 +20,7 @@ REQUIRE = "/require "  # in the name of a node: the operator and what it asserts
 
 
 @dataclass
-class Facts:
+class ModelFacts:
     """What is known of a model's values by name: shapes whose every extent is known, element types, ranks."""
 
     model: OnnxModel
@@ -120,11 +120,11 @@ class Chain:
         return self.nodes
 
 
-class Writer:
+class NodeWriter:
     """Nodes in place of `node`, in any arrangement; values are called by what `add` gives, whose names begin with
     `stem`, that of the node unless another is given."""
 
-    def __init__(self, node: onnx.NodeProto, facts: Facts, stem: str = "") -> None:
+    def __init__(self, node: onnx.NodeProto, facts: ModelFacts, stem: str = "") -> None:
         self.node = node
         self.facts = facts
         self.stem = stem or node.name
@@ -215,9 +215,9 @@ class Writer:
 
 
 # The nodes in place of one; None where it stays.
-Rule = Callable[[Any, Facts], "list[Any] | None"]
+Rule = Callable[[Any, ModelFacts], "list[Any] | None"]
 
 
-def refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+def refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
     """The error of an operator in a form that has no right lowering."""
     return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")

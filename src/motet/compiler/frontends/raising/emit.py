@@ -20,10 +20,10 @@ from motet.compiler.frontends.raising.nest import (
     Compute,
     Index,
     Load,
-    Nest,
+    LoopNest,
+    NestScalar,
     Node,
     Reduce,
-    Scalar,
     Statement,
     Unraisable,
     free_dims,
@@ -44,7 +44,7 @@ _PADDED_WITH = {
 }  # fmt: skip
 
 
-def count_terms(nest: Nest) -> int:
+def count_terms(nest: LoopNest) -> int:
     """How many terms an element that is stored is the sum of, where they are most."""
     found = [1]
     for statement in nest.statements:
@@ -62,7 +62,7 @@ def emit_statement(
     created some of them."""
     shaped, own = _shape(statement, dict(extents))
     if all(own[dim] > 0 for dim in shaped.dims):
-        _Emitter(own, sizes, terms, before, shaped).run()
+        _StatementEmitter(own, sizes, terms, before, shaped).run()
 
 
 # -- the statement's own box ---------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class _Loops:
         self.inputs.append((value, self.map(expressions)))
 
 
-class _Emitter:
+class _StatementEmitter:
     """Creates the operations of one statement."""
 
     def __init__(
@@ -262,7 +262,7 @@ class _Emitter:
         dims = tuple(dim for dim in axes if dim is not None)
         if isinstance(node, Reduce):
             return self._reduced(node, axes, element)
-        if isinstance(node, Scalar):
+        if isinstance(node, NestScalar):
             return self._filled(node, axes, element)
         return self._generic(_Loops(dims, len(dims)), node, None, self._empty(axes, element), axes)
 
@@ -272,13 +272,13 @@ class _Emitter:
         shape, values = self._sizes(extents)
         return self._create("tensor.empty", [ir.RankedTensorType.get(shape, element)], values, {}).result
 
-    def _filled(self, node: Scalar, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
+    def _filled(self, node: NestScalar, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
         dims = tuple(dim for dim in axes if dim is not None)
         loops = _Loops(dims, len(dims))
         loops.add(node, self._scalar(node), [])
         return self._generic(loops, node, None, self._empty(axes, element), axes)
 
-    def _scalar(self, node: Scalar) -> ir.Value:
+    def _scalar(self, node: NestScalar) -> ir.Value:
         """A value that may be used where operations are created: constants may lie in the loops."""
         if isinstance(node.value.owner, ir.Block) or node.value.owner.operation.name != "arith.constant":
             return node.value
@@ -345,7 +345,7 @@ class _Emitter:
         if isinstance(node, Load):
             value, expressions = self._element(node, padding)
             loops.add(node, value, expressions)
-        elif isinstance(node, Scalar):
+        elif isinstance(node, NestScalar):
             loops.add(node, self._scalar(node), [])
         elif isinstance(node, Reduce):
             free = [dim for dim in loops.dims if dim in free_dims(node)]
@@ -368,7 +368,7 @@ class _Emitter:
             raise Unraisable("a load under other conditions than its bounds")
         tensor = self._held(load.memref)
         lows, highs = list[int](), list[int]()
-        windows: list[_Window] = []
+        windows: list[_IndexWindow] = []
         for index, extent in zip(load.indices, shape, strict=True):
             low, high = index.range(self.extents)
             before, after = max(0, -low), self.sizes.beyond(high, extent)
@@ -376,7 +376,7 @@ class _Emitter:
                 raise Unraisable("a load outside of its memref")
             lows.append(before)
             highs.append(after)
-            windows.append(_Window.of(index.plus(before), extent + before + after, self.extents))
+            windows.append(_IndexWindow.of(index.plus(before), extent + before + after, self.extents))
         if any((*lows, *highs)):
             number = load.otherwise if load.conditions or padding is None else padding.value
             tensor = self._padded(tensor, lows, highs, number)
@@ -423,7 +423,7 @@ class _Emitter:
 
 
 @dataclass(frozen=True)
-class _Window:
+class _IndexWindow:
     """The stretch of an axis that an index runs over, and the index within it."""
 
     offset: int
@@ -432,16 +432,16 @@ class _Window:
     index: Linear
 
     @staticmethod
-    def of(index: Linear, extent: int, extents: Mapping[int, int]) -> _Window:
+    def of(index: Linear, extent: int, extents: Mapping[int, int]) -> _IndexWindow:
         low, high = index.range(extents)
         if not index.terms:
-            return _Window(low, 1, 1, Linear())
+            return _IndexWindow(low, 1, 1, Linear())
         dim, coefficient = index.terms[0]
         if len(index.terms) == 1 and coefficient > 0:
-            return _Window(low, extents[dim], coefficient, Linear.dim(dim))
+            return _IndexWindow(low, extents[dim], coefficient, Linear.dim(dim))
         if low == 0 and len(index.terms) > 1:
-            return _Window(0, extent, 1, index)
-        return _Window(low, high - low + 1, 1, index.plus(-low))
+            return _IndexWindow(0, extent, 1, index)
+        return _IndexWindow(low, high - low + 1, 1, index.plus(-low))
 
 
 class _Padding:

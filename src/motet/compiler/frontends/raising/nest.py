@@ -33,7 +33,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class NestScalar:
     """A value from outside the nest, or a constant."""
 
     value: ir.Value
@@ -68,7 +68,7 @@ class Reduce:
     kind: ir.Type
 
 
-Node = Load | Scalar | Index | Compute | Reduce
+Node = Load | NestScalar | Index | Compute | Reduce
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Statement:
 
 
 @dataclass
-class Nest:
+class LoopNest:
     """Statements in the order of the program, and the extents of their dimensions, or what stands for them
     (`sizes.py`)."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.raising.nest import Load, Nest, Statement, Unraisable, loads
+from motet.compiler.frontends.raising.nest import Load, LoopNest, Statement, Unraisable, loads
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
@@ -29,7 +29,7 @@ class _Access:
     writes: bool
 
 
-def check_order(nest: Nest) -> None:
+def check_order(nest: LoopNest) -> None:
     """Raises Unraisable where statements of `nest` need to take turns, or where one reads what it writes."""
     for number, later in enumerate(nest.statements):
         _check_self(nest, later)
@@ -44,7 +44,7 @@ def root(memref: ir.Value) -> ir.Value:
     return memref
 
 
-def _check_self(nest: Nest, statement: Statement) -> None:
+def _check_self(nest: LoopNest, statement: Statement) -> None:
     """What a statement reads of the memory that it writes is the element itself, or is read before a loop that
     writes begins."""
     for load in loads(statement.value):
@@ -65,7 +65,7 @@ def _same(load: Load, statement: Statement) -> bool:
     return load.memref == statement.memref and load.indices == statement.indices
 
 
-def _check_pair(nest: Nest, earlier: Statement, later: Statement) -> None:
+def _check_pair(nest: LoopNest, earlier: Statement, later: Statement) -> None:
     for load in loads(later.value):
         if root(load.memref) == root(earlier.memref) and load.place < earlier.place:
             raise Unraisable("a statement uses what was read before another one wrote there")

@@ -11,7 +11,7 @@ import logging
 import math
 
 from motet.compiler.frontends.raising.emit import count_terms, emit_statement
-from motet.compiler.frontends.raising.nest import Nest, Unraisable
+from motet.compiler.frontends.raising.nest import LoopNest, Unraisable
 from motet.compiler.frontends.raising.order import check_order
 from motet.compiler.frontends.raising.read import read_nest
 from motet.compiler.frontends.raising.simplify import simplify
@@ -52,11 +52,11 @@ def _raise_block(block: ir.Block, worthwhile: int) -> None:
                     _raise_block(inner, _WORTHWHILE)
 
 
-def _iterations(nest: Nest) -> int:
+def _iterations(nest: LoopNest) -> int:
     return math.prod(nest.extents.values())
 
 
-def _emit(nest: Nest, sizes: Sizes, loop: ir.Operation) -> None:
+def _emit(nest: LoopNest, sizes: Sizes, loop: ir.Operation) -> None:
     """All statements of `nest` before `loop`, or nothing."""
     block = loop.block
     before = len(block.operations)

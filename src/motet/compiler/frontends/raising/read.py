@@ -14,10 +14,10 @@ from motet.compiler.frontends.raising.nest import (
     Compute,
     Index,
     Load,
-    Nest,
+    LoopNest,
+    NestScalar,
     Node,
     Reduce,
-    Scalar,
     Statement,
     Unraisable,
 )
@@ -36,13 +36,13 @@ _LINEAR = ("arith.addi", "arith.subi", "arith.muli")
 _CASTS = ("arith.index_cast", "arith.extsi")
 
 
-def read_nest(loop: ir.Operation, sizes: Sizes) -> Nest:
+def read_nest(loop: ir.Operation, sizes: Sizes) -> LoopNest:
     """The statements of `loop`, an `scf.for` without results; `sizes` stand for what is not known. Raises
     Unraisable."""
-    return _Reader(loop, sizes).run()
+    return _NestReader(loop, sizes).run()
 
 
-class _Reader:
+class _NestReader:
     def __init__(self, loop: ir.Operation, sizes: Sizes) -> None:
         self.loop = loop
         self.sizes = sizes
@@ -54,11 +54,11 @@ class _Reader:
         self.store_places: list[int] = []
         self._count_places()
 
-    def run(self) -> Nest:
+    def run(self) -> LoopNest:
         self._loop(self.loop, (), ())
         if not self.statements:
             raise Unraisable("nothing is stored")
-        return Nest(self.extents, self.statements)
+        return LoopNest(self.extents, self.statements)
 
     def _count_places(self) -> None:
         place = 0
@@ -270,7 +270,7 @@ class _Reader:
         if isinstance(value.type, ir.IndexType):
             return Index(self._linear(value))
         if not self._is_inside(value):
-            return Scalar(value)
+            return NestScalar(value)
         op = _owner(value)
         if op is None:
             raise Unraisable("a value that a loop hands on in another way than by a reduction")
@@ -279,7 +279,7 @@ class _Reader:
             indices = tuple(map(self._linear, list(op.operands)[1:]))
             return Load(op.operands[0], indices, self.load_places[value], self._around(op))
         if op.name == "arith.constant":
-            return Scalar(value)
+            return NestScalar(value)
         if op.name == "scf.for":
             return self._reduction(op, list(op.results).index(value))
         if op.name == "scf.if":

@@ -12,10 +12,10 @@ from itertools import permutations
 from motet.compiler.frontends.raising.nest import (
     Compute,
     Load,
-    Nest,
+    LoopNest,
+    NestScalar,
     Node,
     Reduce,
-    Scalar,
     free_dims,
     loads,
     nodes,
@@ -28,7 +28,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
 
-def simplify(nest: Nest, sizes: Sizes) -> None:
+def simplify(nest: LoopNest, sizes: Sizes) -> None:
     """Change `nest` in place."""
     nest.statements = [replace(statement, value=_begin_with_what_is_added(statement.value))
                        for statement in nest.statements]  # fmt: skip
@@ -41,7 +41,7 @@ def simplify(nest: Nest, sizes: Sizes) -> None:
         _shorten(nest, dim, sizes)
 
 
-def _shorten(nest: Nest, dim: int, sizes: Sizes) -> None:
+def _shorten(nest: LoopNest, dim: int, sizes: Sizes) -> None:
     """Let `dim` end where conditions on it alone, the same for all statements, end it: `if (i < n)`."""
     if any(isinstance(node, Reduce) and dim in node.dims for s in nest.statements for node in nodes(s.value)):
         return
@@ -87,7 +87,7 @@ def _begin_with_what_is_added(node: Node) -> Node:
 
 
 def _is_zero(node: Node) -> bool:
-    if not isinstance(node, Scalar) or isinstance(node.value.owner, ir.Block):
+    if not isinstance(node, NestScalar) or isinstance(node.value.owner, ir.Block):
         return False
     constant = node.value.owner.operation
     if constant.name != "arith.constant":
@@ -96,11 +96,11 @@ def _is_zero(node: Node) -> bool:
     return isinstance(value, (ir.FloatAttr, ir.IntegerAttr)) and value.value == 0
 
 
-def _linears(nest: Nest) -> list[Linear]:
+def _linears(nest: LoopNest) -> list[Linear]:
     return [found for statement in nest.statements for found in statement_linears(statement)]
 
 
-def _drop_units(nest: Nest) -> None:
+def _drop_units(nest: LoopNest) -> None:
     """Drop dimensions of one iteration, except those that are all of some index: they say what an axis is."""
     for dim in [dim for dim, extent in nest.extents.items() if extent == 1]:
         if not any(found.single == dim for found in _linears(nest)):
@@ -108,7 +108,7 @@ def _drop_units(nest: Nest) -> None:
             _substitute(nest, {dim: Linear()})
 
 
-def _substitute(nest: Nest, replaced: Mapping[int, Linear]) -> None:
+def _substitute(nest: LoopNest, replaced: Mapping[int, Linear]) -> None:
     """Put linear expressions in the place of dimensions, which are gone then."""
     nest.statements = [
         rewrite_statement(
@@ -119,7 +119,7 @@ def _substitute(nest: Nest, replaced: Mapping[int, Linear]) -> None:
     ]
 
 
-def _mergeable(nest: Nest) -> tuple[int, int] | None:
+def _mergeable(nest: LoopNest) -> tuple[int, int] | None:
     """Two dimensions of the same loops that occur as one number, the first being its more significant part."""
     groups = [statement.dims for statement in nest.statements]
     written = [root(statement.memref) for statement in nest.statements]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from motet.compiler.frontends.raising.nest import Load, Nest, Reduce, Unraisable, nodes, statement_linears
+from motet.compiler.frontends.raising.nest import Load, LoopNest, Reduce, Unraisable, nodes, statement_linears
 from motet.compiler.ir._mlir import ir
 
 _LARGE = 1 << 36  # numbers from here on are not known
@@ -22,7 +22,7 @@ _MOST = 1 << 12  # how many times a size may be taken
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _MemrefAxis:
     """An axis of a memref."""
 
     memref: ir.Value
@@ -30,7 +30,7 @@ class _Axis:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _GivenSize:
     """A value of type index; one that is compared as an unsigned number is larger than any size if it is negative."""
 
     value: ir.Value
@@ -45,7 +45,7 @@ class _Least:
     other: int
 
 
-_Size = _Axis | _Given | _Least
+_Size = _MemrefAxis | _GivenSize | _Least
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Sizes:
             return kind.shape[axis]
         owner = None if isinstance(memref.owner, ir.Block) else memref.owner.operation
         if owner is None or owner.name not in ("memref.alloc", "memref.alloca"):
-            return self._number(_Axis(memref, axis))
+            return self._number(_MemrefAxis(memref, axis))
         return self.of_value(owner.operands[sum(kind.is_dynamic_dim(earlier) for earlier in range(axis))])
 
     def of_shape(self, memref: ir.Value) -> list[int]:
@@ -71,7 +71,7 @@ class Sizes:
         """What stands for a value of type index, from outside the nest."""
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if owner is None or len(owner.operands) != 2 or (number := _constant(owner.operands[1])) is None:
-            return self._number(_Given(value))
+            return self._number(_GivenSize(value))
         if owner.name == "memref.dim":
             return self.of_axis(owner.operands[0], number)
         if owner.name == "arith.addi":
@@ -80,21 +80,21 @@ class Sizes:
             return self.of_value(owner.operands[0]) - number
         if owner.name == "arith.muli" and number > 0:
             return self.of_value(owner.operands[0]) * number
-        return self._number(_Given(value))
+        return self._number(_GivenSize(value))
 
     def is_axis(self, number: int) -> bool:
         """Whether a size is the extent of an axis as it stands."""
         times, size, more = self.parts(number)
-        return isinstance(size, _Axis) and times == 1 and not more
+        return isinstance(size, _MemrefAxis) and times == 1 and not more
 
     def unsigned(self, number: int) -> int:
         """What stands for a size where it is compared as an unsigned number. Raises Unraisable."""
         times, size, more = self.parts(number)
-        if isinstance(size, _Axis) and more >= 0:
+        if isinstance(size, _MemrefAxis) and more >= 0:
             return number
-        if not isinstance(size, _Given) or times != 1 or more:
+        if not isinstance(size, _GivenSize) or times != 1 or more:
             raise Unraisable("an unsigned comparison with what may be negative")
-        return self._number(_Given(size.value, unsigned=True))
+        return self._number(_GivenSize(size.value, unsigned=True))
 
     def least(self, size: int, other: int) -> int:
         """What stands for the smaller of a size and another number, either of which may not be known."""
@@ -146,7 +146,9 @@ class _Maker:
             return self._constant(max(0, number))
         _, size, more = self.sizes.parts(number)
         value = self._number(number)
-        return value if isinstance(size, _Axis) and more >= 0 else self._make("arith.maxsi", value, self._constant(0))
+        return value if isinstance(size, _MemrefAxis) and more >= 0 else self._make(
+            "arith.maxsi", value, self._constant(0)
+        )
 
     def _number(self, number: int) -> ir.Value:
         if is_known(number):
@@ -158,12 +160,12 @@ class _Maker:
         return self._make("arith.addi", value, self._constant(more)) if more else value
 
     def _value(self, size: _Size) -> ir.Value:
-        if isinstance(size, _Axis):
+        if isinstance(size, _MemrefAxis):
             return self._make("memref.dim", size.memref, self._constant(size.axis))
-        if isinstance(size, _Given):
+        if isinstance(size, _GivenSize):
             return size.value
         other = None if is_known(size.other) else self.sizes.parts(size.other)[1]
-        unsigned = isinstance(other, _Given) and other.unsigned
+        unsigned = isinstance(other, _GivenSize) and other.unsigned
         return self._make(
             "arith.minui" if unsigned else "arith.minsi", self.size(size.size), self._number(size.other)
         )
@@ -186,7 +188,7 @@ def is_known(number: int) -> bool:
     return abs(number) < _LARGE
 
 
-def check_sizes(nest: Nest) -> None:
+def check_sizes(nest: LoopNest) -> None:
     """Raises Unraisable where sizes that are not known say more than how often loops run."""
     for statement in nest.statements:
         for linear in statement_linears(statement):

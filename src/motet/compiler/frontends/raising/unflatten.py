@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.frontends.raising.nest import Compute, Load, Nest, Node, Reduce, Statement, loads
+from motet.compiler.frontends.raising.nest import Compute, Load, LoopNest, Node, Reduce, Statement, loads
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
 
-def unflatten(nest: Nest, before: ir.Operation) -> None:
+def unflatten(nest: LoopNest, before: ir.Operation) -> None:
     """Change `nest` in place, creating views before `before`."""
     tried: list[tuple[ir.Value, int, int]] = []
     while (found := _stride(nest, tried)) is not None:
@@ -23,11 +23,11 @@ def unflatten(nest: Nest, before: ir.Operation) -> None:
         nest.statements = [_on_view(statement, memref, axis, stride, view, nest) for statement in nest.statements]
 
 
-def _accesses(nest: Nest) -> list[Load | Statement]:
+def _accesses(nest: LoopNest) -> list[Load | Statement]:
     return [access for statement in nest.statements for access in (statement, *loads(statement.value))]
 
 
-def _stride(nest: Nest, tried: list[tuple[ir.Value, int, int]]) -> tuple[ir.Value, int, int] | None:
+def _stride(nest: LoopNest, tried: list[tuple[ir.Value, int, int]]) -> tuple[ir.Value, int, int] | None:
     """A memref, an axis of it, and a stride that takes it apart; the largest stride first."""
     accesses = _accesses(nest)
     found: list[tuple[int, ir.Value, int]] = []
@@ -48,7 +48,7 @@ def _stride(nest: Nest, tried: list[tuple[ir.Value, int, int]]) -> tuple[ir.Valu
     return None
 
 
-def _fits(index: Linear, stride: int, extent: int, nest: Nest) -> bool:
+def _fits(index: Linear, stride: int, extent: int, nest: LoopNest) -> bool:
     """Whether both parts of `index` stay within their axes."""
     parts = _parts(index, stride, nest)
     if parts is None:
@@ -57,7 +57,7 @@ def _fits(index: Linear, stride: int, extent: int, nest: Nest) -> bool:
     return low >= 0 and high < extent // stride
 
 
-def _parts(index: Linear, stride: int, nest: Nest) -> tuple[Linear, Linear] | None:
+def _parts(index: Linear, stride: int, nest: LoopNest) -> tuple[Linear, Linear] | None:
     """`index` as a multiple of `stride`, divided by it, and the rest."""
     rest = Linear.of({dim: c for dim, c in index.terms if c % stride}, index.constant)
     whole = rest.range(nest.extents)[0] // stride * stride
@@ -84,7 +84,7 @@ def _view(memref: ir.Value, axis: int, stride: int, before: ir.Operation) -> ir.
 
 
 def _on_view(
-    statement: Statement, memref: ir.Value, axis: int, stride: int, view: ir.Value, nest: Nest
+    statement: Statement, memref: ir.Value, axis: int, stride: int, view: ir.Value, nest: LoopNest
 ) -> Statement:
     def taken_apart(indices: tuple[Linear, ...]) -> tuple[Linear, ...]:
         parts = _parts(indices[axis], stride, nest) or (indices[axis],)

@@ -1,0 +1,1 @@
+"""StableHLO: what upstream's lowering refuses or gets wrong, written with other operations."""

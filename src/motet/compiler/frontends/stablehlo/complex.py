@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.frontends.stablehlo.writing import Text, V, require_static
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.passes.normalise.hoist_constants import printed_elements
@@ -59,11 +59,11 @@ def split_complex_bits(module: ir.Module) -> None:
             op.erase()
             continue
         require_static(op)
-        w = Text(op)
+        w = StablehloText(op)
         w.replace([(_halves if wanted.rank > given.rank else _wholes)(w, w.operands[0])])
 
 
-def _halves(w: Text, number: V) -> V:
+def _halves(w: StablehloText, number: V) -> V:
     """complex<f64> of shape [...] as complex<f32> of [..., 2]: its real part, and its imaginary part."""
     shape = (*number.shape, 2)
     numbers: list[V] = []
@@ -74,7 +74,7 @@ def _halves(w: Text, number: V) -> V:
     return w.concatenate(numbers, len(shape) - 1)
 
 
-def _wholes(w: Text, numbers: V) -> V:
+def _wholes(w: StablehloText, numbers: V) -> V:
     """complex<f32> of shape [..., 2] as complex<f64> of [...]."""
     axis, shape = len(numbers.shape) - 1, numbers.shape[:-1]
     parts: list[V] = []
@@ -85,12 +85,12 @@ def _wholes(w: Text, numbers: V) -> V:
     return _complex(w, *parts)
 
 
-def _bits(w: Text, value: V, shape: tuple[int, ...], element: str) -> V:
+def _bits(w: StablehloText, value: V, shape: tuple[int, ...], element: str) -> V:
     result = V("", shape, element).kind
     return w.line(f"stablehlo.bitcast_convert {value.name} : ({value.kind}) -> {result}", shape, element)
 
 
-def _complex(w: Text, real: V, imaginary: V) -> V:
+def _complex(w: StablehloText, real: V, imaginary: V) -> V:
     element = f"complex<{real.element}>"
     kind = V("", real.shape, element).kind
     return w.line(f"stablehlo.complex {real.name}, {imaginary.name} : {kind}", real.shape, element)

@@ -37,12 +37,12 @@ def correct_stablehlo(module: ir.Module) -> None:
     CHLO operations have to be there before they are decomposed, StableHLO's afterwards, so this runs twice.
     """
     for op in find_operations(module, *_RULES):
-        if (result := _RULES[op.name](_Writer(op), op)) is not None:
+        if (result := _RULES[op.name](_ElementwiseWriter(op), op)) is not None:
             op.results[0].replace_all_uses_with(result)
             op.erase()
 
 
-class _Writer:
+class _ElementwiseWriter:
     """Writes element-wise operations of the shape of `op`'s result before it."""
 
     def __init__(self, op: ir.Operation) -> None:
@@ -87,13 +87,13 @@ class _Writer:
         return self.create("stablehlo.complex", [real, imaginary], self.kind)
 
 
-def _add(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _add(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     if w.kind.element_type != ir.IntegerType.get_signless(1):
         return None
     return w.create("stablehlo.or", list(op.operands))
 
 
-def _power(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _power(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     """Half of the exponent is no negative number, whether it has a sign or not."""
     element = w.kind.element_type
     if not isinstance(element, ir.IntegerType):
@@ -116,7 +116,7 @@ def _power(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.select", [vanishes, zero, power], w.kind)
 
 
-def _convert(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _convert(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     (source,) = op.operands
     element = w.kind.element_type
     given = ir.RankedTensorType(source.type).element_type
@@ -136,7 +136,7 @@ def _convert(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.select", [high, w.constant(number, 2**bits - 1), number], w.kind)
 
 
-def _reduce_precision(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _reduce_precision(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     """A NaN that is left no mantissa is an infinity, as the specification has it."""
     if ir.IntegerAttr(op.attributes["mantissa_bits"]).value or _WHOLE in op.attributes:
         return None
@@ -153,11 +153,11 @@ def _reduce_precision(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.select", [w.compare("NE", source, source), endless, reduced], w.kind)
 
 
-def _reshape(_: _Writer, op: ir.Operation) -> ir.Value | None:
+def _reshape(_: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     return op.operands[0] if op.operands[0].type == op.results[0].type else None
 
 
-def _slice(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _slice(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     """Nothing, at the end of a tensor, which is outside of it for upstream."""
     if 0 not in w.kind.shape or op.operands[0].type == w.kind:
         return None
@@ -173,7 +173,7 @@ def _slice(w: _Writer, op: ir.Operation) -> ir.Value | None:
     ).result  # fmt: skip
 
 
-def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _logistic(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
     if str(w.kind.element_type) not in ("f16", "bf16"):
         return None
@@ -181,7 +181,7 @@ def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.convert(wide, w.kind.element_type)
 
 
-def _sinh(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _sinh(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     if not isinstance(w.kind.element_type, ir.ComplexType):
         return None
     real, imaginary = w.parts(op.operands[0])
@@ -190,21 +190,21 @@ def _sinh(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.complex(imaginary, w.create("stablehlo.negate", [real]))
 
 
-def _cosh(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _cosh(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     if not isinstance(w.kind.element_type, ir.ComplexType):
         return None
     real, imaginary = w.parts(op.operands[0])
     return w.create("stablehlo.cosine", [w.complex(w.create("stablehlo.negate", [imaginary]), real)])
 
 
-def _dot_general(_: _Writer, op: ir.Operation) -> ir.Value | None:
+def _dot_general(_: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     """An algorithm says how to compute, not what; upstream has no lowering of products with one."""
     if "algorithm" in op.attributes:
         del op.attributes["algorithm"]
     return None
 
 
-def _cbrt(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _cbrt(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     if not isinstance(w.kind.element_type, ir.ComplexType):
         return None
     real, imaginary = w.parts(op.operands[0])
@@ -215,7 +215,7 @@ def _cbrt(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.complex(*(w.create("stablehlo.multiply", [length, factor]) for factor in factors))
 
 
-def _extremum(w: _Writer, op: ir.Operation) -> ir.Value | None:
+def _extremum(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     if not isinstance(w.kind.element_type, ir.ComplexType):
         return None
     (x, y), (u, v) = (w.parts(operand) for operand in op.operands)
@@ -227,7 +227,7 @@ def _extremum(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.select", [first, *op.operands], w.kind)
 
 
-_RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
+_RULES: dict[str, Callable[[_ElementwiseWriter, ir.Operation], ir.Value | None]] = {
     "chlo.cosh": _cosh,
     "chlo.sinh": _sinh,
     "stablehlo.add": _add,

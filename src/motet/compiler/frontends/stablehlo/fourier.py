@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo.writing import Text, V, require_static
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
@@ -35,7 +35,7 @@ def write_transforms(module: ir.Module) -> None:
 
 class _Transform:
     def __init__(self, op: ir.Operation) -> None:
-        self.op, self.w = op, Text(op)
+        self.op, self.w = op, StablehloText(op)
 
     def write(self) -> None:
         w, (x,) = self.w, self.w.operands

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from motet.compiler.frontends.stablehlo.writing import Text, V
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V
 
 
-def sort_by_exchange(w: Text, tensors: Sequence[V], dimension: int, element: str, descending: bool) -> list[V]:
+def sort_by_exchange(w: StablehloText, tensors: Sequence[V], dimension: int, element: str, descending: bool) -> list[V]:
     """`tensors` in the order of the first one, whose integers are unsigned if `element` is."""
     shape = tensors[0].shape
     n = shape[dimension]

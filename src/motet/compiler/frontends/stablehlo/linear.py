@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from math import prod
 
-from motet.compiler.frontends.stablehlo.writing import Text, V, is_static, require_static, tensor_type
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V, is_static, require_static, tensor_type
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
@@ -29,7 +29,7 @@ def read_library_calls(module: ir.Module) -> None:
         said = str(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else ""
         if not is_static(op):
             continue
-        w = Text(op)
+        w = StablehloText(op)
         if _FACTOR.fullmatch(target):
             (a,) = w.operands
             lower = "true" if "lower = true" in said or "uplo = 76" in said else "false"
@@ -51,7 +51,7 @@ def write_solves(module: ir.Module) -> None:
     """Rewrites each `stablehlo.triangular_solve` and `stablehlo.cholesky`, in place."""
     for op in find_operations(module, "stablehlo.triangular_solve", "stablehlo.cholesky"):
         require_static(op)
-        w = Text(op)
+        w = StablehloText(op)
         if not all(prod(operand.shape) for operand in w.operands):
             w.replace([w.operands[-1]])
         elif op.name == "stablehlo.cholesky":
@@ -64,13 +64,13 @@ def _flag(op: ir.Operation, name: str) -> bool:
     return name in op.attributes and ir.BoolAttr(op.attributes[name]).value
 
 
-def _swapped(w: Text, a: V) -> V:
+def _swapped(w: StablehloText, a: V) -> V:
     """The matrices transposed."""
     rank = len(a.shape)
     return w.transpose(a, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _conjugate(w: Text, a: V) -> V:
+def _conjugate(w: StablehloText, a: V) -> V:
     if not a.element.startswith("complex"):
         return a
     real = a.element[8:-1]
@@ -78,7 +78,7 @@ def _conjugate(w: Text, a: V) -> V:
     return w.line(f"stablehlo.complex {parts[0].name}, {parts[1].name} : {a.kind}", a.shape, a.element)
 
 
-def _triangular_solve(w: Text, op: ir.Operation) -> V:
+def _triangular_solve(w: StablehloText, op: ir.Operation) -> V:
     a, b = w.operands
     left, lower, unit = (_flag(op, name) for name in ("left_side", "lower", "unit_diagonal"))
     transposed = str(op.attributes["transpose_a"]).rstrip(">").split()[-1]
@@ -100,11 +100,11 @@ def _triangular_solve(w: Text, op: ir.Operation) -> V:
     return x if left else _swapped(w, x)
 
 
-def _number(w: Text, number: float, shape: tuple[int, ...], element: str) -> V:
+def _number(w: StablehloText, number: float, shape: tuple[int, ...], element: str) -> V:
     return w.constant(f"({number:.1f}, 0.0)" if element.startswith("complex") else float(number), shape, element)
 
 
-def _solve_loop(w: Text, triangle: V, pivots: V | None, b: V, lower: bool) -> V:
+def _solve_loop(w: StablehloText, triangle: V, pivots: V | None, b: V, lower: bool) -> V:
     """Row by row; rows that are not yet solved are 0."""
     count, n, m = b.shape
     one, row, line = (tensor_type((count, 1, size), b.element) for size in (1, n, m))
@@ -130,7 +130,7 @@ def _solve_loop(w: Text, triangle: V, pivots: V | None, b: V, lower: bool) -> V:
     return _loop(w, n, _number(w, 0, b.shape, b.element), body)
 
 
-def _loop(w: Text, steps: int, start: V, body: str) -> V:
+def _loop(w: StablehloText, steps: int, start: V, body: str) -> V:
     """What %x becomes, which is `start` first, and in each step %k the value %next of `body`; %zero is 0 there."""
     first = w.constant(0, (), "i32")
     text = f"""stablehlo.while(%k = {first.name}, %x = {start.name}) : tensor<i32>, {start.kind}
@@ -147,7 +147,7 @@ def _loop(w: Text, steps: int, start: V, body: str) -> V:
     return w.lines(text, [first, start])[1]
 
 
-def _cholesky(w: Text, lower: bool) -> V:
+def _cholesky(w: StablehloText, lower: bool) -> V:
     """The factor `l`, of which l · lᴴ is the tensor; or, where it is the upper one, its conjugate transpose."""
     (a,) = w.operands
     if not lower:

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from math import prod
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo.writing import Text, V, copy_body, dimensions, require_static, tensor_type
+from motet.compiler.frontends.stablehlo.writing import (
+    StablehloText,
+    V,
+    copy_body,
+    dimensions,
+    require_static,
+    tensor_type,
+)
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DROPS
@@ -61,7 +68,7 @@ def fill_bodies(module: ir.Module) -> None:
 
 def _loop(op: ir.Operation, body: ir.Block) -> None:
     """Writes a scatter inside of a loop's body as a loop over updates: kernels with loops hold no whole scatters."""
-    w = Text(op)
+    w = StablehloText(op)
     update, places, matrix = w.operands
     (count, row), (rows, _) = update.shape, matrix.shape
     kind, element = matrix.kind, matrix.element
@@ -97,7 +104,7 @@ def _loop(op: ir.Operation, body: ir.Block) -> None:
 
 
 @dataclass
-class _Numbers:
+class _DimensionNumbers:
     """The dimension numbers, as StableHLO calls them; `rows` are the tensor's dimensions that a row consists of."""
 
     window: list[int]
@@ -113,7 +120,7 @@ class _Scatter:
     def __init__(self, module: ir.Module, op: ir.Operation) -> None:
         self.module, self.op = module, op
         self.count = len(op.results)
-        self.w = Text(op)
+        self.w = StablehloText(op)
         said = op.attributes["scatter_dimension_numbers"]
         names = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims")
         window, inserted, batch, index_batch = (dimensions(said, name) for name in names)
@@ -122,7 +129,7 @@ class _Scatter:
         self.shape = self.w.operands[0].shape
         self.updates = self.w.operands[self.count + 1].shape
         # A number of 0 is not printed.
-        self.n = _Numbers(window, inserted, batch, index_batch, indexed, int(vector or 0), [])
+        self.n = _DimensionNumbers(window, inserted, batch, index_batch, indexed, int(vector or 0), [])
         self.windowed = [d for d in range(len(self.shape)) if d not in (*self.n.inserted, *self.n.batch)]
         self.sizes = dict(zip(self.windowed, (self.updates[d] for d in sorted(self.n.window)), strict=True))
         for d in reversed(range(len(self.shape))):

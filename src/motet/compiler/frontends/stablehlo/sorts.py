@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.frontends.stablehlo.inner_sorts import sort_by_exchange
-from motet.compiler.frontends.stablehlo.writing import Text, V, require_static
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
@@ -40,12 +40,12 @@ def order_sorts(module: ir.Module) -> None:
     """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is no list of comparisons."""
     for op in find_operations(module, "stablehlo.sort"):
         require_static(op)
-        _Sort(op).write()
+        _SortRewriter(op).write()
 
 
-class _Sort:
+class _SortRewriter:
     def __init__(self, op: ir.Operation) -> None:
-        self.op, self.w = op, Text(op)
+        self.op, self.w = op, StablehloText(op)
         self.block = op.regions[0].blocks[0]
         dimension = ir.IntegerAttr(op.attributes["dimension"]).value
         self.dimension = dimension % max(1, len(self.w.operands[0].shape))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from motet.compiler.frontends.stablehlo.writing import Text, copy_body, require_static, tensor_type
+from motet.compiler.frontends.stablehlo.writing import StablehloText, copy_body, require_static, tensor_type
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
@@ -24,7 +24,7 @@ def select_then_scatter(module: ir.Module) -> None:
 
 
 def _write(op: ir.Operation) -> None:
-    w = Text(op)
+    w = StablehloText(op)
     x, source, initial = w.operands
     if not prod(x.shape) or not prod(source.shape):
         w.replace([w.broadcast(initial, x.shape, [])])

@@ -69,7 +69,7 @@ def copy_body(block: ir.Block, arguments: Sequence[ir.Value], before: ir.Operati
     return [copies.get(value, value) for value in last.operands]
 
 
-class Text:
+class StablehloText:
     """Operations written in place of `op`."""
 
     def __init__(self, op: ir.Operation) -> None:
@@ -211,4 +211,4 @@ class Text:
         return written
 
 
-__all__ = ["Text", "V", "copy_body", "dimensions", "is_static", "require_static", "tensor_type"]
+__all__ = ["StablehloText", "V", "copy_body", "dimensions", "is_static", "require_static", "tensor_type"]

@@ -1,0 +1,1 @@
+"""Programs in the dialect `torch`: what torch.export makes, lowered to linalg."""

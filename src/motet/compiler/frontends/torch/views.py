@@ -76,7 +76,7 @@ def _settle(view: ir.Operation, extents: Sequence[int | None]) -> None:
     source, sizes = view.operands[0], _listed(view.operands[1])
     if sizes is None:
         return  # nothing is known of it, not even how many dimensions there will be
-    build = _Builder(view)
+    build = _TorchBuilder(view)
     before = [_atom(axis) if extent is None else Monomial(extent) for axis, extent in enumerate(extents)]
     after = _named(sizes, source, before)
     value = build.through_one(source, sizes) if after is None else build.grouped(source, sizes, before, after)
@@ -149,7 +149,7 @@ def _axis_of(size: ir.Value, source: ir.Value) -> int | None:
     return _constant(owner.operands[1])
 
 
-class _Builder:
+class _TorchBuilder:
     """Creates operations of the torch dialect where a view stands."""
 
     def __init__(self, at: ir.Operation) -> None:

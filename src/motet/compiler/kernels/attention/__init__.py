@@ -1,0 +1,1 @@
+"""Attention: what it is, and which kernels are it."""

@@ -46,7 +46,7 @@ class Causal:
 
 
 @dataclass(frozen=True)
-class Piece:
+class KeyPiece:
     """Keys from `first` to below `first + size`, with their values; both accesses are of positions among all keys."""
 
     first: int
@@ -78,7 +78,7 @@ class Attention:
     depth: int
     column: int
     query: Access
-    pieces: tuple[Piece, ...]
+    pieces: tuple[KeyPiece, ...]
     terms: tuple[Term, ...]
     score: int
     scale: float
@@ -91,7 +91,7 @@ class Attention:
         return self.kernel.values[self.query.value].dtype
 
     @property
-    def whole(self) -> Piece | None:
+    def whole(self) -> KeyPiece | None:
         """All keys and values, where they are one tensor each."""
         return self.pieces[0] if len(self.pieces) == 1 else None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from motet.compiler.kernels.attention.description import FLOATS, LOWEST, Piece, Term
+from motet.compiler.kernels.attention.description import FLOATS, LOWEST, KeyPiece, Term
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage, substitute
 
 
@@ -18,7 +18,7 @@ from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, 
 class Found:
     follower: Follower
     query: Access
-    pieces: tuple[Piece, ...]
+    pieces: tuple[KeyPiece, ...]
     score: int
     safe: bool
 
@@ -65,7 +65,7 @@ class Follower:
         if None in found or [part[:2] for part in found[0] or ()] != [part[:2] for part in found[1] or ()]:
             return None
         pieces = (
-            Piece(first, size, keys, values)
+            KeyPiece(first, size, keys, values)
             for (first, size, keys), (_, _, values) in zip(found[0] or (), found[1] or (), strict=True)
         )
         return Found(self, query, tuple(pieces), score, empty is not None)

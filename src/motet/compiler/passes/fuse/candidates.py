@@ -24,7 +24,7 @@ class Triangle:
 
 
 @dataclass(frozen=True)
-class Source:
+class OperandSource:
     """Where an operand comes from: result `result` of operation `node` of the attention, a number, a triangular
     constant; else from outside."""
 
@@ -42,7 +42,7 @@ class Candidate:
     function: ir.Operation
     number: int
     operations: list[ir.Operation]
-    sources: list[list[Source]]
+    sources: list[list[OperandSource]]
     inner: list[bool]
 
 
@@ -90,12 +90,12 @@ class FunctionView:
         """The operations at `order`; `triangles` says whether triangular constants are looked for."""
         index = {position: i for i, position in enumerate(order)}
 
-        def source(value: ir.Value) -> Source:
+        def source(value: ir.Value) -> OperandSource:
             maker = self.maker(value)
             if maker in index:
-                return Source(index[maker], ir.OpResult(value).result_number)
+                return OperandSource(index[maker], ir.OpResult(value).result_number)
             known = self.number(value)
-            return Source(number=known, triangle=self.triangle(value) if triangles and known is None else None)
+            return OperandSource(number=known, triangle=self.triangle(value) if triangles and known is None else None)
 
         return Candidate(
             self.function, number, [self.operations[p] for p in order],

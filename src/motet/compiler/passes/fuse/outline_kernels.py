@@ -40,7 +40,7 @@ class OutlineKernels(Pass):
         module, functions = program.module, public_functions(program.module)
         symbols = ir.SymbolTable(module.operation)
         for function in functions:
-            _Outliner(module, symbols, function).run()
+            _KernelOutliner(module, symbols, function).run()
         return bool(functions)
 
 
@@ -64,7 +64,7 @@ class _Cut:
     launch: tuple[str, ...] = ()  # of a launch alone: equal ones are one kernel
 
 
-class _Outliner:
+class _KernelOutliner:
     def __init__(self, module: ir.Module, symbols: ir.SymbolTable, function: ir.Operation) -> None:
         self.module = module
         self.symbols = symbols

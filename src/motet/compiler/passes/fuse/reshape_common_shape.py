@@ -39,7 +39,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ReshapedTensor:
     """A tensor in another shape: `groups` says how many axes of `kind` each axis of the original is."""
 
     kind: ir.RankedTensorType
@@ -276,18 +276,18 @@ class Extents:
             count += len(parts)
         return found
 
-    def refined(self, name: str, kind: ir.Type) -> Tensor:
+    def refined(self, name: str, kind: ir.Type) -> ReshapedTensor:
         original = ir.RankedTensorType(kind)
         unknown = ir.ShapedType.get_dynamic_size()
         groups = [self.parts((name, axis)) for axis in range(original.rank)]
         shape = [unknown if part is None else part for group in groups for part in group]
-        return Tensor(ir.RankedTensorType.get(shape, original.element_type), original, tuple(map(len, groups)))
+        return ReshapedTensor(ir.RankedTensorType.get(shape, original.element_type), original, tuple(map(len, groups)))
 
 
 # -- reshapes --------------------------------------------------------------------------------------
 
 
-def inward(value: ir.Value, tensor: Tensor) -> ir.Value:
+def inward(value: ir.Value, tensor: ReshapedTensor) -> ir.Value:
     """`value`, of the original shape, in the refined one. Raises NoRefinement where that needs divisions of extents
     that are not known."""
     counts = tensor.groups
@@ -300,7 +300,7 @@ def inward(value: ir.Value, tensor: Tensor) -> ir.Value:
     return value
 
 
-def outward(value: ir.Value, tensor: Tensor) -> ir.Value:
+def outward(value: ir.Value, tensor: ReshapedTensor) -> ir.Value:
     """`value`, of the refined shape, in the original one."""
     counts = tensor.groups
     real = [axis for axis, count in enumerate(counts) if count]

@@ -10,7 +10,7 @@ from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.sizes import extent_of
 from motet.compiler.passes.fuse.candidates import Candidate, Triangle
 from motet.compiler.passes.fuse.group import MARK
-from motet.compiler.passes.fuse.reshape_common_shape import Axis, Extents, NoRefinement, Reshape, Slice, Tensor
+from motet.compiler.passes.fuse.reshape_common_shape import Axis, Extents, NoRefinement, Reshape, ReshapedTensor, Slice
 from motet.compiler.passes.fuse.roles import known_number, structure_of
 
 Key = tuple[int, int]  # an operation, and which of its operands
@@ -81,12 +81,12 @@ class CandidateBuilder:
             if source.node < 0 and source.number is None and source.triangle is None
         ]
 
-    def tensor(self, key: Key) -> Tensor:
+    def tensor(self, key: Key) -> ReshapedTensor:
         number, k = key
         operation = self.candidate.operations[number]
         return self.extents.refined(self._names(number)[k], operation.operands[k].type)
 
-    def result(self) -> Tensor:
+    def result(self) -> ReshapedTensor:
         last = len(self.candidate.operations) - 1
         return self.extents.refined(f"r{last}.0", self.candidate.operations[last].results[0].type)
 
@@ -221,7 +221,7 @@ class CandidateBuilder:
 
         return _loops([_scalar(element, number)], empty, maps, body)
 
-    def _triangle(self, tensor: Tensor, triangle: Triangle, mark: int) -> ir.Value:
+    def _triangle(self, tensor: ReshapedTensor, triangle: Triangle, mark: int) -> ir.Value:
         """The mask as a comparison of positions."""
         kind = tensor.kind
         if list(kind.shape) != [triangle.rows, triangle.columns]:

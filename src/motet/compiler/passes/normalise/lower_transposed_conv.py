@@ -49,7 +49,7 @@ def _first(block: ir.Block, phases: bool) -> tuple[ir.Operation, _Upsampling] | 
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _WindowAxis:
     """An axis that windows move along: its dimensions of the nest, of the result and of the window, and of the image;
     pixels stand at `offset + step * i` among zeros. Point `step * q + phase` of the result reads pixels `q + first` to
     `q + first + taps - 1`, by places `step * tap + base - phase` of the window, which has `window` of them."""
@@ -87,7 +87,7 @@ class _Upsampling:
     image: int
     filters: int
     source: ir.Value
-    axes: tuple[_Axis, ...]
+    axes: tuple[_WindowAxis, ...]
 
 
 # -- matching --------------------------------------------------------------------------------------
@@ -138,12 +138,12 @@ def _is_zero(value: ir.Value) -> bool:
 
 def _axes(
     operation: ir.Operation, image: int, filters: int, offsets: Sequence[int], steps: Sequence[int]
-) -> tuple[_Axis, ...] | None:
+) -> tuple[_WindowAxis, ...] | None:
     structure = structure_of(operation)
     if structure is None:
         return None
     result = structure.maps[-1]
-    axes: list[_Axis] = []
+    axes: list[_WindowAxis] = []
     for axis, entry in enumerate(structure.maps[image]):
         dims = [d for d, factor in enumerate(entry.coefficients) if factor]
         if len(dims) == 1 and steps[axis] == 1 and offsets[axis] == 0 and entry.single is not None:
@@ -157,7 +157,7 @@ def _axes(
                    if own.single == inside[0]]
         if len(extents) != 1 or len(windows) != 1 or extents[0] % steps[axis]:
             return None
-        found = _Axis(outside[0], inside[0], axis, steps[axis], offsets[axis], windows[0], extents[0])
+        found = _WindowAxis(outside[0], inside[0], axis, steps[axis], offsets[axis], windows[0], extents[0])
         if found.taps < 1:
             return None
         axes.append(found)
@@ -321,7 +321,7 @@ def _nest(operation: ir.Operation, found: _Upsampling) -> tuple[list[ir.AffineMa
     gone = {axis.place for axis in found.axes if axis.taps == 1}
     begin = min(structure.reduced)
     kept = [d for d in range(len(structure.sizes)) if d not in gone]
-    order: list[int | _Axis] = [*(d for d in kept if d < begin), *phased, *(d for d in kept if d >= begin)]
+    order: list[int | _WindowAxis] = [*(d for d in kept if d < begin), *phased, *(d for d in kept if d >= begin)]
 
     def expression(entry: Affine) -> ir.AffineExpr:
         result = ir.AffineExpr.get_constant(entry.constant, context)
@@ -344,4 +344,4 @@ def _nest(operation: ir.Operation, found: _Upsampling) -> tuple[list[ir.AffineMa
         maps.append(ir.AffineMap.get(len(order), 0, results, context))
     iterators = list(ir.ArrayAttr(operation.attributes["iterator_types"]))
     parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>", context)
-    return maps, [parallel if isinstance(each, _Axis) else iterators[each] for each in order]
+    return maps, [parallel if isinstance(each, _WindowAxis) else iterators[each] for each in order]

@@ -97,7 +97,7 @@ def _resolve(
     groups = match_groups([monomial(extent) for extent in extents], [monomial(extent) for extent in target])
     merged = [prod_static([extents[axis] for axis in before]) for before, _ in groups]
     kind = ir.RankedTensorType(operation.results[0].type)
-    build = _Builder(operation, kind.element_type)
+    build = _ReshapeBuilder(operation, kind.element_type)
     value = build.cast(source, build.type(extents))
     if any(len(before) != 1 for before, _ in groups):
         value = build.reassociate("tensor.collapse_shape", value, build.type(merged), [before for before, _ in groups])
@@ -119,7 +119,7 @@ def _of_parts(parts: Sequence[Expr], merged: Expr) -> Expr:
     return merged if len(parts) == 1 else prod_static(parts)
 
 
-class _Builder:
+class _ReshapeBuilder:
     """Creates operations where another one stands."""
 
     def __init__(self, at: ir.Operation, element: ir.Type) -> None:

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from motet.compiler.placement.search.problem import Problem, Schedule
+from motet.compiler.placement.search.problem import PlacementSchedule, Problem
 
 
-def best_schedule(problem: Problem, known: Schedule, most_nodes: int = 20_000) -> tuple[Schedule, bool]:
+def best_schedule(
+    problem: Problem, known: PlacementSchedule, most_nodes: int = 20_000
+) -> tuple[PlacementSchedule, bool]:
     """A schedule no worse than `known`, and whether it is proved that there is none better. The search ends
     after `most_nodes` nodes, not after some time, so that equal programs are placed equally."""
-    search = _Search(problem, known, most_nodes)
+    search = _BranchAndBound(problem, known, most_nodes)
     search.descend()
     return search.best, search.nodes <= most_nodes
 
 
 @dataclass
-class _Search:
+class _BranchAndBound:
     problem: Problem
-    best: Schedule
+    best: PlacementSchedule
     most_nodes: int
     nodes: int = 0
     places: list[int] = field(init=False)
@@ -117,6 +119,6 @@ class _Search:
         self.places[index] = -1
 
     def _finish(self) -> None:
-        found = Schedule(tuple(self.places), tuple(self.starts), tuple(self.ends))
+        found = PlacementSchedule(tuple(self.places), tuple(self.starts), tuple(self.ends))
         if found.makespan < self.best.makespan:
             self.best = found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 
-from motet.compiler.placement.search.problem import Problem, Schedule
+from motet.compiler.placement.search.problem import PlacementSchedule, Problem
 
 
 def upward_ranks(problem: Problem) -> list[float]:
@@ -31,7 +31,7 @@ def upward_ranks(problem: Problem) -> list[float]:
     return ranks
 
 
-def heft(problem: Problem, ranks: Sequence[float], look_ahead: bool = False) -> Schedule:
+def heft(problem: Problem, ranks: Sequence[float], look_ahead: bool = False) -> PlacementSchedule:
     """A schedule by earliest ends; tasks also take the gaps that earlier ones have left."""
     machine, tasks = problem.machine, problem.tasks
     count = len(tasks)
@@ -55,7 +55,7 @@ def heft(problem: Problem, ranks: Sequence[float], look_ahead: bool = False) -> 
         processor = machine.processors[place]
         if processor is not None and ends[index] > starts[index]:
             insort(busy[processor], (starts[index], ends[index]))
-    return Schedule(tuple(places), tuple(starts), tuple(ends))
+    return PlacementSchedule(tuple(places), tuple(starts), tuple(ends))
 
 
 def _gap(busy: Sequence[tuple[float, float]], ready: float, time: float) -> float:

@@ -13,15 +13,17 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from motet.compiler.placement.search.problem import Problem, Schedule, dispatch
+from motet.compiler.placement.search.problem import PlacementSchedule, Problem, dispatch
 
 LARGEST_KICK = 6  # tasks moved at random
 
 
-def improve(problem: Problem, schedule: Schedule, priorities: Sequence[float], most_tasks: int) -> Schedule:
+def improve(
+    problem: Problem, schedule: PlacementSchedule, priorities: Sequence[float], most_tasks: int
+) -> PlacementSchedule:
     """A schedule no worse than `schedule`. `most_tasks` limits the work: as many tasks are scheduled, again and
     again, in all."""
-    search = _Search(problem, priorities, most_tasks // max(1, len(problem.tasks)))
+    search = _LocalSearch(problem, priorities, most_tasks // max(1, len(problem.tasks)))
     best = search.descend(schedule)
     movable = [index for index, allowed in enumerate(problem.allowed) if len(allowed) > 1]
     rng = random.Random(len(problem.tasks))
@@ -33,7 +35,7 @@ def improve(problem: Problem, schedule: Schedule, priorities: Sequence[float], m
     return best
 
 
-class _Search:
+class _LocalSearch:
     """`left` is how many schedules may still be made."""
 
     def __init__(self, problem: Problem, priorities: Sequence[float], left: int) -> None:
@@ -41,11 +43,11 @@ class _Search:
         self.priorities = priorities
         self.left = left
 
-    def evaluate(self, places: Sequence[int]) -> Schedule:
+    def evaluate(self, places: Sequence[int]) -> PlacementSchedule:
         self.left -= 1
         return dispatch(self.problem, places, self.priorities)
 
-    def descend(self, schedule: Schedule) -> Schedule:
+    def descend(self, schedule: PlacementSchedule) -> PlacementSchedule:
         """Takes the first move that helps until none does."""
         improved = True
         while improved:
@@ -63,7 +65,7 @@ class _Search:
         return schedule
 
 
-def _kicked(problem: Problem, schedule: Schedule, movable: Sequence[int], rng: random.Random) -> list[int]:
+def _kicked(problem: Problem, schedule: PlacementSchedule, movable: Sequence[int], rng: random.Random) -> list[int]:
     """The places of a schedule, with a task and some that it reads from or hands on to moved to one other place."""
     places = list(schedule.places)
     first = rng.choice(movable)
@@ -80,7 +82,7 @@ def _kicked(problem: Problem, schedule: Schedule, movable: Sequence[int], rng: r
     return places
 
 
-def _moves(problem: Problem, schedule: Schedule) -> Iterator[tuple[Sequence[int], int]]:
+def _moves(problem: Problem, schedule: PlacementSchedule) -> Iterator[tuple[Sequence[int], int]]:
     """Tasks and a place that all of them could move to: whole runs of the critical path, growing parts of them from
     both ends, then its single tasks."""
     path = critical_path(problem, schedule)
@@ -108,7 +110,7 @@ def _moves(problem: Problem, schedule: Schedule) -> Iterator[tuple[Sequence[int]
                 yield part, place
 
 
-def critical_path(problem: Problem, schedule: Schedule) -> list[int]:
+def critical_path(problem: Problem, schedule: PlacementSchedule) -> list[int]:
     """The tasks that the last end waited for, in order: through what each read last, or its processor's last task."""
     machine, places = problem.machine, schedule.places
     if not places:

@@ -16,7 +16,7 @@ from math import inf
 
 
 @dataclass(frozen=True)
-class Task:
+class PlacementTask:
     """`times` has the seconds at each place, infinite where it cannot be; `inputs` are the earlier tasks it reads
     from, each once, with how many bytes. What is `outside` is no work: what a caller gives, or gets.
     `queues` are those of the place that it is bound to."""
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Problem:
-    tasks: tuple[Task, ...]
+    tasks: tuple[PlacementTask, ...]
     machine: Machine
 
     @cached_property
@@ -85,7 +85,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PlacementSchedule:
     """Where each task is, and when it starts and ends."""
 
     places: tuple[int, ...]
@@ -97,7 +97,7 @@ class Schedule:
         return max(self.ends, default=0.0)
 
 
-def dispatch(problem: Problem, places: Sequence[int], priorities: Sequence[float]) -> Schedule:
+def dispatch(problem: Problem, places: Sequence[int], priorities: Sequence[float]) -> PlacementSchedule:
     """The schedule of tasks whose places are known, where every processor, as soon as it is free, takes of the tasks
     that could start the one with the highest priority."""
     tasks, machine = problem.tasks, problem.machine
@@ -120,7 +120,7 @@ def dispatch(problem: Problem, places: Sequence[int], priorities: Sequence[float
             _release(problem, index, missing, fresh)
         lane = min(lanes.values(), key=_Lane.next_start, default=None)
         if lane is None or (start := lane.next_start()) == inf:
-            return Schedule(tuple(places), tuple(starts), tuple(ends))
+            return PlacementSchedule(tuple(places), tuple(starts), tuple(ends))
         while lane.coming and lane.coming[0][0] <= start:
             _, priority, index = heapq.heappop(lane.coming)
             heapq.heappush(lane.waiting, (priority, index))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from motet.compiler.placement.search.problem import Problem, Schedule
+from motet.compiler.placement.search.problem import PlacementSchedule, Problem
 from motet.graphs.order import in_order
 
 
@@ -25,7 +25,7 @@ class Staging:
     makespan: float
 
 
-def cut_stages(problem: Problem, schedule: Schedule, submit: Sequence[float], most_tasks: int) -> Staging:
+def cut_stages(problem: Problem, schedule: PlacementSchedule, submit: Sequence[float], most_tasks: int) -> Staging:
     """The stages of a schedule; each takes `submit[place]` seconds besides its tasks. `most_tasks` limits the work
     of joining them."""
     order = sorted(range(len(problem.tasks)), key=lambda i: (schedule.starts[i], schedule.ends[i], i))
@@ -41,7 +41,7 @@ def _topological(problem: Problem, order: Sequence[int]) -> list[int]:
     return in_order(needs, [position[index] for index in range(len(problem.tasks))])
 
 
-def _cut(problem: Problem, schedule: Schedule, order: Sequence[int]) -> list[list[int]]:
+def _cut(problem: Problem, schedule: PlacementSchedule, order: Sequence[int]) -> list[list[int]]:
     """Stages as large as they can be with nobody waiting for them: a task is part of the stage before it at its place
     if all that it reads from elsewhere was there when that began, and nobody elsewhere waits for that before it ends.
 
@@ -55,7 +55,7 @@ def _cut(problem: Problem, schedule: Schedule, order: Sequence[int]) -> list[lis
     return [stages[number] for number in numbers]
 
 
-def _cut_by_time(problem: Problem, schedule: Schedule, order: Sequence[int]) -> list[list[int]]:
+def _cut_by_time(problem: Problem, schedule: PlacementSchedule, order: Sequence[int]) -> list[list[int]]:
     places, tasks, machine = schedule.places, problem.tasks, problem.machine
     starts, ends = schedule.starts, schedule.ends
     stages: list[list[int]] = []
@@ -89,7 +89,7 @@ class _Stages:
     """Stages as tasks of their own, some of them joined to others."""
 
     def __init__(
-        self, problem: Problem, schedule: Schedule, submit: Sequence[float], stages: Sequence[Sequence[int]]
+        self, problem: Problem, schedule: PlacementSchedule, submit: Sequence[float], stages: Sequence[Sequence[int]]
     ) -> None:
         self.problem = problem
         self.places = schedule.places

@@ -32,14 +32,14 @@ Finish = Callable[[], None]
 Issue = Callable[[Handle], Finish | None]
 
 
-class Progress(Enum):
+class SubmissionState(Enum):
     KEPT = 0  # here, for the thread to hand on
     ISSUED = 1  # on the stream
     ENDED = 2
 
 
 @dataclass(eq=False, slots=True)
-class _Submission:
+class _StreamSubmission:
     """One submission. `holds` is what it needs to be alive, `kernels` what it launches, `fills_host` says that there is
     something in the host's memory once it has ended."""
 
@@ -47,7 +47,7 @@ class _Submission:
     holds: object
     kernels: Sequence[str]
     fills_host: bool = False
-    state: Progress = Progress.KEPT
+    state: SubmissionState = SubmissionState.KEPT
     event: Handle = None
     error: MotetError | None = None
     finish: Finish | None = None
@@ -57,7 +57,7 @@ class _Submission:
 class _Deferred:
     """What the thread has to do: wait, then issue or, for what works along with the host, do."""
 
-    entry: _Submission
+    entry: _StreamSubmission
     issue: Issue
     waits: list[Point]
     for_host: bool
@@ -105,7 +105,7 @@ class StreamQueue:
         self._waiting = 0  # threads that are to be told of changes
         self._issued = 0
         self._ended = 0
-        self._entries: deque[_Submission] = deque()  # in order; the first has value `_ended + 1`
+        self._entries: deque[_StreamSubmission] = deque()  # in order; the first has value `_ended + 1`
         self._errors: dict[int, MotetError] = {}
         self._kept: deque[_Deferred] = deque()  # the first is in the thread's hands
         self._events: list[Handle] = []  # that are free
@@ -121,7 +121,7 @@ class StreamQueue:
             return False
         with self._lock:
             self.advance()
-            return self._state(value) is Progress.ENDED
+            return self._state(value) is SubmissionState.ENDED
 
     def error(self, value: int) -> MotetError | None:
         return self._errors.get(value) if self.reached(value) else None
@@ -140,13 +140,13 @@ class StreamQueue:
             with self._lock:
                 self.advance()
                 state = self._state(value)
-                if state is Progress.ENDED:
+                if state is SubmissionState.ENDED:
                     return True
                 waited = time.monotonic() - begin
                 left = timeout - waited if timeout is not None else _IDLE
                 if left <= 0:
                     return False
-                if state is Progress.KEPT:
+                if state is SubmissionState.KEPT:
                     self._wait_for_change(left)
                     continue
             if waited > _SPIN:
@@ -155,13 +155,13 @@ class StreamQueue:
     def is_kept(self, value: int) -> bool:
         """Whether work is not on the stream yet."""
         with self._lock:
-            return self._state(value) is Progress.KEPT
+            return self._state(value) is SubmissionState.KEPT
 
     def wait_issued(self, value: int, timeout: float) -> bool:
         """Blocks until work is on the stream or has ended; False if `timeout` seconds passed first."""
         end = time.monotonic() + timeout
         with self._lock:
-            while self._state(value) is Progress.KEPT:
+            while self._state(value) is SubmissionState.KEPT:
                 if (left := end - time.monotonic()) <= 0:
                     return False
                 self._wait_for_change(left)
@@ -184,23 +184,23 @@ class StreamQueue:
         """What a stream waits for in place of the host; None where there is no such thing yet, or any more."""
         with self._lock:
             entry = self._entry(value)
-            if entry is None or entry.state is not Progress.ISSUED or entry.error is not None:
+            if entry is None or entry.state is not SubmissionState.ISSUED or entry.error is not None:
                 return None
             return None if for_host and entry.fills_host else entry.event
 
-    def _entry(self, value: int) -> _Submission | None:
+    def _entry(self, value: int) -> _StreamSubmission | None:
         index = value - self._ended - 1
         return self._entries[index] if 0 <= index < len(self._entries) else None
 
-    def _state(self, value: int) -> Progress:
+    def _state(self, value: int) -> SubmissionState:
         entry = self._entry(value)
-        return Progress.ENDED if entry is None else entry.state
+        return SubmissionState.ENDED if entry is None else entry.state
 
     def advance(self) -> None:
         """Takes note of what has ended. Called with the lock held."""
         while self._entries:
             entry = self._entries[0]
-            if entry.state is Progress.ISSUED:
+            if entry.state is SubmissionState.ISSUED:
                 try:
                     if not self._api.event_query(entry.event):
                         return
@@ -208,12 +208,12 @@ class StreamQueue:
                     self.device.lose(error)
                     return
                 self._end(entry)
-            elif entry.state is Progress.KEPT:
+            elif entry.state is SubmissionState.KEPT:
                 return
             self._entries.popleft()
             self._ended = entry.value
 
-    def _end(self, entry: _Submission, error: MotetError | None = None) -> None:
+    def _end(self, entry: _StreamSubmission, error: MotetError | None = None) -> None:
         """Nothing is done for a submission any more. Called with the lock held, also out of order."""
         entry.error = error or entry.error
         if entry.error is not None:
@@ -223,7 +223,7 @@ class StreamQueue:
         if entry.event is not None and error is None:
             self._events.append(entry.event)
         entry.event = entry.finish = entry.holds = None
-        entry.state = Progress.ENDED
+        entry.state = SubmissionState.ENDED
         self._note_change()
 
     # -- submitting ------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class StreamQueue:
         with self._lock:
             self.device.check_usable()
             self._issued += 1
-            entry = _Submission(self._issued, holds, kernels, fills_host)
+            entry = _StreamSubmission(self._issued, holds, kernels, fills_host)
             self._entries.append(entry)
             if sorted_waits.error is not None:
                 self._end(entry, sorted_waits.error)
@@ -273,14 +273,14 @@ class StreamQueue:
             return False
         return timeline.device is self.device or self.device.shares_events(timeline.device)
 
-    def _issue(self, entry: _Submission, issue: Issue, events: Sequence[tuple[Handle, Point]]) -> None:
+    def _issue(self, entry: _StreamSubmission, issue: Issue, events: Sequence[tuple[Handle, Point]]) -> None:
         """Called with the lock held."""
         device = self.device
         try:
             with device.current:
                 for event, point in events:
                     self._let_stream_wait(event, point)
-                entry.state = Progress.ISSUED  # whatever goes wrong from here on may be this work's
+                entry.state = SubmissionState.ISSUED  # whatever goes wrong from here on may be this work's
                 try:
                     entry.finish = issue(self.stream)
                 except MotetError as error:
@@ -293,8 +293,8 @@ class StreamQueue:
                     self._record(entry)
         self._note_change()
 
-    def _record(self, entry: _Submission) -> None:
-        if entry.state is Progress.ISSUED:
+    def _record(self, entry: _StreamSubmission) -> None:
+        if entry.state is SubmissionState.ISSUED:
             entry.event = self._events.pop() if self._events else self._api.event_create()
             self._api.event_record(entry.event, self.stream)
 
@@ -356,11 +356,11 @@ class StreamQueue:
         except ApiError as raised:
             error = raised
         with self._lock:
-            if entry.state is Progress.ENDED:
+            if entry.state is SubmissionState.ENDED:
                 return
             if error is not None and not device.lose(error):
                 entry.error = device.passing(error)
-            if entry.state is Progress.KEPT:  # it is not, if the device is lost
+            if entry.state is SubmissionState.KEPT:  # it is not, if the device is lost
                 self._issue(entry, lambda _: None, ())
 
     def _await(self, kept: _Deferred) -> SortedWaits:
@@ -390,7 +390,7 @@ class StreamQueue:
             self._end(kept.entry, error)
         self._kept = deque(kept for kept in self._kept if kept.begun)
         for entry in self._entries:
-            if entry.state is Progress.ISSUED:
+            if entry.state is SubmissionState.ISSUED:
                 entry.error = error
         self._note_change()
 
@@ -400,7 +400,7 @@ class StreamQueue:
             kept.aborted = True
         self._kept.clear()
         for entry in self._entries:
-            if entry.state is not Progress.ENDED:
+            if entry.state is not SubmissionState.ENDED:
                 self._end(entry, error)
         if self._entries:
             self._ended = self._entries[-1].value
@@ -409,7 +409,7 @@ class StreamQueue:
 
     def kernels(self) -> list[str]:
         """The kernels that may be at work. With the lock held."""
-        return [name for entry in self._entries if entry.state is Progress.ISSUED for name in entry.kernels]
+        return [name for entry in self._entries if entry.state is SubmissionState.ISSUED for name in entry.kernels]
 
     @property
     def handles(self) -> StreamHandles:

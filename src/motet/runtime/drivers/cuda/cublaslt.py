@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.library import Algorithm, LibraryCall, Operand, show_version
+from motet.artifact.library import Algorithm, LibraryCall, LibraryOperand, show_version
 
 MAJORS = (13, 12)  # versions of the library, the best first
 _FOLDERS = {13: "cu13/lib", 12: "cublas/lib"}  # of the packages `nvidia-cublas` and `nvidia-cublas-cu12`
@@ -240,7 +240,7 @@ class Matmul:
         if call.bias is not None:  # which a search reads off it where vectors may begin
             self._set(_BIAS_POINTER, ctypes.c_void_p(_alignment(call.bias)))
 
-    def _layout(self, operand: Operand, rows: int, columns: int) -> int:
+    def _layout(self, operand: LibraryOperand, rows: int, columns: int) -> int:
         """Adds the layout of a matrix, seen column by column: the matrix as it is said, transposed, or, where it lies
         the other way, itself, which the product then has to transpose."""
         layout = ctypes.c_void_p()
@@ -325,7 +325,7 @@ class Matmul:
             self._library.functions.call("MatmulPreferenceDestroy", preference)
         return [each for each in results[: found.value] if each.status == 0]
 
-    def _matrices(self) -> tuple[Operand, Operand, Operand, Operand]:
+    def _matrices(self) -> tuple[LibraryOperand, LibraryOperand, LibraryOperand, LibraryOperand]:
         """In the library's order."""
         call = self.call
         return call.right, call.left, call.addend or call.result, call.result
@@ -357,7 +357,7 @@ class Matmul:
             self._operation = ctypes.c_void_p()
 
 
-def _alignment(operand: Operand) -> int:
+def _alignment(operand: LibraryOperand) -> int:
     """Bytes that every matrix of a batch begins at multiples of."""
     item = DTYPES[operand.dtype].itemsize
     return math.gcd(_ALIGNMENT, operand.offset * item, operand.batch * item)

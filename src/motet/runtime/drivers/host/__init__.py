@@ -1,0 +1,1 @@
+"""The processors of this machine: loading objects, the thread pool, the native executor."""

@@ -1,0 +1,1 @@
+"""The RISC-V accelerator: its protocol, the emulator, its memory and work."""

@@ -11,7 +11,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.generic.generic import GenericCode, emit_generic
-from motet.compiler.codegen.cpu.objects import Unit, compile_units, target_machine
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units, target_machine
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.native import native_target
 
@@ -59,7 +59,7 @@ def call(
     """What `run` gives, and the status: the number of the check that failed, its index, and its extent."""
     code = emit(text, gathers=gathers)
     (phase,) = code.code.phases
-    (data,) = compile_units([Unit("k", code.code.llvm, optimise=True)], native_target(), 1)
+    (data,) = compile_units([ObjectUnit("k", code.code.llvm, optimise=True)], native_target(), 1)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(native_target()))
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()

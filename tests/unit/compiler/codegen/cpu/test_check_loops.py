@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.unit.compiler.codegen.cpu.generic_calls import call, emit
 
-from motet.compiler.codegen.cpu.objects import Unit, assembly
+from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly
 from motet.compiler.targets.cpu import X86_64_V4
 
 GATHERS = {
@@ -90,5 +90,5 @@ def test_indices_of_all_iterations_are_checked(name: str, count: int, gathers: b
 
 @pytest.mark.parametrize("name", ["single numbers", "two indices"])
 def test_loops_that_check_indices_are_vectorised(name: str) -> None:
-    code = assembly(Unit("k", emit(MAPS + GATHERS[name]).code.llvm, optimise=True), X86_64_V4)
+    code = assembly(ObjectUnit("k", emit(MAPS + GATHERS[name]).code.llvm, optimise=True), X86_64_V4)
     assert re.search(r"vgather[qd]ps.*%zmm", code)

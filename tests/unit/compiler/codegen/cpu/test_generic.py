@@ -10,7 +10,7 @@ import pytest
 from tests.unit.compiler.codegen.cpu.generic_calls import emit, run
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS, RISCV64, X86_64_V3, X86_64_V4, CpuTarget
 from motet.compiler.verify.oracle import run_oracle_text
 from motet.errors import CompileError
@@ -81,7 +81,7 @@ def test_elementary_functions_of_special_numbers() -> None:
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=lambda target: target.name)
 def test_loops_with_elementary_functions_are_vectorised(target: CpuTarget) -> None:
     text = unary("f32", "%r = math.exp %x : f32", "64x1024")
-    code = assembly(Unit("k", emit(text).code.llvm, optimise=True), target)
+    code = assembly(ObjectUnit("k", emit(text).code.llvm, optimise=True), target)
     assert re.search(rf"vfmadd\w+ps.*%{'zmm' if target is X86_64_V4 else 'ymm'}", code)
     assert "expf" not in code
 
@@ -91,7 +91,7 @@ def test_loops_with_elementary_functions_are_vectorised(target: CpuTarget) -> No
 def test_half_precision_needs_no_helper_functions(name: str, target: CpuTarget) -> None:
     body = f"%m = arith.mulf %x, %x : {name} %s = arith.addf %m, %x : {name} %r = math.tanh %s : {name}"
     text = unary(name, body)
-    code = assembly(Unit("k", emit(text).code.llvm, optimise=True), target)
+    code = assembly(ObjectUnit("k", emit(text).code.llvm, optimise=True), target)
     assert "call" not in code
 
 
@@ -280,12 +280,12 @@ def test_memory_is_given_back() -> None:
 @pytest.mark.parametrize("name", CPU_TARGETS)
 def test_every_target_compiles_it(name: str) -> None:
     for text in (MATMUL, LOOP, MANY, unary("bf16", "%r = math.exp %x : bf16")):
-        unit = Unit("k", emit(text).code.llvm, optimise=True)
+        unit = ObjectUnit("k", emit(text).code.llvm, optimise=True)
         assert compile_units([unit], CPU_TARGETS[name], 1)[0][:4] == b"\x7fELF"
 
 
 def test_only_the_kernel_is_visible_to_other_objects() -> None:
-    unit = Unit("k", emit(MANY).code.llvm, optimise=True)
+    unit = ObjectUnit("k", emit(MANY).code.llvm, optimise=True)
     text = assembly(unit, RISCV64)
     assert re.findall(r"\.globl\s+(\w+)", text) == ["kernel_0"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS
 from motet.compiler.codegen.cpu.imports import available, imported
-from motet.compiler.codegen.cpu.objects import Unit, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3
 from motet.compiler.targets.families import families
 from motet.runtime.drivers.host.loader import host_machine, load_objects
@@ -45,7 +45,7 @@ def function(name: str, given: str, wanted: str, operation: str) -> str:
 
 
 def imports(target: str, text: str, optimise: bool = False) -> set[str]:
-    (code,) = compile_units([Unit("unit", text, optimise)], TARGETS[target], 1)
+    (code,) = compile_units([ObjectUnit("unit", text, optimise)], TARGETS[target], 1)
     return imported(code, "unit")
 
 
@@ -129,7 +129,7 @@ def convert(values: np.ndarray, wide: str, narrow: str, dtype: type) -> np.ndarr
         "  %next = add i64 %i, 1\n  %more = icmp ult i64 %next, %count\n  br i1 %more, label %loop, label %end\n"
         "end:\n  ret void\n}\n"
     )
-    code = load_objects(compile_units([Unit("convert", text, False)], X86_64_V3, 1), {})
+    code = load_objects(compile_units([ObjectUnit("convert", text, False)], X86_64_V3, 1), {})
     result = np.empty(len(values), dtype)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.address("convert"))
     call(values.ctypes.data, result.ctypes.data, len(values))

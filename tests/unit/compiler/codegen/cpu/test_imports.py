@@ -12,7 +12,7 @@ import pytest
 import motet
 from motet.compiler.codegen.backend import UnloadableCode
 from motet.compiler.codegen.cpu.imports import available, check_imports
-from motet.compiler.codegen.cpu.objects import Unit, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.cpu import AARCH64, CPU_TARGETS, X86_64_V3
 from motet.compiler.targets.families import families
 from motet.runtime.drivers.host.loader import host_machine
@@ -105,10 +105,10 @@ def test_casts_round_once() -> None:
 @pytest.mark.parametrize(("target", "name"), [(X86_64_V3, "nowhere"), (AARCH64, "nowhere"), (RV64GC, "malloc")])
 def test_a_kernel_that_imports_what_is_not_there_is_one_error(target: object, name: str) -> None:
     text = f"declare void @{name}(ptr)\ndefine void @k(ptr %x) {{\n  call void @{name}(ptr %x)\n  ret void\n}}\n"
-    (code,) = compile_units([Unit("k", text, False)], target, 1)  # type: ignore[arg-type]
+    (code,) = compile_units([ObjectUnit("k", text, False)], target, 1)  # type: ignore[arg-type]
     with pytest.raises(UnloadableCode, match=f"kernel k: its code for .* calls {name}; expected functions of the "):
         check_imports("k", code, target)  # type: ignore[arg-type]
-    (code,) = compile_units([Unit("k", text.replace(name, "free"), False)], CPU_TARGETS["riscv64"], 1)
+    (code,) = compile_units([ObjectUnit("k", text.replace(name, "free"), False)], CPU_TARGETS["riscv64"], 1)
     check_imports("k", code, CPU_TARGETS["riscv64"])
 
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3, X86_64_V4
 from motet.compiler.targets.native import native_target, resolve_cpu_target
 from motet.errors import CompileError, OptionError, WorkerCrash
@@ -53,8 +53,8 @@ define i64 @deadly() {
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 
 
-def units(count: int) -> list[Unit]:
-    return [Unit(f"k{i}", (LOOP if i % 2 else VECTOR).format(name=f"k{i}"), i % 2 == 1) for i in range(count)]
+def units(count: int) -> list[ObjectUnit]:
+    return [ObjectUnit(f"k{i}", (LOOP if i % 2 else VECTOR).format(name=f"k{i}"), i % 2 == 1) for i in range(count)]
 
 
 @pytest.mark.parametrize("name", CPU_TARGETS)
@@ -95,27 +95,27 @@ def test_vectors_fill_the_registers_of_the_level(name: str, register: str, absen
 
 
 def test_loops_are_left_alone_without_optimise() -> None:
-    unit = Unit("k", LOOP.format(name="k"), optimise=False)
+    unit = ObjectUnit("k", LOOP.format(name="k"), optimise=False)
     assert not re.search(r"%[yz]mm", assembly(unit, X86_64_V4))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ir_that_does_not_parse_is_an_error_that_names_the_unit(jobs: int) -> None:
-    broken = Unit("conv_3", "define void @f( {", optimise=True)
+    broken = ObjectUnit("conv_3", "define void @f( {", optimise=True)
     with pytest.raises(CompileError, match=r"kernel conv_3: the generated LLVM IR is not .*expected type"):
         compile_units([*units(2), broken], X86_64_V3, jobs)
 
 
 def test_ir_that_does_not_verify_is_an_error() -> None:
     text = "define i32 @f() {\n  %x = add i32 %y, 1\n  %y = add i32 %x, 1\n  ret i32 %y\n}"
-    broken = Unit("k", text, optimise=False)
+    broken = ObjectUnit("k", text, optimise=False)
     with pytest.raises(CompileError, match="dominate"):
         compile_units([broken], X86_64_V3, 1)
 
 
 def test_a_worker_that_dies_names_its_unit_and_leaves_a_reproducer() -> None:
     with pytest.raises(WorkerCrash, match=r"kernel gemm_7: .*x86-64-v3 died.*nosuch") as caught:
-        compile_units([*units(2), Unit("gemm_7", DEADLY, optimise=False)], X86_64_V3, 2)
+        compile_units([*units(2), ObjectUnit("gemm_7", DEADLY, optimise=False)], X86_64_V3, 2)
     command = shlex.split(caught.value.reproducer)
     again = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True)
     assert again.returncode != 0

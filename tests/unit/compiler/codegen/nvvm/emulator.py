@@ -20,7 +20,7 @@ from motet.compiler.build.partitioning import partition
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.nvvm.program import Function, NvvmCode
+from motet.compiler.codegen.nvvm.program import LaunchFunction, NvvmCode
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
@@ -47,7 +47,7 @@ def run_launches(text: str, inputs: Sequence[Array], target: str = "cuda:sm_90a"
         schedule = schedule_function(functions[0], shapes, compiled, store)
         arrays, entries = pack_parameters(store)
         signature = read_signature(functions[0], shapes)
-    made: dict[str, Function] = {}
+    made: dict[str, LaunchFunction] = {}
     for entry in compiled.values():
         assert isinstance(entry.code, NvvmCode), entry.code.kind
         made |= {function.symbol: function for function in entry.code.functions}
@@ -78,7 +78,7 @@ def run_launches(text: str, inputs: Sequence[Array], target: str = "cuda:sm_90a"
 class _Block:
     """A function, and the threads of one block of it at a time."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: LaunchFunction) -> None:
         self.function = function
         self.local = threading.local()
         self.barrier = threading.Barrier(function.threads)
@@ -162,7 +162,7 @@ class _Block:
         return engine
 
 
-def _for_processor(function: Function) -> str:
+def _for_processor(function: LaunchFunction) -> str:
     """The IR with one address space, and functions of the emulator for what GPUs have instructions for."""
     text = function.llvm.replace("ptx_kernel ", "")
     text = re.sub(r" ?addrspace\(\d+\)(?=[ )*]|$)", "", text, flags=re.MULTILINE)

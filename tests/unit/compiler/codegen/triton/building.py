@@ -27,7 +27,7 @@ from motet.compiler.build.partitioning import fuse_for_gpu, partition
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
@@ -50,7 +50,7 @@ class Generated:
 
     schedule: Schedule
     signature: Any
-    programs: dict[str, Program]
+    programs: dict[str, TritonProgram]
     kinds: list[str]
     parameters: list[np.ndarray] = field(default_factory=list)
 
@@ -168,7 +168,7 @@ def of_artifact(artifact: Artifact, function: str = "main") -> Generated:
     variant = artifact.manifest.variants[0]
     names = [name for name in variant.schedules if name.startswith(function)]
     assert len(names) == 1
-    programs: dict[str, Program] = {}
+    programs: dict[str, TritonProgram] = {}
     for name in variant.objects:
         if not name.endswith(".json"):
             continue
@@ -178,7 +178,7 @@ def of_artifact(artifact: Artifact, function: str = "main") -> Generated:
         buffers = tuple(map(pointer_type, dtypes))
         assert len(buffers) == launch["buffers"]
         forms = (Form(source, 0, launch["warps"]),)
-        programs[launch["kernel"]] = Program(launch["kernel"], buffers, tuple(launch["sizes"]), forms)
+        programs[launch["kernel"]] = TritonProgram(launch["kernel"], buffers, tuple(launch["sizes"]), forms)
     parameters = list(map(artifact.parameter, range(len(artifact.manifest.parameters))))
     signatures = artifact.manifest.regions or {one.name: one for one in artifact.manifest.functions}
     kinds = [kernel.kind for kernel in variant.kernels]

@@ -14,12 +14,12 @@ from tests.unit.compiler.codegen.triton.test_attention import SM_90A
 
 from motet.compiler.codegen.triton.attention.operand_layout import pieces_of
 from motet.compiler.codegen.triton.compile.objects import compile_programs
-from motet.compiler.codegen.triton.text.program import Program
+from motet.compiler.codegen.triton.text.program import TritonProgram
 
 NARROW = Form(batch=1, heads=4, queries=1024, keys=1024, depth=64, width=64, dtype="bf16", swapped=True, scale=0.125)
 
 
-def program_of(form: Form) -> Program:
+def program_of(form: Form) -> TritonProgram:
     made = generate(text(form))
     assert made.kinds == ["attention"]
     (program,) = made.programs.values()

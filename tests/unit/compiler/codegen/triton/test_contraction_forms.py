@@ -12,8 +12,8 @@ from tests.unit.compiler.codegen.triton.texts import convolution, product
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.triton.compile.objects import compile_programs
-from motet.compiler.codegen.triton.gemm.tiles import Problem, Tile, choose_tiles
-from motet.compiler.codegen.triton.text.program import Program
+from motet.compiler.codegen.triton.gemm.tiles import GemmShape, Tile, choose_tiles
+from motet.compiler.codegen.triton.text.program import TritonProgram
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -22,12 +22,12 @@ TF32 = resolve_target("cuda:sm_90a/tf32")
 KINDS = ("descriptors", "")
 
 
-def last(made: Generated) -> Program:
+def last(made: Generated) -> TritonProgram:
     """The program of the last launch, which multiplies."""
     return made.programs[made.schedule.commands[-1].kernel]
 
 
-def numbers_of(program: Program, kind: str) -> list[int]:
+def numbers_of(program: TritonProgram, kind: str) -> list[int]:
     """The forms of one kind: those whose label begins with it, for `` those by pointers."""
     def is_kind(label: str) -> bool:
         return label.startswith(kind) if kind else label[:1].isdigit()
@@ -183,7 +183,7 @@ def test_tiles_fit_shared_memory_and_are_worth_their_size(name: str, factor: str
     target = resolve_target(f"cuda:{name}")
     assert isinstance(target, GpuTarget)
     for m, n, k in ((1, 64, 64), (17, 4096, 300), (4096, 4096, 4096), (65536, 8, 512)):
-        tiles = choose_tiles(Problem(m, n, k, 1, factor, True), target, 8)
+        tiles = choose_tiles(GemmShape(m, n, k, 1, factor, True), target, 8)
         assert tiles and len(set(tiles)) == len(tiles)
         for tile in tiles:
             item = {"bf16": 2, "f64": 8, "i8": 1, "f8E4M3FN": 1}.get(factor, 4)
@@ -196,7 +196,7 @@ def test_large_products_have_large_tiles_and_small_ones_fill_the_processors() ->
     assert isinstance(target, GpuTarget)
 
     def best(m: int, n: int, k: int, target: GpuTarget = target) -> Tile:
-        return choose_tiles(Problem(m, n, k, 1, "bf16", True), target, 4)[0]
+        return choose_tiles(GemmShape(m, n, k, 1, "bf16", True), target, 4)[0]
 
     assert best(8192, 8192, 8192).m * best(8192, 8192, 8192).n == 128 * 256
     small = best(512, 512, 512)

@@ -7,26 +7,26 @@ from tests.unit.compiler.codegen.triton.building import SM_90A, check, generate,
 from tests.unit.compiler.codegen.triton.texts import product
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton.gemm.tiles import Problem, choose_tiles
+from motet.compiler.codegen.triton.gemm.tiles import GemmShape, choose_tiles
 from motet.compiler.targets.families import resolve_target
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 768, 768), (128, 3072, 768), (64, 1024, 1024), (197, 768, 512)])
 def test_most_of_a_short_product_is_on_its_way(m: int, n: int, k: int) -> None:
-    first = choose_tiles(Problem(m, n, k, 1, "bf16", False), SM_90A, 8)[0]
+    first = choose_tiles(GemmShape(m, n, k, 1, "bf16", False), SM_90A, 8)[0]
     assert first.stages * first.k >= min(k, 6 * 128)
     assert first.m >= 64  # what groups of warps multiply
     assert first.stages * (first.m + first.n) * first.k * 2 <= SM_90A.shared
 
 
 def test_of_long_products_no_more_than_before() -> None:
-    tiles = choose_tiles(Problem(64, 256, 4096, 1, "bf16", False), SM_90A, 8)
+    tiles = choose_tiles(GemmShape(64, 256, 4096, 1, "bf16", False), SM_90A, 8)
     assert all(tile.stages * tile.k <= 6 * 256 for tile in tiles)
 
 
 def test_other_architectures_have_none() -> None:
     target = resolve_target("cuda:sm_80")
-    tiles = choose_tiles(Problem(128, 768, 768, 1, "bf16", False), target, 8)
+    tiles = choose_tiles(GemmShape(128, 768, 768, 1, "bf16", False), target, 8)
     assert all(tile.k <= 64 for tile in tiles if tile.m >= 32 and tile.n >= 32)
 
 

@@ -11,7 +11,7 @@ from tests.unit.compiler.codegen.triton.products import ProductText
 from tests.unit.compiler.codegen.triton.texts import convolution, product, softmax
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.library import LibraryCall, Operand
+from motet.artifact.library import LibraryCall, LibraryOperand
 from motet.compiler.targets.families import resolve_target
 
 SM_90A = resolve_target("cuda:sm_90a")
@@ -22,7 +22,7 @@ def calls(text: str, target: Any = SM_90A) -> list[LibraryCall | None]:
     return [program.library for program in generate(text, target).programs.values()]
 
 
-def matrix(operand: Operand, buffers: list[np.ndarray], rows: int, columns: int, batch: int) -> np.ndarray:
+def matrix(operand: LibraryOperand, buffers: list[np.ndarray], rows: int, columns: int, batch: int) -> np.ndarray:
     """By the record alone."""
     flat = buffers[operand.buffer].ravel()
     b, i, j = np.ix_(range(batch), range(rows), range(columns))

@@ -15,7 +15,7 @@ from motet.compiler import pipeline
 from motet.compiler.codegen.gpu.cubin import read_resources
 from motet.compiler.codegen.triton.compile import objects
 from motet.compiler.codegen.triton.compile.objects import compile_programs, require_triton
-from motet.compiler.codegen.triton.text.program import Form, Program
+from motet.compiler.codegen.triton.text.program import Form, TritonProgram
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
@@ -118,7 +118,7 @@ def copy(v0, v1):
 def test_a_form_that_does_not_compile_gives_way_to_the_next() -> None:
     target = resolve_target("cuda:sm_80")
     forms = (Form(COPY.format(block=100), 1), Form(COPY.format(block=128), 1))
-    ((made,),) = compile_programs([Program("copy", ("fp32", "fp32"), (), forms)], target, 1)
+    ((made,),) = compile_programs([TritonProgram("copy", ("fp32", "fp32"), (), forms)], target, 1)
     assert made.form == 1 and made.entry == "copy"
 
 
@@ -135,12 +135,14 @@ def copy(v0, v1):
 
 def test_a_form_that_this_triton_has_no_words_for_gives_way_to_the_next() -> None:
     forms = (Form(ANOTHER_GLUON.format(name="of_another_version"), 1), Form(COPY.format(block=128), 1))
-    ((made,),) = compile_programs([Program("copy", ("fp32", "fp32"), (), forms)], resolve_target("cuda:sm_90a"), 1)
+    ((made,),) = compile_programs(
+        [TritonProgram("copy", ("fp32", "fp32"), (), forms)], resolve_target("cuda:sm_90a"), 1
+    )
     assert made.form == 1 and made.entry == "copy"
 
 
 def test_a_program_that_no_form_fits_is_one_error() -> None:
-    program = Program("copy", ("fp32", "fp32"), (), (Form(COPY.format(block=100), 1),))
+    program = TritonProgram("copy", ("fp32", "fp32"), (), (Form(COPY.format(block=100), 1),))
     with pytest.raises(CompileError, match=r"kernel copy: no code for cuda sm_80: Triton: .*power of 2"):
         compile_programs([program], resolve_target("cuda:sm_80"), 1)
 
@@ -148,7 +150,7 @@ def test_a_program_that_no_form_fits_is_one_error() -> None:
 def test_too_much_shared_memory_is_one_error() -> None:
     target = resolve_target("cuda:sm_80")
     assert isinstance(target, GpuTarget)
-    program = Program("copy", ("fp32", "fp32"), (), (Form(COPY.format(block=1024), 1),))
+    program = TritonProgram("copy", ("fp32", "fp32"), (), (Form(COPY.format(block=1024), 1),))
     with pytest.raises(CompileError, match=r"kernel copy: .* bytes of shared memory; sm_80 has 16 for a block"):
         compile_programs([program], replace(target, shared=16), 1)
 

@@ -17,8 +17,8 @@ from motet.compiler.codegen.triton.compile.objects import compile_programs
 from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.gemm.persistent import every_ring, ring_cycles
 from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
-from motet.compiler.codegen.triton.gemm.tiles import Problem
-from motet.compiler.codegen.triton.text.program import Program
+from motet.compiler.codegen.triton.gemm.tiles import GemmShape
+from motet.compiler.codegen.triton.text.program import TritonProgram
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.runtime.device import probe
@@ -40,7 +40,7 @@ SLOW = pytest.mark.slow
 SHAPES = ((513, 776, 200), (4096, 768, 136), (100, 264, 904))
 
 
-def last(made: Generated) -> Program:
+def last(made: Generated) -> TritonProgram:
     """The program of the last launch, which multiplies."""
     return made.programs[made.schedule.commands[-1].kernel]
 
@@ -54,7 +54,7 @@ def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(contraction, "ring_cycles", lambda *_: 0)
 
 
-def compiled(program: Program, target: GpuTarget) -> str:
+def compiled(program: TritonProgram, target: GpuTarget) -> str:
     """The text of its first form, which must be a ring."""
     form = program.forms[0]
     assert form.label.startswith("ring")
@@ -144,7 +144,7 @@ def test_rings_have_room_and_places_for_all_pieces(factor: str, size: int, resul
         outs = ring.outs * ring.m * ring.piece * result
         assert ring.stages * (ring.m + ring.n) * ring.k * size + outs <= SM_90A.shared
         assert ring.n % ring.piece == 0 and ring.n // ring.piece % ring.outs == 0 and ring.k * size == 128
-        assert ring_cycles(ring, Problem(4096, 4096, 4096, 1, factor, True), SM_90A) > 0
+        assert ring_cycles(ring, GemmShape(4096, 4096, 4096, 1, factor, True), SM_90A) > 0
 
 
 @pytest.mark.parametrize(("shape", "tile"), [  # the fastest ones on an H200

@@ -12,7 +12,7 @@ import pytest
 import motet
 from motet.compiler.codegen.triton.compile import process
 from motet.compiler.codegen.triton.compile.objects import begin_programs, compile_programs
-from motet.compiler.codegen.triton.text.program import Form, Program
+from motet.compiler.codegen.triton.text.program import Form, TritonProgram
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, WorkerCrash
@@ -37,8 +37,10 @@ def target() -> GpuTarget:
     return found
 
 
-def program(name: str, *sources: str) -> Program:
-    return Program(name, ("fp32", "fp32"), (), tuple(Form(source, 1, label=str(i)) for i, source in enumerate(sources)))
+def program(name: str, *sources: str) -> TritonProgram:
+    return TritonProgram(
+        name, ("fp32", "fp32"), (), tuple(Form(source, 1, label=str(i)) for i, source in enumerate(sources))
+    )
 
 
 def copy(name: str, block: int = 128, added: int = 1) -> str:

@@ -8,12 +8,12 @@ from motet.artifact.reader import Artifact
 from motet.artifact.schema import (
     SCHEMA_VERSION,
     Alternative,
-    Buffer,
     Command,
     LogicalDevice,
     Manifest,
     Plan,
     Schedule,
+    ScheduleBuffer,
     Signature,
     Step,
     Symbol,
@@ -31,9 +31,11 @@ def affine_chain(length: int, *, in_place: bool = False, rows: int | None = None
     results = [TensorSpec("y", [extent], "i32", 1 if in_place else None)]
     inputs = [TensorSpec("x", [extent], "i32")] + ([TensorSpec("y", [extent], "i32")] if in_place else [])
     symbols = [Symbol("n", 0, 0)] if rows is None else []
-    buffers = [Buffer("input", size, 0), Buffer("result", size, 0)]
+    buffers = [ScheduleBuffer("input", size, 0), ScheduleBuffer("result", size, 0)]
     step = -(-4 * rows // 64) * 64 if rows is not None else ["*", ["ceildiv", ["*", "n", 4], 64], 64]
-    buffers += [Buffer("arena", size, 0, index if index == 0 else ["*", step, index]) for index in range(length - 1)]
+    buffers += [
+        ScheduleBuffer("arena", size, 0, index if index == 0 else ["*", step, index]) for index in range(length - 1)
+    ]
     commands: list[Command] = []
     for index in range(length):
         source = 0 if index == 0 else 1 + index
@@ -62,7 +64,7 @@ def two_gpus(rows: int, result: int = 1) -> Artifact:
     regions = {name: Signature(name, [spec], [spec]) for name in ("inner", "outer")}
     schedules = {
         name: Schedule(
-            [Buffer("input", size, 0), Buffer("result", size, 0)],
+            [ScheduleBuffer("input", size, 0), ScheduleBuffer("result", size, 0)],
             [Command("dispatch", [0, 1], "affine", rows, [number], [], 1)],
         )
         for number, name in enumerate(regions)
@@ -83,7 +85,7 @@ def two_gpus(rows: int, result: int = 1) -> Artifact:
 
 def faulty(kernel: str) -> Artifact:
     """A function of nothing whose one kernel, with one buffer, goes wrong."""
-    schedule = Schedule([Buffer("result", 64, 0)], [Command("dispatch", [0], kernel, 1)])
+    schedule = Schedule([ScheduleBuffer("result", 64, 0)], [Command("dispatch", [0], kernel, 1)])
     variant = Variant("cuda", "ptx70", "nvptx64-nvidia-cuda", ["ptx70"], sorted(KERNELS), {"main": schedule})
     signature = Signature("main", [TensorSpec("x", [16], "i32")], [TensorSpec("y", [16], "i32")])
     return write_artifact(Manifest(SCHEMA_VERSION, "a test", [signature], [variant], [], {}), KERNELS, {})

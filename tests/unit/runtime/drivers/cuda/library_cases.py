@@ -13,10 +13,10 @@ import numpy as np
 from tests.unit.runtime.drivers.cuda.opening import KERNELS
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.library import CUBLASLT, VERSION, Algorithm, LibraryCall, Operand
+from motet.artifact.library import CUBLASLT, VERSION, Algorithm, LibraryCall, LibraryOperand
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import SCHEMA_VERSION, Command, Manifest, Schedule, Signature, TensorSpec, Variant
-from motet.artifact.schema import Buffer as Place
+from motet.artifact.schema import ScheduleBuffer as Place
 from motet.artifact.writer import write_artifact
 from motet.runtime.device import Buffer, Device, Executable, Reference, Work
 
@@ -49,7 +49,7 @@ class Case:
         number = 2
         bias = addend = None
         if self.bias:
-            bias, number = Operand(number, self.result, 0, 1, 0, self.behind), number + 1
+            bias, number = LibraryOperand(number, self.result, 0, 1, 0, self.behind), number + 1
         if self.addend:
             addend, number = self._operand(number, self.result, self.rows, self.columns, False), number + 1
         return LibraryCall(
@@ -58,9 +58,9 @@ class Case:
             bias, self.activation, algorithm,
         )
 
-    def _operand(self, buffer: int, dtype: str, rows: int, columns: int, turned: bool) -> Operand:
+    def _operand(self, buffer: int, dtype: str, rows: int, columns: int, turned: bool) -> LibraryOperand:
         row, column = (1, rows) if turned else (columns, 1)
-        return Operand(buffer, dtype, row, column, rows * columns if self.batch > 1 else 0, self.behind)
+        return LibraryOperand(buffer, dtype, row, column, rows * columns if self.batch > 1 else 0, self.behind)
 
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Of all buffers, the result last; what lies before them is not counted."""

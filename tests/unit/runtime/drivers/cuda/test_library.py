@@ -26,7 +26,7 @@ from tests.unit.runtime.drivers.cuda.library_cases import (
 from tests.unit.runtime.drivers.cuda.opening import open_fake
 
 import motet
-from motet.artifact.candidates import INDEX, Candidate, Tunable, encode_index
+from motet.artifact.candidates import INDEX, FormCandidate, Tunable, encode_index
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.library import Algorithm, with_library
 from motet.artifact.tunings import read_tunings
@@ -420,7 +420,7 @@ def test_the_command_tune_takes_the_library_where_it_is_faster(
     made = artifact_of(case)
     members = {name: bytes(made.member(name)) for name in made.manifest.members}
     members[f"a/{NAME}.json"] = with_library(members[f"a/{NAME}.json"], None)
-    candidate = Candidate("a form", NAME, 1, list(made.manifest.variants[0].objects))
+    candidate = FormCandidate("a form", NAME, 1, list(made.manifest.variants[0].objects))
     tunable = Tunable("cuda", "ptx70", NAME, "key", "a product", [candidate], [], case.call())
     path, pruned, tunings = tmp_path / "m.motet", tmp_path / "fast.motet", tmp_path / "t.json"
     write_artifact(made.manifest, members | {INDEX: encode_index([tunable])}, {}, path)

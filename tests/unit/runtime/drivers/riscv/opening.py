@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from motet.compiler.codegen.cpu.objects import Unit, compile_units
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.families import resolve_target
 from motet.errors import MotetError
 from motet.runtime.device import Reference, Work, find_device, open_device, probe
@@ -26,7 +26,7 @@ def open_riscv(options: str = "", guard: int = 1) -> RiscvDevice:
 
 def compile_text(text: str, target: str = "rv64gc") -> bytes:
     """An object of LLVM IR."""
-    return compile_units([Unit("test", text, True)], resolve_target(f"riscv:{target}"), 1)[0]
+    return compile_units([ObjectUnit("test", text, True)], resolve_target(f"riscv:{target}"), 1)[0]
 
 
 def launch(

@@ -18,7 +18,7 @@ import pytest
 from tests.unit.runtime.conftest import ADD
 from tests.unit.runtime.drivers.riscv.opening import compile_text, kernel, launch, needs_qemu, open_riscv
 
-from motet.compiler.codegen.cpu.objects import Unit, assembly
+from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly
 from motet.compiler.targets.families import resolve_target
 from motet.errors import DeviceError, OutOfMemoryError
 from motet.runtime.conformance import run_checks
@@ -229,7 +229,7 @@ def test_instructions_are_counted_exactly():
     counts = [event.instructions for event in events]
     assert counts == counts[:6] * 3, "a program takes as many instructions each time"
     assert counts[5] == 1, "a kernel that returns at once is one instruction, for all its tasks"
-    per_turn = _loop_length(assembly(Unit("test", text, True), resolve_target("riscv:rv64gc")))
+    per_turn = _loop_length(assembly(ObjectUnit("test", text, True), resolve_target("riscv:rv64gc")))
     for count, turns in zip(counts[1:5], (10, 20, 1000, 100_000), strict=True):
         assert count - counts[0] == (turns - 1) * per_turn
     device.close()

@@ -1,0 +1,1 @@
+"""Convolutions: read in place, copied, depthwise."""

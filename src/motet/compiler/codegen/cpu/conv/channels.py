@@ -10,9 +10,9 @@ from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     Depth,
-    Factors,
-    Frame,
-    Lanes,
+    PartialVector,
+    TileFrame,
+    TileOperands,
     accumulate,
     internal_function,
     read_vector,
@@ -22,7 +22,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
-from motet.compiler.kernels.strides import Extent, Place
+from motet.compiler.kernels.strides import Extent, StridedAccess
 
 _MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
 
@@ -45,7 +45,7 @@ class Channels(Emitter):
     def scratch_elements(self) -> int:
         return self.c.rows.span(self.plan.block) * self.pitch + self.plan.lanes if self.copies else 0
 
-    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+    def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
         first = f.imul(block, plan.block)
         image = self.image_at(f, at)
@@ -65,12 +65,12 @@ class Channels(Emitter):
 
             f.loop(begin, f.imin(p1, high), 1, panel)
 
-    def _larger(self, f: Frame, a: Index, b: int) -> Index:
+    def _larger(self, f: TileFrame, a: Index, b: int) -> Index:
         if isinstance(a, int):
             return max(a, b)
         return f.select(f.icmp_signed(">", a, f.index(b)), a, f.index(b))
 
-    def filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+    def filters_at(self, f: TileFrame, place: StridedAccess, at: list[Index]) -> ir.Value:
         index: Index = 0
         for size, dim in self.c.outer:
             if place.strides[dim] != Extent(0):
@@ -78,12 +78,12 @@ class Channels(Emitter):
         offset = f.imul(index, self.panel_count * self.c.depth * self.plan.width)
         return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
 
-    def _copy_rows(self, f: Frame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
+    def _copy_rows(self, f: TileFrame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
         """Image rows as [row][column][channel], padding included."""
         c = self.c
         function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
         f.call(function, [*f.arguments[:2], image, scratch, f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low)])
-        g = Frame(c.kernel, function)
+        g = TileFrame(c.kernel, function)
         source, target, top = g.arguments[2:5]
         low = min(c.columns.low, c.columns.reach)
         high = min(c.columns.reach, c.columns.low + c.columns.image)
@@ -106,7 +106,7 @@ class Channels(Emitter):
         g.loop(0, c.rows.span(self.plan.block), 1, row)
         g.ret_void()
 
-    def _copy_columns(self, f: Frame, source: ir.Value, target: ir.Value, count: int) -> None:
+    def _copy_columns(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
         c = self.c
         if count <= 0:
             return
@@ -129,7 +129,7 @@ class Channels(Emitter):
 
             f.loop(0, c.channels, 1, channel)
 
-    def _interleave(self, f: Frame, source: ir.Value, target: ir.Value, count: int) -> None:
+    def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
         """Channels that lie apart, each as [column], to [column][channel], by shuffles of whole vectors."""
         c, lanes = self.c, self.plan.lanes
 
@@ -137,7 +137,7 @@ class Channels(Emitter):
             vectors = [
                 widen(f, read_vector(
                     f, f.at(source, f.iadd(k * c.channel_step, i), self.image_element), c.image.dtype, 1,
-                    Lanes(lanes, present if present < lanes else None),
+                    PartialVector(lanes, present if present < lanes else None),
                 ), c.image.dtype, c.product.lhs.casts, c.product.dtype)
                 for k in range(c.channels)
             ]
@@ -153,7 +153,7 @@ class Channels(Emitter):
                         picks = [pick - lanes if pick >= lanes else 0 for pick in picks]
                     value = f.shuffle_vector(value, vectors[k], ir.Constant(ir.VectorType(I32, lanes), picks))
                 left = present * c.channels - start
-                rest = Lanes(lanes, left if left < lanes else None)
+                rest = PartialVector(lanes, left if left < lanes else None)
                 to = f.at(target, f.iadd(f.imul(i, c.channels), start), self.element)
                 write_vector(f, value, to, c.product.dtype, 1, rest)
 
@@ -163,7 +163,7 @@ class Channels(Emitter):
             some(whole, count - whole)
 
     def _row(
-        self, f: Frame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,
+        self, f: TileFrame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,
         first: Index, r: Index, tail: bool,
     ) -> None:
         """One output row of one panel, in tiles as equal as can be."""
@@ -202,7 +202,7 @@ class Channels(Emitter):
             f"tile{height}{'t' if tail else ''}", lambda f: self._write_tile(f, height, tail)
         )
 
-    def _write_tile(self, f: Frame, height: int, tail: bool) -> None:
+    def _write_tile(self, f: TileFrame, height: int, tail: bool) -> None:
         c, plan = self.c, self.plan
         count = len(c.filters)
         a, panels = f.arguments[2], f.arguments[3 : 3 + count]
@@ -211,16 +211,16 @@ class Channels(Emitter):
         lanes = self.tile_lanes(tail)
         sums = self.begin_tile(f, views, height, lanes)
         copied = self.copies
-        factors = Factors(
+        factors = TileOperands(
             c.product, c.product.dtype if copied else c.image.dtype, () if copied else c.product.lhs.casts,
             c.columns.stride * (c.channels if copied else c.columns.step), c.filters[0].dtype, c.product.rhs.casts,
-            tuple(Lanes(plan.lanes) for _ in lanes),
+            tuple(PartialVector(plan.lanes) for _ in lanes),
         )
         for panel in panels:
             sums = accumulate(f, factors, sums, a, panel, self._depth(), 224)
         self.finish_tile(f, views, height, lanes, sums)
 
-    def coordinates(self, f: Frame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
+    def coordinates(self, f: TileFrame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
         c = self.c
         at: list[Index] = [0] * len(c.main.sizes)
         for position, (_, dim) in enumerate(c.outer):
@@ -231,13 +231,13 @@ class Channels(Emitter):
                 at[window.out] = coordinate
         return at
 
-    def tile_lanes(self, tail: bool) -> list[Lanes]:
+    def tile_lanes(self, tail: bool) -> list[PartialVector]:
         """The vectors of a panel; those of the last one that hold no filter at all are left out."""
         plan = self.plan
         left = self.c.filter_count % plan.width if tail else plan.width
-        result: list[Lanes] = []
+        result: list[PartialVector] = []
         for start in range(0, left, plan.lanes):
-            result.append(Lanes(plan.lanes, left - start if left - start < plan.lanes else None))
+            result.append(PartialVector(plan.lanes, left - start if left - start < plan.lanes else None))
         return result
 
     def _depth(self) -> list[Depth]:

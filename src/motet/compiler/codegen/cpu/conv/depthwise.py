@@ -21,14 +21,22 @@ from motet.compiler.codegen.cpu.conv.emitter import window_rows
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
-from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame, Lanes, balanced, narrow, read_vector, widen
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    PartialVector,
+    TileFrame,
+    balanced,
+    narrow,
+    read_vector,
+    widen,
+)
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.convolution import Window, match_windows, window_of
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
-from motet.compiler.kernels.strides import ONE, Extent, Place, initial_of, memory_strides, place_of
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, memory_strides, place_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_PRODUCTS = 64_000  # about ten microseconds of one core
@@ -56,12 +64,12 @@ class Depthwise:
     kernel: Kernel
     main: Stage
     product: Product
-    image: Place
-    filters: Place
+    image: StridedAccess
+    filters: StridedAccess
     tap_steps: tuple[int, int]
     packing: Packing | None
-    init: Place | float | int
-    output: Place
+    init: StridedAccess | float | int
+    output: StridedAccess
     outer: tuple[tuple[Extent, int], ...]
     channel_dim: int
     channels: int
@@ -133,7 +141,7 @@ def _match(kernel: Kernel) -> Depthwise | None:
 
 
 def _image_axes(
-    kernel: Kernel, stage: Stage, image: Access, place: Place
+    kernel: Kernel, stage: Stage, image: Access, place: StridedAccess
 ) -> tuple[tuple[tuple[Extent, int], ...], int, tuple[Window, Window]] | None:
     """The image's dimensions as (outer ones, the channel, windows over rows and columns)."""
     steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
@@ -166,7 +174,7 @@ def _image_axes(
 
 
 def _filter_taps(
-    kernel: Kernel, stage: Stage, access: Access, place: Place, channel: int, windows: tuple[Window, Window]
+    kernel: Kernel, stage: Stage, access: Access, place: StridedAccess, channel: int, windows: tuple[Window, Window]
 ) -> tuple[tuple[int, int], Packing | None] | None:
     """The filter's steps along the window's rows and columns, and the layout that gives it those."""
     value = kernel.values[access.value]
@@ -228,7 +236,7 @@ def check(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> list[
 
 def emit(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
     """Code for a depthwise convolution that is cut as `schedule` says."""
-    return _Emitter(c, schedule, c.segments()).run()
+    return _DepthwiseEmitter(c, schedule, c.segments()).run()
 
 
 CLASS = KernelClass(DepthwiseSchedule, match, choose, check, emit)
@@ -241,7 +249,7 @@ def _lanes_of(c: Depthwise, target: CpuTarget) -> int:
 # -- emission ------------------------------------------------------------------------------------
 
 
-class _Emitter:
+class _DepthwiseEmitter:
     def __init__(self, c: Depthwise, plan: DepthwiseSchedule, segments: list[Segment]) -> None:
         self.c = c
         self.plan = plan
@@ -255,7 +263,7 @@ class _Emitter:
         c, kernel = self.c, self.c.kernel
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
         function.attributes.add("nounwind")
-        f = Frame(kernel, function)
+        f = TileFrame(kernel, function)
 
         def task(index: Index, _: list[ir.Value]) -> None:
             block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
@@ -281,7 +289,7 @@ class _Emitter:
             ),
         )
 
-    def _task(self, f: Frame, at: list[Index], block: Index, split: Index) -> None:
+    def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index) -> None:
         plan, c = self.plan, self.c
         first = f.imul(block, plan.block)
         p0 = f.imul(split, plan.panels)
@@ -311,15 +319,18 @@ class _Emitter:
 
         f.loop(first, f.imin(f.iadd(first, plan.block), c.rows.size), 1, line)
 
-    def _panels(self, f: Frame, p0: Index, p1: Index, tile: Callable[[Index, list[Lanes]], None]) -> None:
+    def _panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
         """Emit `tile` for the panels `p0 … p1`, the incomplete last one apart."""
         plan = self.plan
         whole, left = divmod(self.c.channels, plan.width)
-        full = [Lanes(plan.lanes) for _ in range(plan.vectors)]
+        full = [PartialVector(plan.lanes) for _ in range(plan.vectors)]
         f.loop(p0, f.imin(p1, whole), 1, lambda p, _: tile(f.imul(p, plan.width), full))
         if not left:
             return
-        rest = [Lanes(plan.lanes, left - at if left - at < plan.lanes else None) for at in range(0, left, plan.lanes)]
+        rest = [
+            PartialVector(plan.lanes, left - at if left - at < plan.lanes else None)
+            for at in range(0, left, plan.lanes)
+        ]
         if self.splits == 1:
             tile(whole * plan.width, rest)
             return
@@ -327,8 +338,8 @@ class _Emitter:
             tile(whole * plan.width, rest)
 
     def _tile(
-        self, f: Frame, image: ir.Value, at: list[Index], taps: tuple[int, ...], pixels: int, row: Index,
-        column: Index, channel: Index, lanes: list[Lanes], present: tuple[Index, Index],
+        self, f: TileFrame, image: ir.Value, at: list[Index], taps: tuple[int, ...], pixels: int, row: Index,
+        column: Index, channel: Index, lanes: list[PartialVector], present: tuple[Index, Index],
     ) -> None:
         """`pixels` neighbouring results of output row `row` from `column` on, the channels of one panel."""
         c = self.c
@@ -337,7 +348,7 @@ class _Emitter:
         for window, coordinate in ((c.rows, row), (c.columns, column)):
             if window.out >= 0:
                 here[window.out] = coordinate
-        places = [*c.epilogue.places, *([c.init] if isinstance(c.init, Place) else [])]
+        places = [*c.epilogue.places, *([c.init] if isinstance(c.init, StridedAccess) else [])]
         views = Views(f, places, here, c.columns.out if c.columns.out >= 0 else None, c.channel_dim)
         sums = [self._initial(f, views, t, v, lane) for t in range(pixels) for v, lane in enumerate(lanes)]
         filters = f.at(f.pointer(c.filters.value), channel, MEMORY_TYPES[c.filters.dtype])
@@ -356,8 +367,8 @@ class _Emitter:
                 finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane, share=True)
 
     def _products(
-        self, f: Frame, image: ir.Value, offset: Index, filters: ir.Value, taps: tuple[int, ...], pixels: int,
-        lanes: list[Lanes], sums: list[ir.Value],
+        self, f: TileFrame, image: ir.Value, offset: Index, filters: ir.Value, taps: tuple[int, ...], pixels: int,
+        lanes: list[PartialVector], sums: list[ir.Value],
     ) -> list[ir.Value]:
         """The sums after one row of the window: each image vector is read once, at `image[offset …]`."""
         c, lhs, rhs = self.c, self.c.product.lhs, self.c.product.rhs
@@ -385,14 +396,14 @@ class _Emitter:
         return result
 
     def _read(
-        self, f: Frame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: Lanes
+        self, f: TileFrame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: PartialVector
     ) -> ir.Value:
         raw = read_vector(f, f.at(base, offset, MEMORY_TYPES[dtype]), dtype, 1, lanes)
         return widen(f, raw, dtype, casts, self.c.product.dtype)
 
-    def _initial(self, f: Frame, views: Views, pixel: int, vector: int, lanes: Lanes) -> ir.Value:
+    def _initial(self, f: TileFrame, views: Views, pixel: int, vector: int, lanes: PartialVector) -> ir.Value:
         init = self.c.init
-        if not isinstance(init, Place):
+        if not isinstance(init, StridedAccess):
             return constant(self.c.product.dtype, init, lanes.lanes)
         raw = views.read(init, pixel, vector * self.plan.lanes, lanes, share=True)
         return widen(f, raw, init.dtype, (), self.c.product.dtype)

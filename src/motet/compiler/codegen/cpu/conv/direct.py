@@ -31,9 +31,9 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     Ahead,
     Depth,
-    Factors,
-    Frame,
-    Lanes,
+    PartialVector,
+    TileFrame,
+    TileOperands,
     accumulate,
     balanced,
     narrow,
@@ -80,7 +80,7 @@ class _Direct(Channels):
     def soon(self, address: ir.Value) -> Ahead | None:
         return Ahead(address, -(-self.stride // LINE), self.stride) if self.ahead else None
 
-    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+    def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
         image = self.image_at(f, at)
         filters = [self.filters_at(f, place, at) for place in c.filters]
@@ -101,7 +101,7 @@ class _Direct(Channels):
                 self.emit_panel(f, image, panels, column, first, outer, scratch, True)
 
     def emit_panel(
-        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
+        self, f: TileFrame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
         outer: list[ir.Value], scratch: ir.Value, tail: bool,
     ) -> None:
         """The task's rows of the result from `first` on, filters of one panel, the first of them `column`."""
@@ -109,7 +109,9 @@ class _Direct(Channels):
             f, image, panels, column, row, outer, tail))
 
     def _line(
-        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, row: Index, outer: list[ir.Value],
+        self, f: TileFrame, image: ir.Value, panels: list[
+            ir.Value
+        ], column: ir.Value, row: Index, outer: list[ir.Value],
         tail: bool,
     ) -> None:
         """One row of the result, filters of one panel."""
@@ -148,7 +150,7 @@ class _Direct(Channels):
                 at[window.out] = coordinate
         return at
 
-    def _next(self, f: Frame, panel: ir.Value, number: Index) -> ir.Value:
+    def _next(self, f: TileFrame, panel: ir.Value, number: Index) -> ir.Value:
         """Where in the next panel tile `number` of this one begins to fetch."""
         if not self.ahead:
             return panel
@@ -166,7 +168,7 @@ class _Direct(Channels):
             lambda f: self._write_tile_of_run(f, run, tail),
         )
 
-    def _write_tile_of_run(self, f: Frame, run: Run, tail: bool) -> None:
+    def _write_tile_of_run(self, f: TileFrame, run: Run, tail: bool) -> None:
         c = self.c
         n = len(c.filters)
         a, panels, ahead = f.arguments[2], f.arguments[3 : 3 + n], f.arguments[3 + n]
@@ -180,7 +182,9 @@ class _Direct(Channels):
         self.finish_tile(f, views, run.height, lanes, sums)
 
     def _window(
-        self, f: Frame, seen: Seen, lanes: Sequence[Lanes], sums: list[ir.Value], a: ir.Value, panel: ir.Value,
+        self, f: TileFrame, seen: Seen, lanes: Sequence[
+            PartialVector
+        ], sums: list[ir.Value], a: ir.Value, panel: ir.Value,
         count: Index, ahead: ir.Value,
     ) -> list[ir.Value]:
         """The sums after `count` rows of the window; neighbouring columns that the same pixels see are one loop."""
@@ -211,11 +215,11 @@ class _Direct(Channels):
 
         return f.loop(0, count, 1, window_row, sums)
 
-    def factors(self, vectors: int) -> Factors:
+    def factors(self, vectors: int) -> TileOperands:
         c = self.c
-        return Factors(
+        return TileOperands(
             c.product, c.image.dtype, c.product.lhs.casts, c.columns.stride * c.columns.step, c.filters[0].dtype,
-            c.product.rhs.casts, (Lanes(self.plan.lanes),) * vectors,
+            c.product.rhs.casts, (PartialVector(self.plan.lanes),) * vectors,
         )
 
     def _columns(self, taps: int) -> list[Depth]:
@@ -239,7 +243,7 @@ class _Stationary(_Direct):
         return self.c.rows.size * self.c.columns.size * self.plan.width
 
     def emit_panel(
-        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
+        self, f: TileFrame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
         outer: list[ir.Value], scratch: ir.Value, tail: bool,
     ) -> None:
         c, plan = self.c, self.plan
@@ -269,7 +273,7 @@ class _Stationary(_Direct):
         f.call(self._pass("finish", tail), arguments)
 
     def _pixels(
-        self, f: Frame, image: ir.Value, offset: Index, panel: ir.Value, sums: ir.Value, row: Index, number: Index,
+        self, f: TileFrame, image: ir.Value, offset: Index, panel: ir.Value, sums: ir.Value, row: Index, number: Index,
         columns: tuple[int, int], deep: Index, vectors: int,
     ) -> None:
         """Pixels `columns` of `row`, the `number`th that sees these filters, `deep` steps of the depth."""
@@ -304,7 +308,7 @@ class _Stationary(_Direct):
             lambda f: self._write_sum(f, height, vectors),
         )
 
-    def _write_sum(self, f: Frame, height: int, vectors: int) -> None:
+    def _write_sum(self, f: TileFrame, height: int, vectors: int) -> None:
         plan = self.plan
         a, panel, sums, ahead, deep = f.arguments[2:]
         places = [
@@ -325,7 +329,7 @@ class _Stationary(_Direct):
             self.module, name, arguments, self.c.kernel, lambda f: self._write_pass(f, what, tail)
         )
 
-    def _write_pass(self, f: Frame, what: Literal["start", "finish"], tail: bool) -> None:
+    def _write_pass(self, f: TileFrame, what: Literal["start", "finish"], tail: bool) -> None:
         c, plan = self.c, self.plan
         sums, column, *outer = f.arguments[2:]
 

@@ -13,8 +13,8 @@ from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
-    Frame,
-    Lanes,
+    PartialVector,
+    TileFrame,
     narrow,
     read_vector,
     shared_function,
@@ -24,7 +24,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 from motet.compiler.kernels.convolution import Convolution, Window
 from motet.compiler.kernels.kernel import KernelCode, Packing, Phase, item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 
 
 class Emitter:
@@ -50,14 +50,14 @@ class Emitter:
     def scratch_elements(self) -> int:
         raise NotImplementedError
 
-    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+    def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         raise NotImplementedError
 
     def run(self) -> KernelCode:
         c, kernel = self.c, self.c.kernel
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
         function.attributes.add("nounwind")
-        f = Frame(kernel, function)
+        f = TileFrame(kernel, function)
         begin, end, scratch = function.args[2:]
 
         def task(index: Index, _: list[ir.Value]) -> None:
@@ -88,18 +88,18 @@ class Emitter:
 
     # -- copying the image -----------------------------------------------------------------------
 
-    def image_at(self, f: Frame, at: list[Index]) -> ir.Value:
+    def image_at(self, f: TileFrame, at: list[Index]) -> ir.Value:
         """The image at outer coordinates `at`, channel 0, row 0, column 0."""
         offset: Index = 0
         for _, dim in self.c.outer:
             offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
         return f.at(f.pointer(self.c.image.value), offset, self.image_element)
 
-    def copy_run(self, f: Frame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
+    def copy_run(self, f: TileFrame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
         """`target[i * to] = source[i * step]`, widened, for `count` elements."""
         lanes = self.plan.lanes
 
-        def vector(i: Index, width: Lanes) -> None:
+        def vector(i: Index, width: PartialVector) -> None:
             raw = read_vector(
                 f, f.at(source, f.imul(i, step), self.image_element), self.c.image.dtype, step, width
             )
@@ -107,21 +107,21 @@ class Emitter:
             write_vector(f, value, f.at(target, f.imul(i, to), self.element), self.c.product.dtype, to, width)
 
         whole = count // lanes * lanes
-        f.loop(0, whole, lanes, lambda i, _: vector(i, Lanes(lanes)))
+        f.loop(0, whole, lanes, lambda i, _: vector(i, PartialVector(lanes)))
         if count > whole:
-            vector(whole, Lanes(lanes, count - whole))
+            vector(whole, PartialVector(lanes, count - whole))
 
-    def fill_run(self, f: Frame, target: ir.Value, count: int) -> None:
+    def fill_run(self, f: TileFrame, target: ir.Value, count: int) -> None:
         """`count` elements of padding."""
         lanes = self.plan.lanes
         value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
         whole = count // lanes * lanes
         f.loop(0, whole, lanes, lambda i, _: f.store_vector(value, f.at(target, i, self.element), self.element))
         if count > whole:
-            rest = Lanes(lanes, count - whole)
+            rest = PartialVector(lanes, count - whole)
             write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
 
-    def guarded_row(self, f: Frame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
+    def guarded_row(self, f: TileFrame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
         """Run one emitter where image row `row` exists and the other where it is padding."""
         if self.c.padding is None:
             inside()
@@ -137,12 +137,12 @@ class Emitter:
 
     # -- tiles -----------------------------------------------------------------------------------
 
-    def tile_function(self, name: str, write: Callable[[Frame], None]) -> ir.Value:
+    def tile_function(self, name: str, write: Callable[[TileFrame], None]) -> ir.Value:
         """The function `(buffers, sizes, image, filters…, three coordinates, outer…)` of this name: a tile."""
         arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
         return shared_function(self.module, f"{self.c.kernel.name}.{name}", arguments, self.c.kernel, write)
 
-    def begin_tile(self, f: Frame, views: Views, height: int, lanes: Sequence[Lanes]) -> list[ir.Value]:
+    def begin_tile(self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector]) -> list[ir.Value]:
         """What the sums of a tile start from."""
         return [
             self.initial(f, views, row, v * self.plan.lanes, lane)
@@ -150,7 +150,7 @@ class Emitter:
         ]
 
     def finish_tile(
-        self, f: Frame, views: Views, height: int, lanes: Sequence[Lanes], sums: Sequence[ir.Value]
+        self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector], sums: Sequence[ir.Value]
     ) -> None:
         """What follows on the sums of a tile."""
         for row in range(height):
@@ -158,12 +158,12 @@ class Emitter:
                 value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
                 finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, share=True)
 
-    def initial(self, f: Frame, views: Views, row: Index, column: Index, lanes: Lanes) -> ir.Value:
+    def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         """What the sum starts from."""
         c = self.c
         total: ir.Value | None = None
         for init in c.inits:
-            if isinstance(init, Place):
+            if isinstance(init, StridedAccess):
                 raw = views.read(init, row, column, lanes, share=True)
                 value = widen(f, raw, init.dtype, (), c.product.dtype)
             else:
@@ -174,7 +174,7 @@ class Emitter:
         return total
 
 
-def window_rows(f: Frame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
+def window_rows(f: TileFrame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
     """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
     if not padded:
         return 0, w.taps
@@ -186,7 +186,7 @@ def window_rows(f: Frame, w: Window, padded: bool, row: Index) -> tuple[Index, I
     return low, high
 
 
-def _at_least_zero(f: Frame, value: Index) -> Index:
+def _at_least_zero(f: TileFrame, value: Index) -> Index:
     if isinstance(value, int):
         return max(0, value)
     return f.select(f.icmp_signed(">", value, f.index(0)), value, f.index(0))

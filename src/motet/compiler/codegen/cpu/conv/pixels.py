@@ -13,16 +13,16 @@ from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     Depth,
-    Factors,
-    Frame,
-    Lanes,
+    PartialVector,
+    TileFrame,
+    TileOperands,
     accumulate,
     internal_function,
 )
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule
-from motet.compiler.kernels.strides import ONE, Place
+from motet.compiler.kernels.strides import ONE, StridedAccess
 
 _STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
 
@@ -44,7 +44,7 @@ class Pixels(Emitter):
     def scratch_elements(self) -> int:
         return self.c.channels * self.c.columns.taps * self.plane + self.plan.width
 
-    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+    def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
         first = f.imul(block, plan.block)
         self._copy_rows(f, self.image_at(f, at), first, scratch)
@@ -86,24 +86,24 @@ class Pixels(Emitter):
         if aligned is not None:
             f.fence("seq_cst")  # streamed stores are not ordered with those that tell others of the task's end
 
-    def filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+    def filters_at(self, f: TileFrame, place: StridedAccess, at: list[Index]) -> ir.Value:
         offset: Index = 0
         for _, dim in self.c.outer:
             offset = f.iadd(offset, f.imul(f.extent(place.strides[dim]), at[dim]))
         return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
 
-    def _rows_at(self, f: Frame, filters: list[ir.Value], row: Index) -> list[ir.Value]:
+    def _rows_at(self, f: TileFrame, filters: list[ir.Value], row: Index) -> list[ir.Value]:
         return [
             f.at(b, f.imul(f.extent(place.strides[self.c.filter_dim]), row), MEMORY_TYPES[place.dtype])
             for b, place in zip(filters, self.c.filters, strict=True)
         ]
 
-    def _copy_rows(self, f: Frame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
+    def _copy_rows(self, f: TileFrame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
         """Image rows as [channel][window column][row][output column]."""
         c, plan = self.c, self.plan
         function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
         f.call(function, [*f.arguments[:2], image, scratch, f.index(first)])
-        g = Frame(c.kernel, function)
+        g = TileFrame(c.kernel, function)
         source, target, top = g.arguments[2:5]
 
         def copied(channel: Index, r: Index) -> None:
@@ -133,7 +133,7 @@ class Pixels(Emitter):
             0, self.copied_rows, 1, lambda r, _: copied(channel, r)) and None)
         g.ret_void()
 
-    def _copy_shifted(self, f: Frame, row: ir.Value, target: ir.Value, tap: int) -> None:
+    def _copy_shifted(self, f: TileFrame, row: ir.Value, target: ir.Value, tap: int) -> None:
         """The image row as output columns see it through window column `tap`."""
         w = self.c.columns
         shift = tap * w.dilation - w.low
@@ -145,7 +145,7 @@ class Pixels(Emitter):
             self.copy_run(f, source, w.stride * w.step, f.at(target, low, self.element), 1, high - low)
         self.fill_run(f, f.at(target, high, self.element), w.size - high)
 
-    def _aligned(self, f: Frame) -> ir.Value | None:
+    def _aligned(self, f: TileFrame) -> ir.Value | None:
         """Whether large results lie so that every whole vector may go past the caches; None if they never may."""
         c, plan = self.c, self.plan
         bits: ir.Value | None = None
@@ -170,7 +170,7 @@ class Pixels(Emitter):
             lambda f: self._write_tile(f, height, pixels, streaming),
         )
 
-    def _write_tile(self, f: Frame, height: int, pixels: int, streaming: bool) -> None:
+    def _write_tile(self, f: TileFrame, height: int, pixels: int, streaming: bool) -> None:
         c, plan = self.c, self.plan
         count = len(c.filters)
         b, filters = f.arguments[2], f.arguments[3 : 3 + count]
@@ -185,19 +185,21 @@ class Pixels(Emitter):
         views = Views(f, c.places, at, c.filter_dim, c.columns.out)
         views.streaming = streaming
         lanes = [
-            Lanes(plan.lanes, pixels - start if pixels - start < plan.lanes else None)
+            PartialVector(plan.lanes, pixels - start if pixels - start < plan.lanes else None)
             for start in range(0, pixels, plan.lanes)
         ]
         sums = self.begin_tile(f, views, height, lanes)
         for a, place in zip(filters, c.filters, strict=True):
-            factors = Factors(
+            factors = TileOperands(
                 replace(c.product, lhs=c.product.rhs, rhs=c.product.lhs), place.dtype, c.product.rhs.casts,
-                f.extent(place.strides[c.filter_dim]), c.product.dtype, (), tuple(Lanes(plan.lanes) for _ in lanes),
+                f.extent(place.strides[c.filter_dim]), c.product.dtype, (), tuple(
+                    PartialVector(plan.lanes) for _ in lanes
+                ),
             )
             sums = accumulate(f, factors, sums, a, b, self._depth(f, place), 224)
         self.finish_tile(f, views, height, lanes, sums)
 
-    def _depth(self, f: Frame, place: Place) -> list[Depth]:
+    def _depth(self, f: TileFrame, place: StridedAccess) -> list[Depth]:
         c = self.c
 
         def step(dim: int) -> Index:

@@ -1,0 +1,1 @@
+"""What all kernel classes for CPUs emit with: builder, addresses, bodies, elementary functions."""

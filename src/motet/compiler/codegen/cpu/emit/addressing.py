@@ -23,7 +23,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import (
 )
 from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, bounded_place_of
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, bounded_place_of
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Nest:
     stage: Stage
     sizes: tuple[Extent, ...]
     kinds: tuple[Literal["parallel", "reduction"], ...]
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
-    inits: tuple[Place | float | int | None, ...]
+    inputs: tuple[StridedAccess, ...]
+    outputs: tuple[StridedAccess, ...]
+    inits: tuple[StridedAccess | float | int | None, ...]
     dims: tuple[int, ...]
 
     @property
-    def operands(self) -> tuple[Place, ...]:
-        return (*self.inputs, *self.outputs, *(init for init in self.inits if isinstance(init, Place)))
+    def operands(self) -> tuple[StridedAccess, ...]:
+        return (*self.inputs, *self.outputs, *(init for init in self.inits if isinstance(init, StridedAccess)))
 
     @property
     def body(self) -> tuple[Scalar, ...]:
@@ -104,7 +104,7 @@ class Nest:
             kinds,
             tuple(map(change, self.inputs)),
             tuple(map(change, self.outputs)),
-            tuple(change(init) if isinstance(init, Place) else init for init in self.inits),
+            tuple(change(init) if isinstance(init, StridedAccess) else init for init in self.inits),
             dims,
         )
 
@@ -131,7 +131,7 @@ def nest_of(kernel: Kernel, stage: Stage) -> Nest:
     )
 
 
-def operand_of(kernel: Kernel, stage: Stage, access: Access) -> Place:
+def operand_of(kernel: Kernel, stage: Stage, access: Access) -> StridedAccess:
     place = bounded_place_of(kernel, access, stage.sizes)
     if place is None:
         raise Unsupported("a stride that is not a product")
@@ -236,7 +236,7 @@ class Frame(Builder):
 
         return self._in_entry(extent, make)
 
-    def offset(self, operand: Place, indices: Sequence[Index]) -> Index:
+    def offset(self, operand: StridedAccess, indices: Sequence[Index]) -> Index:
         """The element that `operand` names at `indices`, one per dimension."""
         result: Index = 0
         for part in operand.offset:
@@ -245,7 +245,7 @@ class Frame(Builder):
             result = self.iadd(result, self.imul(self.extent(stride), i))
         return result
 
-    def address(self, operand: Place, indices: Sequence[Index]) -> Value:
+    def address(self, operand: StridedAccess, indices: Sequence[Index]) -> Value:
         return self.at(
             self.pointer(operand.value), self.offset(operand, indices), storage_type(operand.dtype)
         )
@@ -284,7 +284,7 @@ class Lanes:
 
 
 def load_values(
-    f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes, checked: bool = True
+    f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes, checked: bool = True
 ) -> Value:
     """The elements at `indices` and the following ones along `lanes.dim`, as carried; a scalar where the
     operand stands still along it. Lanes that do not exist are not read. `checked` tests the bounds."""
@@ -293,7 +293,7 @@ def load_values(
     return from_storage(f, load_stored(f, operand, indices, lanes), operand.dtype)
 
 
-def load_stored(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes) -> Value:
+def load_stored(f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes) -> Value:
     """As `load_values`, as stored and without bounds."""
     kind = storage_type(operand.dtype)
     address = f.address(operand, indices)
@@ -342,7 +342,7 @@ def _load_strided(f: Frame, address: Value, kind: Any, lanes: Lanes, stride: Ind
     return result
 
 
-def inside(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes) -> Value:
+def inside(f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes) -> Value:
     """Whether each point is within the operand's bounds: a scalar i1 or a vector of them."""
     result: Value = None
     for bound in operand.bounds:
@@ -364,7 +364,7 @@ def inside(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes) -> 
     return result
 
 
-def _load_padded(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes) -> Value:
+def _load_padded(f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes) -> Value:
     kind = storage_type(operand.dtype)
     padding = constant(operand.dtype, 0 if operand.padding is None else operand.padding)
     test = inside(f, operand, indices, lanes)
@@ -393,7 +393,7 @@ def _load_padded(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lane
 
 
 def store_values(
-    f: Frame, value: Value, operand: Place, indices: Sequence[Index], lanes: Lanes, streaming: bool = False
+    f: Frame, value: Value, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes, streaming: bool = False
 ) -> None:
     """Write a carried value to the points at `indices` along `lanes.dim`."""
     kind = storage_type(operand.dtype)

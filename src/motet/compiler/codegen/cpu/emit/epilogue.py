@@ -10,13 +10,19 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.emit.body import emit_body
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant, from_storage, to_storage
-from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame, Lanes, read_vector, write_vector
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    PartialVector,
+    TileFrame,
+    read_vector,
+    write_vector,
+)
 from motet.compiler.kernels.epilogue import Epilogue
-from motet.compiler.kernels.strides import Extent, Place
+from motet.compiler.kernels.strides import Extent, StridedAccess
 
 
 @dataclass(frozen=True)
-class View:
+class TileView:
     """A place seen from a tile's first element."""
 
     dtype: str
@@ -24,7 +30,7 @@ class View:
     row: Index
     column: Index
 
-    def at(self, f: Frame, row: Index, column: Index) -> ir.Value:
+    def at(self, f: TileFrame, row: Index, column: Index) -> ir.Value:
         offset = f.iadd(f.imul(row, self.row), f.imul(column, self.column))
         return f.at(self.address, offset, MEMORY_TYPES[self.dtype])
 
@@ -34,18 +40,20 @@ class Views:
     read once."""
 
     def __init__(
-        self, f: Frame, places: Sequence[Place], coordinates: Sequence[Index], row: int | None, column: int | None
+        self, f: TileFrame, places: Sequence[
+            StridedAccess
+        ], coordinates: Sequence[Index], row: int | None, column: int | None
     ) -> None:
         self.f = f
         self.streaming = False  # whether results go past the caches
-        self._views: dict[Place, View] = {}
-        self._shared: dict[tuple[Place, int, Index | None], ir.Value] = {}
+        self._views: dict[StridedAccess, TileView] = {}
+        self._shared: dict[tuple[StridedAccess, int, Index | None], ir.Value] = {}
         for place in places:
-            self._views[place] = View(
+            self._views[place] = TileView(
                 place.dtype, f.address(place, coordinates), _stride(f, place, row), _stride(f, place, column)
             )
 
-    def read(self, place: Place, row: Index, column: Index, lanes: Lanes, share: bool) -> ir.Value:
+    def read(self, place: StridedAccess, row: Index, column: Index, lanes: PartialVector, share: bool) -> ir.Value:
         """The vector at (`row`, `column`) as stored; with `share`, once for all rows of a straight-line tile."""
         view = self._views[place]
         key = None
@@ -58,17 +66,18 @@ class Views:
             self._shared[key] = value
         return value
 
-    def write(self, place: Place, value: ir.Value, row: Index, column: Index, lanes: Lanes) -> None:
+    def write(self, place: StridedAccess, value: ir.Value, row: Index, column: Index, lanes: PartialVector) -> None:
         view = self._views[place]
         write_vector(self.f, value, view.at(self.f, row, column), place.dtype, view.column, lanes, self.streaming)
 
 
-def _stride(f: Frame, place: Place, dim: int | None) -> Index:
+def _stride(f: TileFrame, place: StridedAccess, dim: int | None) -> Index:
     return f.extent(place.strides[dim]) if dim is not None else f.extent(Extent(0))
 
 
 def finish(
-    f: Frame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: Lanes, share: bool
+    f: TileFrame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: PartialVector,
+    share: bool
 ) -> None:
     """Run every step on `value` (as bodies carry the main stage's dtype) at (`row`, `column`); store the results."""
     made = {epilogue.value: value}
@@ -81,7 +90,7 @@ def finish(
         for position, (read, known) in enumerate(zip(step.reads, step.known, strict=True)):
             if known is not None:
                 operands.append(made[known])
-            elif isinstance(read, Place):
+            elif isinstance(read, StridedAccess):
                 operands.append(from_storage(f, views.read(read, row, column, lanes, share), read.dtype))
             else:
                 output = step.stage.outputs[position - count].value

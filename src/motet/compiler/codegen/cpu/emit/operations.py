@@ -19,7 +19,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import (
     to_storage,
     widen,
 )
-from motet.compiler.codegen.cpu.emit.vector_math import Lanes, Value, like, same_lanes, scalar_type
+from motet.compiler.codegen.cpu.emit.vector_math import FloatLanes, Value, like, same_lanes, scalar_type
 from motet.compiler.kernels.kernel import Scalar
 
 Constants = Sequence[float | int | None]
@@ -307,7 +307,7 @@ def _math(b: Builder, name: str, operands: Sequence[Value], constants: Constants
 
 def _math_floating(b: Builder, name: str, operands: Sequence[Value], constants: Constants) -> Value | None:
     x = operands[0]
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     if (unary := vector_math.UNARY.get(name)) is not None:
         return unary(b, x)
     if name == "powf":

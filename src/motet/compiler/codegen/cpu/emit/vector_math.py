@@ -66,7 +66,7 @@ def same_lanes(kind: Any, element: Any) -> Any:
     return ir.VectorType(element, kind.count) if isinstance(kind, ir.VectorType) else element
 
 
-class Lanes:
+class FloatLanes:
     """Arithmetic on one floating type: constants are Python numbers, integers have the float's width."""
 
     def __init__(self, builder: Builder, kind: ir.Type) -> None:
@@ -193,25 +193,25 @@ _LOG10_2_F64 = (3.01029995663611771306e-01, 3.69423907715893078616e-13)
 _EXP_F64 = tuple(1.0 / math.factorial(n) for n in range(13, 1, -1))
 
 
-def _exp_core(f: Lanes, r: Value) -> Value:
+def _exp_core(f: FloatLanes, r: Value) -> Value:
     """`exp(r) - 1` for |r| ≤ ln 2 / 2."""
     p = f.polynomial(r, _EXP_F64 if f.double else _EXP_F32)
     return f.fma(p, f.mul(r, r), r)
 
 
-def _exp_whole(f: Lanes, r: Value) -> Value:
+def _exp_whole(f: FloatLanes, r: Value) -> Value:
     """`exp(r)` for |r| ≤ ln 2 / 2."""
     return f.add(_exp_core(f, r), 1.0) if f.double else f.polynomial(r, _EXP_WHOLE_F32)
 
 
-def _reduce(f: Lanes, x: Value) -> tuple[Value, Value, Value]:
+def _reduce(f: FloatLanes, x: Value) -> tuple[Value, Value, Value]:
     """`r`, `n` and the exponent bits of `n` with `x = n ln 2 + r`."""
     n, exponent = f.split(x, _LOG2E)
     high, low = _LN2_F64 if f.double else _LN2_F32
     return f.fma(n, -low, f.fma(n, -high, x)), n, exponent
 
 
-def _within(f: Lanes, x: Value, low: float, high: float) -> tuple[Value, Value]:
+def _within(f: FloatLanes, x: Value, low: float, high: float) -> tuple[Value, Value]:
     """`x` where its power is neither 0 nor infinite, and where it is not 0. Powers that are 0 are not computed:
     arithmetic with a subnormal result is a hundred times slower, and masks make whole rows of such powers."""
     kept = f.builder.fcmp_unordered(">=", x, f.number(low))
@@ -220,14 +220,14 @@ def _within(f: Lanes, x: Value, low: float, high: float) -> tuple[Value, Value]:
 
 
 def exp(b: Builder, x: Value) -> Value:
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     x, kept = _within(f, x, *((-746.0, 710.0) if f.double else (-104.0, 89.0)))
     r, n, exponent = _reduce(f, x)
     return f.scale(_exp_whole(f, r), n, exponent, kept)
 
 
 def exp2(b: Builder, x: Value) -> Value:
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     x, kept = _within(f, x, *((-1076.0, 1025.0) if f.double else (-151.0, 129.0)))
     n, exponent = f.split(x, 1.0)
     return f.scale(_exp_whole(f, f.mul(f.sub(x, n), _LN2)), n, exponent, kept)
@@ -235,7 +235,7 @@ def exp2(b: Builder, x: Value) -> Value:
 
 def expm1(b: Builder, x: Value) -> Value:
     """2^n (e^r - 1) + (2^n - 1), with half of 2^n so that it does not overflow before the result does."""
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     limited = f.at_most(f.at_least(x, -40.0 if f.double else -20.0), 710.0 if f.double else 89.0)
     r, _, exponent = _reduce(f, limited)
     half = f.as_number(b.add(exponent, f.whole((f.bias - 1) << f.fraction)))
@@ -258,7 +258,7 @@ _LOG_F64 = (
 _SQRT_HALF_BITS = {False: 0x3F3504F3, True: 0x3FE6A09E667F3BCD}
 
 
-def _log_core(f: Lanes, x: Value) -> tuple[Value, Value]:
+def _log_core(f: FloatLanes, x: Value) -> tuple[Value, Value]:
     """`k` and `log(m)` with `x = 2^k m`, `m` in [√½, √2), for positive finite `x`."""
     b = f.builder
     small = f.compare("<", x, 2.0 ** (-1022 if f.double else -126))
@@ -276,14 +276,14 @@ def _log_core(f: Lanes, x: Value) -> tuple[Value, Value]:
     return k, f.sub(g, f.sub(half_square, f.mul(s, f.add(half_square, series))))
 
 
-def _log_edges(f: Lanes, x: Value, y: Value) -> Value:
+def _log_edges(f: FloatLanes, x: Value, y: Value) -> Value:
     y = f.choose(f.compare("==", x, math.inf), math.inf, y)
     y = f.choose(f.compare("==", x, 0.0), -math.inf, y)
     return f.choose(f.compare(">=", x, 0.0), y, math.nan)
 
 
 def _log_base(b: Builder, x: Value, factor: float, k_high: float, k_low: float) -> Value:
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     k, m = _log_core(f, x)
     y = f.fma(k, k_high, f.fma(m, factor, f.mul(k, k_low)))
     return _log_edges(f, x, y)
@@ -305,7 +305,7 @@ def log10(b: Builder, x: Value) -> Value:
 
 def log1p(b: Builder, x: Value) -> Value:
     """log(u) + (x - (u - 1)) / u with u = 1 + x rounded."""
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     u = f.add(x, 1.0)
     y = log(b, u)
     corrected = f.add(y, f.div(f.sub(x, f.sub(u, 1.0)), u))
@@ -345,7 +345,7 @@ _ERF_Q = (
 
 
 def tanh(b: Builder, x: Value) -> Value:
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     if f.double:
         twice = f.at_most(f.mul(f.magnitude(x), 2.0), 60.0)
         t = expm1(b, twice)
@@ -360,7 +360,7 @@ def tanh(b: Builder, x: Value) -> Value:
 
 
 def erf(b: Builder, x: Value) -> Value:
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     if f.double:
         return _by_libm(b, "erf", [x])
     limit = 3.7439211627767994
@@ -372,7 +372,7 @@ def erf(b: Builder, x: Value) -> Value:
 
 def sinh(b: Builder, x: Value) -> Value:
     """(t + t / (t + 1)) / 2 with t = e^|x| - 1; near the overflow of e^|x|, e^(|x|/2) squared over two."""
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     size = f.magnitude(x)
     t = expm1(b, size)
     y = f.mul(f.add(t, f.div(t, f.add(t, 1.0))), 0.5)
@@ -382,7 +382,7 @@ def sinh(b: Builder, x: Value) -> Value:
 
 
 def cosh(b: Builder, x: Value) -> Value:
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     size = f.magnitude(x)
     e = exp(b, size)
     y = f.fma(e, 0.5, f.div(0.5, e))
@@ -394,20 +394,20 @@ def cosh(b: Builder, x: Value) -> Value:
 
 
 def sqrt(b: Builder, x: Value) -> Value:
-    return Lanes(b, x.type).call("sqrt", x)
+    return FloatLanes(b, x.type).call("sqrt", x)
 
 
 def rsqrt(b: Builder, x: Value) -> Value:
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     return f.div(1.0, f.call("sqrt", x))
 
 
 def power(b: Builder, x: Value, y: Value) -> Value:
     """`x ** y` as C's `pow`."""
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     if f.double:
         return _by_libm(b, "pow", [x, y])
-    wide = Lanes(b, same_lanes(x.type, F64))
+    wide = FloatLanes(b, same_lanes(x.type, F64))
     base = b.fpext(f.magnitude(x), wide.kind)
     product = wide.mul(b.fpext(y, wide.kind), log(b, base))
     result = b.fptrunc(exp(b, product), f.kind)
@@ -428,7 +428,7 @@ def power(b: Builder, x: Value, y: Value) -> Value:
 
 def power_constant(b: Builder, x: Value, y: float) -> Value | None:
     """`x ** y` for an exponent that needs no logarithm, or None."""
-    f = Lanes(b, x.type)
+    f = FloatLanes(b, x.type)
     if y == 0.5:
         root = f.magnitude(f.call("sqrt", x))
         return f.choose(f.compare("==", x, -math.inf), math.inf, root)
@@ -463,7 +463,7 @@ def _libm_unary(name: str) -> Callable[[Builder, Value], Value]:
 
 
 def _intrinsic_unary(name: str) -> Callable[[Builder, Value], Value]:
-    return lambda b, x: Lanes(b, x.type).call(name, x)
+    return lambda b, x: FloatLanes(b, x.type).call(name, x)
 
 
 def atan2(b: Builder, y: Value, x: Value) -> Value:

@@ -1,0 +1,1 @@
+"""Operations over whole tensors: sorts, scans, scatters."""

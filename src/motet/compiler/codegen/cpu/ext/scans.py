@@ -22,7 +22,7 @@ from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import Access, KernelCode, Phase, Stage, item_bytes
-from motet.compiler.kernels.linalg_ext import Line, Operand, Whole, line_of
+from motet.compiler.kernels.linalg_ext import ExtOperand, Line, Whole, line_of
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
@@ -47,7 +47,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     )
     module = ir.Module(whole.kernel.name)
     f = Frame(module, whole.kernel.name, whole.kernel, {}, {})
-    tasks = _Emitter(f, whole, line_of(whole.inputs[0].shape, whole.dimension), each, lanes).run()
+    tasks = _ScanEmitter(f, whole, line_of(whole.inputs[0].shape, whole.dimension), each, lanes).run()
     return KernelCode(
         "scan", str(module), (Phase(whole.kernel.name, tasks.tasks),),
         bytes=traffic(whole.kernel),
@@ -55,7 +55,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
 
 
 @dataclass
-class _Emitter:
+class _ScanEmitter:
     f: Frame
     whole: Whole
     line: Line
@@ -122,7 +122,7 @@ class _Emitter:
         at = f.iadd(f.iadd(f.imul(outer, f.extent(self.line.inner)), inner), number * lanes)
         return widened(f, self.each, self._load(begin, at, lanes))
 
-    def _load(self, operand: Operand, at: Index, lanes: int) -> Value:
+    def _load(self, operand: ExtOperand, at: Index, lanes: int) -> Value:
         f, kind = self.f, storage_type(operand.dtype)
         return from_storage(f, f.load_vector(f.at(f.pointer(operand.value), at, kind), kind, lanes), operand.dtype)
 

@@ -22,7 +22,7 @@ from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.kernels.cost import traffic
 from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
-from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product
 from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -88,7 +88,7 @@ def _scatter(f: Frame, whole: Whole) -> None:
     strides = [f.extent(stride) for stride in memory_strides(result)]
     kind = storage_type(result.dtype)
 
-    def given(operand: Operand, at: Index) -> Value:
+    def given(operand: ExtOperand, at: Index) -> Value:
         if operand.value < 0:
             return constant(operand.dtype, operand.number or 0)
         item = storage_type(operand.dtype)

@@ -49,11 +49,11 @@ _COMPARED, _PAIRED, _COUNTED = 0.3, 3.0, 1.5
 
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     """Raises `Unsupported` for orders that are no plain comparison of the first tensor's elements."""
-    return _Emitter(_sort(whole), target).run()
+    return _SortEmitter(_sort(whole), target).run()
 
 
 @dataclass(frozen=True)
-class _Sort:
+class _LineSort:
     """`wanted` elements of each line are written, None: all. `bits` of a key differ."""
 
     whole: Whole
@@ -85,7 +85,7 @@ class _Sort:
         return None if length is not None and length <= 2 * kept else kept
 
 
-def _sort(whole: Whole) -> _Sort:
+def _sort(whole: Whole) -> _LineSort:
     carried = [whole.outputs[result] for result in whole.results]
     if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
         raise Unsupported("a sort that carries along what is no tensor")
@@ -99,12 +99,12 @@ def _sort(whole: Whole) -> _Sort:
     wanted = max(firsts) if len(firsts) == len(whole.firsts) else None
     line = line_of(whole.outputs[0].shape, whole.dimension)
     unsigned = order.unsigned or dtype.startswith("ui") or dtype == "index"
-    return _Sort(whole, line, dtype, wanted, order.descending, unsigned)
+    return _LineSort(whole, line, dtype, wanted, order.descending, unsigned)
 
 
 @dataclass
-class _Emitter:
-    sort: _Sort
+class _SortEmitter:
+    sort: _LineSort
     target: CpuTarget
 
     def __post_init__(self) -> None:
@@ -334,7 +334,7 @@ class _Emitter:
 # -- the sort of pairs ---------------------------------------------------------------------------------
 
 
-def _sorter(module: ir.Module, sort: _Sort, lanes: int) -> Any:
+def _sorter(module: ir.Module, sort: _LineSort, lanes: int) -> Any:
     """`ptr sort_pairs(ptr pairs, ptr other, i64 count)`: sorts pairs in two places, one of which it returns. `lanes`
     pairs behind them are written to as well."""
     function: Any = ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), "sort_pairs")
@@ -375,7 +375,7 @@ def _by_rank(b: Builder, kind: Any, lanes: int, pairs: Value, other: Value, coun
     return other
 
 
-def _by_counting(b: Builder, sort: _Sort, counts: Value, pairs: Value, other: Value, count: Value) -> Value:
+def _by_counting(b: Builder, sort: _LineSort, counts: Value, pairs: Value, other: Value, count: Value) -> Value:
     """By each byte of the keys: how many pairs have which, so where the first of each goes."""
     kind, digits = sort.pair, sort.bits // 8
     low = kind.width // 2

@@ -12,8 +12,8 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.legality import check
-from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, Frame
-from motet.compiler.codegen.cpu.gemm.packing import Packing
+from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, TileFrame
+from motet.compiler.codegen.cpu.gemm.packing import PackedOperands
 from motet.compiler.codegen.cpu.gemm.plan import choose, packing_of
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
@@ -34,13 +34,13 @@ def match(kernel: Kernel, target: CpuTarget) -> Contraction | None:
 
 def emit(contraction: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> KernelCode:
     """Code for a contraction that is cut as `schedule` says."""
-    return _Emitter(contraction, schedule).run()
+    return _ContractionEmitter(contraction, schedule).run()
 
 
 CLASS = KernelClass(ContractionSchedule, match, choose, check, emit)
 
 
-class _Emitter(Packing, Tiles):
+class _ContractionEmitter(PackedOperands, Tiles):
     """Emits one module: internal functions for each register tile, and the task loop that calls them."""
 
     def run(self) -> KernelCode:
@@ -50,7 +50,7 @@ class _Emitter(Packing, Tiles):
             self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
         )
         function.attributes.add("nounwind")
-        f = Frame(kernel, function)
+        f = TileFrame(kernel, function)
         begin, end, scratch = function.args[2:]
 
         def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
@@ -73,7 +73,9 @@ class _Emitter(Packing, Tiles):
         )
 
     def _block(
-        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
+        self, f: TileFrame, outer: list[Index], tiles: tuple[
+            Index, Index
+        ], panels: tuple[Index, Index], scratch: ir.Value
     ) -> None:
         """All the work of one task at one outer iteration."""
         c, plan = self.c, self.plan
@@ -95,7 +97,7 @@ class _Emitter(Packing, Tiles):
         self.tile_pass(f, "finish", outer, tiles, panels, tile)
 
     def _depth_block(
-        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index],
+        self, f: TileFrame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index],
         scratch: ir.Value, tile: ir.Value, k: Index, deep: Index,
     ) -> None:
         """Every register tile of the task over `deep` steps of the depth from `k` on (from 0 where not blocked)."""
@@ -138,7 +140,9 @@ class _Emitter(Packing, Tiles):
         self.panels_of(f, panels, panel)
 
     def _rows(
-        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], row0: Index, n: Index, left: Index, tail: bool,
+        self, f: TileFrame, outer: list[Index], tiles: tuple[
+            Index, Index
+        ], row0: Index, n: Index, left: Index, tail: bool,
         a_base: ir.Value, b: ir.Value, acc: ir.Value, deep: Index,
     ) -> None:
         """Register tiles down a panel."""
@@ -160,7 +164,7 @@ class _Emitter(Packing, Tiles):
 
         self.row_tiles(f, tiles, one)
 
-    def _next_panel(self, f: Frame, b: ir.Value, deep: Index, number: Index) -> ir.Value:
+    def _next_panel(self, f: TileFrame, b: ir.Value, deep: Index, number: Index) -> ir.Value:
         """Where in the panel after `b` tile `number` of a panel begins to fetch."""
         plan = self.plan
         stride = f.imul(deep, plan.width)

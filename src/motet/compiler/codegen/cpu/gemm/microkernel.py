@@ -17,7 +17,7 @@ from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I8, I16, I32,
 from motet.compiler.codegen.cpu.emit.compute_types import from_storage, round_bf16
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.product import Product
-from motet.compiler.kernels.strides import Extent, Place
+from motet.compiler.kernels.strides import Extent, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
 MEMORY_TYPES: dict[str, Any] = {
@@ -26,7 +26,7 @@ MEMORY_TYPES: dict[str, Any] = {
 }
 
 
-class Frame(Builder):
+class TileFrame(Builder):
     """A builder in a function whose first two arguments are a kernel's `buffers` and `sizes`.
 
     Pointers and symbols are loaded once, in the entry block.
@@ -60,7 +60,7 @@ class Frame(Builder):
             result = self.imul(result, self.symbol(symbol))
         return result
 
-    def offset(self, place: Place, coordinates: Sequence[Index]) -> Index:
+    def offset(self, place: StridedAccess, coordinates: Sequence[Index]) -> Index:
         """The element that `place` names at `coordinates`, one per stride."""
         result: Index = 0
         for part in place.offset:
@@ -69,7 +69,7 @@ class Frame(Builder):
             result = self.iadd(result, self.imul(self.extent(stride), coordinate))
         return result
 
-    def address(self, place: Place, coordinates: Sequence[Index]) -> ir.Value:
+    def address(self, place: StridedAccess, coordinates: Sequence[Index]) -> ir.Value:
         return self.at(self.pointer(place.value), self.offset(place, coordinates), MEMORY_TYPES[place.dtype])
 
 
@@ -83,14 +83,14 @@ def internal_function(module: ir.Module, name: str, arguments: Sequence[ir.Type]
 
 
 def shared_function(
-    module: ir.Module, name: str, arguments: Sequence[ir.Type], kernel: Kernel, write: Callable[[Frame], None]
+    module: ir.Module, name: str, arguments: Sequence[ir.Type], kernel: Kernel, write: Callable[[TileFrame], None]
 ) -> Any:
     """The internal function of this name, which `write` fills where the module has none yet."""
     found = module.globals.get(name)
     if found is not None:
         return found
     function = internal_function(module, name, arguments)
-    f = Frame(kernel, function)
+    f = TileFrame(kernel, function)
     write(f)
     f.ret_void()
     return function
@@ -104,7 +104,7 @@ def with_type(kind: ir.Type, element: Any) -> Any:
     return ir.VectorType(element, kind.count) if isinstance(kind, ir.VectorType) else element
 
 
-def widen(f: Frame, value: ir.Value, dtype: str, casts: Sequence[str], result: str) -> ir.Value:
+def widen(f: TileFrame, value: ir.Value, dtype: str, casts: Sequence[str], result: str) -> ir.Value:
     """`value`, loaded as `dtype`, in the type of `result`."""
     target = MEMORY_TYPES[result]
     unsigned = any(cast in ("arith.extui", "arith.uitofp") for cast in casts) or dtype == "i1"
@@ -121,7 +121,7 @@ def widen(f: Frame, value: ir.Value, dtype: str, casts: Sequence[str], result: s
     return f.zext(value, kind) if unsigned else f.sext(value, kind)
 
 
-def narrow(f: Frame, value: ir.Value, dtype: str) -> ir.Value:
+def narrow(f: TileFrame, value: ir.Value, dtype: str) -> ir.Value:
     """`value`, of a product's type, as bodies carry `dtype`."""
     if dtype == "bf16":
         return round_bf16(f, value)
@@ -140,14 +140,14 @@ def _scalar_type(kind: ir.Type) -> Any:
 
 
 @dataclass(frozen=True)
-class Lanes:
+class PartialVector:
     """A vector of `lanes` elements of which the first `count` exist (None: all)."""
 
     lanes: int
     count: Index | None = None
 
 
-def read_vector(f: Frame, address: ir.Value, dtype: str, stride: Index, lanes: Lanes) -> ir.Value:
+def read_vector(f: TileFrame, address: ir.Value, dtype: str, stride: Index, lanes: PartialVector) -> ir.Value:
     """Elements `address[i * stride]` as stored; lanes that do not exist are not touched, their value is free."""
     element = MEMORY_TYPES[dtype]
     if lanes.lanes == 1 or (isinstance(stride, int) and stride == 0):
@@ -173,7 +173,8 @@ def read_vector(f: Frame, address: ir.Value, dtype: str, stride: Index, lanes: L
 
 
 def write_vector(
-    f: Frame, value: ir.Value, address: ir.Value, dtype: str, stride: Index, lanes: Lanes, streaming: bool = False
+    f: TileFrame, value: ir.Value, address: ir.Value, dtype: str, stride: Index, lanes: PartialVector,
+    streaming: bool = False
 ) -> None:
     """Store the lanes that exist to `address[i * stride]`; `streaming` past the caches, where whole vectors lie at
     multiples of their size."""
@@ -203,7 +204,7 @@ def write_vector(
         f.loop(0, f.index(count), 1, one)
 
 
-def transpose(f: Frame, vectors: Sequence[ir.Value]) -> list[ir.Value]:
+def transpose(f: TileFrame, vectors: Sequence[ir.Value]) -> list[ir.Value]:
     """The transpose of a square of `n` vectors of `n` lanes, `n` a power of two, in log2(n) perfect shuffles."""
     result = list(vectors)
     n = len(result)
@@ -218,7 +219,7 @@ def transpose(f: Frame, vectors: Sequence[ir.Value]) -> list[ir.Value]:
     return result
 
 
-def horizontal_sum(f: Frame, vector: ir.Value, is_float: bool) -> ir.Value:
+def horizontal_sum(f: TileFrame, vector: ir.Value, is_float: bool) -> ir.Value:
     """The sum of all lanes, in halves."""
     lanes = vector.type.count
     while lanes > 1:
@@ -249,10 +250,10 @@ class Depth:
 
 
 @dataclass(frozen=True)
-class Factors:
+class TileOperands:
     """How a tile reads its factors: dtype as stored and casts; `row` is A's step from row to row.
 
-    `b_lanes` holds one `Lanes` per vector of B; vectors of B stand side by side.
+    `b_lanes` holds one `PartialVector` per vector of B; vectors of B stand side by side.
     """
 
     product: Product
@@ -261,7 +262,7 @@ class Factors:
     row: Index
     b_dtype: str
     b_casts: tuple[str, ...]
-    b_lanes: tuple[Lanes, ...]
+    b_lanes: tuple[PartialVector, ...]
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ class Ahead:
 
 
 def accumulate(
-    f: Frame, factors: Factors, accumulators: Sequence[ir.Value], a: ir.Value, b: ir.Value,
+    f: TileFrame, factors: TileOperands, accumulators: Sequence[ir.Value], a: ir.Value, b: ir.Value,
     depth: Sequence[Depth], fused_steps: int, ahead: Ahead | None = None,
 ) -> list[ir.Value]:
     """The accumulators (row-major, `rows x vectors`) after the whole depth, `fused_steps` multiply-adds per
@@ -324,14 +325,14 @@ def accumulate(
     return nest(0, a, b, list(accumulators))
 
 
-def _fetch(f: Frame, ahead: Ahead, step: Index) -> None:
+def _fetch(f: TileFrame, ahead: Ahead, step: Index) -> None:
     """Have the second cache fetch what `ahead` says for four steps of the depth from `step` on."""
     for line in range(ahead.lines):
         offset = f.iadd(f.imul(f.idiv(step, AHEAD_STEPS), ahead.stride), line * LINE)
         f.prefetch(f.at(ahead.address, offset, ir.IntType(8)), near=False)
 
 
-def _load_b(f: Frame, factors: Factors, address: ir.Value) -> list[ir.Value]:
+def _load_b(f: TileFrame, factors: TileOperands, address: ir.Value) -> list[ir.Value]:
     result: list[ir.Value] = []
     element = MEMORY_TYPES[factors.b_dtype]
     offset = 0
@@ -342,7 +343,7 @@ def _load_b(f: Frame, factors: Factors, address: ir.Value) -> list[ir.Value]:
     return result
 
 
-def _multiply_add(f: Frame, product: Product, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+def _multiply_add(f: TileFrame, product: Product, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     return f.multiply_add(a, b, c) if product.is_float else f.add(f.mul(a, b), c)
 
 

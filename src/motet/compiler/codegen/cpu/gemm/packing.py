@@ -9,24 +9,24 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
-    Frame,
-    Lanes,
+    PartialVector,
+    TileFrame,
     read_vector,
     shared_function,
     transpose,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.space import Space
+from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
 from motet.compiler.kernels.kernel import Phase
 from motet.compiler.kernels.strides import ONE, ZERO, product_of
 
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
 
 
-class Packing(Space):
+class PackedOperands(ContractionSpace):
     """Copies of factors in the order in which tiles read them."""
 
-    def packed_panel(self, f: Frame, at: list[Index], p: Index, k: Index) -> ir.Value:
+    def packed_panel(self, f: TileFrame, at: list[Index], p: Index, k: Index) -> ir.Value:
         """The address of panel `p` (from depth `k` on) of a constant packed when compiling."""
         c, plan = self.c, self.plan
         index: Index = 0
@@ -43,7 +43,7 @@ class Packing(Space):
         assert depth is not None and n is not None
         return -(-n // self.plan.width) * self.plan.width * depth
 
-    def shared_panels(self, f: Frame) -> ir.Value:
+    def shared_panels(self, f: TileFrame) -> ir.Value:
         """The workspace: all panels of B, [panel][depth][width]."""
         with f.goto_entry_block():
             address = f.at(f.arguments[0], len(self.c.kernel.externals), PTR)
@@ -55,7 +55,7 @@ class Packing(Space):
         name = f"{c.kernel.name}_pack"
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
         function.attributes.add("nounwind")
-        f = Frame(c.kernel, function)
+        f = TileFrame(c.kernel, function)
         depth, n = product_of(c.depth).known, self.n.known
         assert depth is not None and n is not None
         pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
@@ -85,7 +85,7 @@ class Packing(Space):
         f.ret_void()
         return Phase(name, -(-panels // plan.pack_panels) * pieces)
 
-    def pack_b(self, f: Frame, source: ir.Value, target: ir.Value, deep: Index, left: Index, tail: bool) -> None:
+    def pack_b(self, f: TileFrame, source: ir.Value, target: ir.Value, deep: Index, left: Index, tail: bool) -> None:
         """Copy a panel of B (of a `tail` its first `left` columns) to `target` as [depth][width]."""
         c = self.c
         name = f"{c.kernel.name}.pack_b{'_tail' if tail else ''}"
@@ -93,7 +93,7 @@ class Packing(Space):
         function = shared_function(self.module, name, arguments, c.kernel, lambda g: self._emit_pack_b(g, tail))
         f.call(function, [*f.arguments[:2], source, target, f.index(deep), f.index(left)])
 
-    def _emit_pack_b(self, g: Frame, tail: bool) -> None:
+    def _emit_pack_b(self, g: TileFrame, tail: bool) -> None:
         c, plan = self.c, self.plan
         source, target, deep, count = g.arguments[2:6]
         columns: Index = count if self.n.known is None else self.n.known % plan.width
@@ -121,7 +121,8 @@ class Packing(Space):
         nest(0, source, 0)
 
     def _pack_rows(
-        self, g: Frame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index, left: Index | None,
+        self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index,
+        left: Index | None,
         begin: Index = 0,
     ) -> None:
         c, plan = self.c, self.plan
@@ -131,9 +132,9 @@ class Packing(Space):
             at = g.at(source, g.imul(k, step), element)
             to = g.at(target, g.imul(k, plan.width), self.element)
             for v in range(plan.vectors):
-                lanes = Lanes(plan.lanes, None if left is None else g.isub(left, v * plan.lanes))
+                lanes = PartialVector(plan.lanes, None if left is None else g.isub(left, v * plan.lanes))
                 if isinstance(lanes.count, int) and lanes.count >= plan.lanes:
-                    lanes = Lanes(plan.lanes)
+                    lanes = PartialVector(plan.lanes)
                 if isinstance(lanes.count, int) and lanes.count <= 0:
                     vector = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
                 else:
@@ -143,7 +144,7 @@ class Packing(Space):
 
         g.loop(begin, deep, 1, row)
 
-    def _pack_transposed(self, g: Frame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
+    def _pack_transposed(self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
         """Squares of `lanes x lanes` turned in registers, then what is left of the depth by single elements."""
         c, plan = self.c, self.plan
         element, lanes = MEMORY_TYPES[c.b.dtype], plan.lanes
@@ -163,12 +164,12 @@ class Packing(Space):
         g.loop(0, whole, lanes, square)
         self._pack_rows(g, source, target, deep, 1, step_n, None, whole)
 
-    def pack_a(self, f: Frame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
+    def pack_a(self, f: TileFrame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
         """Copy a block of A to `target`, widened, in the order of its memory: rows or depth outermost."""
         c = self.c
         name = f"{c.kernel.name}.pack_a"
 
-        def write(g: Frame) -> None:
+        def write(g: TileFrame) -> None:
             to_row, to_step = self.a_steps(g)
             row, step = self.stride(g, c.a), g.extent(c.a.strides[c.depth[0][1]])
             if to_row == 1:
@@ -180,7 +181,7 @@ class Packing(Space):
         f.call(function, [*f.arguments[:2], source, target, f.index(rows), f.index(deep)])
 
     def _copy(
-        self, g: Frame, outer: tuple[Index, Index, Index], inner: tuple[Index, Index, Index]
+        self, g: TileFrame, outer: tuple[Index, Index, Index], inner: tuple[Index, Index, Index]
     ) -> None:
         """(extent, step in the source, step in the target) of two loops; the inner one by vectors."""
         c, lanes = self.c, self.plan.lanes
@@ -193,7 +194,9 @@ class Packing(Space):
 
             def piece(lanes_here: int) -> Callable[[Index, list[ir.Value]], None]:
                 def body(j: Index, _: list[ir.Value]) -> None:
-                    raw = read_vector(g, g.at(at, g.imul(j, inner[1]), element), c.a.dtype, inner[1], Lanes(lanes_here))
+                    raw = read_vector(
+                        g, g.at(at, g.imul(j, inner[1]), element), c.a.dtype, inner[1], PartialVector(lanes_here)
+                    )
                     wide = widen(g, raw, c.a.dtype, c.product.lhs.casts, c.product.dtype)
                     g.store_vector(wide, g.at(to, j, self.element), self.element)
                 return body

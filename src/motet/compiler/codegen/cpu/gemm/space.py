@@ -7,15 +7,15 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import Index
-from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame
+from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame
 from motet.compiler.codegen.cpu.gemm.plan import scratch_layout, sums_stay
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ContractionSchedule
-from motet.compiler.kernels.strides import ONE, Place
+from motet.compiler.kernels.strides import ONE, StridedAccess
 
 
-class Space:
+class ContractionSpace:
     """A contraction, how it is cut, and the ways through it."""
 
     def __init__(self, c: Contraction, plan: ContractionSchedule) -> None:
@@ -33,10 +33,10 @@ class Space:
         self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
         self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
 
-    def stride(self, f: Frame, place: Place) -> Index:
+    def stride(self, f: TileFrame, place: StridedAccess) -> Index:
         return f.extent(place.strides[self.row_dim]) if self.row_dim is not None else 0
 
-    def a_steps(self, f: Frame) -> tuple[Index, Index]:
+    def a_steps(self, f: TileFrame) -> tuple[Index, Index]:
         """A's steps per row and (innermost) per depth, as the tiles see it."""
         c, plan = self.c, self.plan
         if plan.pack_a:
@@ -46,7 +46,7 @@ class Space:
         dim = c.depth[-1][1]
         return self.stride(f, c.a), f.extent(c.a.strides[dim]) if dim >= 0 else 0
 
-    def row(self, f: Frame, t: Index) -> tuple[Index, Index]:
+    def row(self, f: TileFrame, t: Index) -> tuple[Index, Index]:
         """The first row of tile `t` (of the end, M), and M."""
         m = f.extent(self.m)
         if self.m.known is None:
@@ -55,7 +55,7 @@ class Space:
         return f.iadd(f.imul(t, size), f.imin(t, longer)), m
 
     def row_tiles(
-        self, f: Frame, tiles: tuple[Index, Index], one: Callable[[Index, int, Index], None]
+        self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int, Index], None]
     ) -> None:
         """Call `one(tile, rows, first row)` for the register tiles [tiles): balanced where M is known, else whole
         tiles and then four, two and one rows."""
@@ -85,7 +85,7 @@ class Space:
                 done = f.iadd(done, f.and_(f.index(rest), f.index(part)))
                 part //= 2
 
-    def panels_of(self, f: Frame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
+    def panels_of(self, f: TileFrame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
         """Whole panels in a loop, then the one that is not."""
         n = f.extent(self.n)
         whole = f.idiv(n, self.plan.width)

@@ -12,7 +12,7 @@ from typing import Protocol
 from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import Index
-from motet.compiler.codegen.cpu.gemm.microkernel import Frame
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 from motet.compiler.kernels.strides import Extent, product_of
 
 Range = tuple[Index, Index]
@@ -51,7 +51,7 @@ class ProductTasks:
         column_tasks = ceildiv(ceildiv(self.n.expression, cut.width), cut.panels)
         return product((ceildiv(product_of(self.outer).expression, cut.group), row_tasks, column_tasks))
 
-    def walk(self, f: Frame, index: Index, block: Callable[[list[Index], Range, Range], None]) -> None:
+    def walk(self, f: TileFrame, index: Index, block: Callable[[list[Index], Range, Range], None]) -> None:
         """Task `index`: `block(coordinates, register tiles, panels)` for each of its outer iterations."""
         cut = self.cut
         tiles, panels = f.iceil(f.extent(self.m), cut.rows), f.iceil(f.extent(self.n), cut.width)
@@ -67,7 +67,7 @@ class ProductTasks:
             last = f.imin(last, f.extent(product_of(self.outer)))
         f.loop(first, last, 1, lambda outer, _: block(self._coordinates(f, outer), tile_range, panel_range))
 
-    def _coordinates(self, f: Frame, outer: Index) -> list[Index]:
+    def _coordinates(self, f: TileFrame, outer: Index) -> list[Index]:
         coordinates: list[Index] = [0] * self.rank
         for size, dim in reversed(self.outer):
             coordinates[dim] = f.irem(outer, f.extent(size))

@@ -14,9 +14,9 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     Ahead,
     Depth,
-    Factors,
-    Frame,
-    Lanes,
+    PartialVector,
+    TileFrame,
+    TileOperands,
     accumulate,
     horizontal_sum,
     narrow,
@@ -24,11 +24,11 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     shared_function,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.space import Space
-from motet.compiler.kernels.strides import Place
+from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
+from motet.compiler.kernels.strides import StridedAccess
 
 
-class Tiles(Space):
+class Tiles(ContractionSpace):
     """Register tiles: functions of the module, one for each number of rows."""
 
     def tile(self, rows: int, tail: bool) -> ir.Function:
@@ -39,18 +39,18 @@ class Tiles(Space):
         emit = self._emit_tile_along_k if self.plan.b_mode == "along_k" else self._emit_tile
         return shared_function(self.module, name, arguments, self.c.kernel, lambda f: emit(f, rows, tail))
 
-    def _tile_lanes(self, f: Frame, tail: bool, left: Index) -> list[Lanes]:
+    def _tile_lanes(self, f: TileFrame, tail: bool, left: Index) -> list[PartialVector]:
         """The vectors of a tile; of a tail, those that exist, masked where not whole."""
         plan = self.plan
         if not tail:
-            return [Lanes(plan.lanes)] * plan.vectors
+            return [PartialVector(plan.lanes)] * plan.vectors
         if self.n.known is None:
-            return [Lanes(plan.lanes, f.isub(left, v * plan.lanes)) for v in range(plan.vectors)]
+            return [PartialVector(plan.lanes, f.isub(left, v * plan.lanes)) for v in range(plan.vectors)]
         columns = self.n.known % plan.width
-        result = [Lanes(plan.lanes)] * (columns // plan.lanes)
-        return result + ([Lanes(plan.lanes, columns % plan.lanes)] if columns % plan.lanes else [])
+        result = [PartialVector(plan.lanes)] * (columns // plan.lanes)
+        return result + ([PartialVector(plan.lanes, columns % plan.lanes)] if columns % plan.lanes else [])
 
-    def coordinates(self, f: Frame) -> list[Index]:
+    def coordinates(self, f: TileFrame) -> list[Index]:
         c = self.c
         result: list[Index] = [0] * c.rank
         m, n = f.arguments[5:7]
@@ -61,17 +61,17 @@ class Tiles(Space):
         result[c.column] = n
         return result
 
-    def _emit_tile(self, f: Frame, rows: int, tail: bool) -> None:
+    def _emit_tile(self, f: TileFrame, rows: int, tail: bool) -> None:
         c, plan = self.c, self.plan
         a, b, sums, _, _, left, deep = f.arguments[2:9]
         lanes = self._tile_lanes(f, tail, left)
         packed = plan.b_mode in ("packed", "scratch")
         widened = plan.b_mode == "scratch"
         a_row, a_step = self.a_steps(f)
-        factors = Factors(
+        factors = TileOperands(
             c.product, c.product.dtype if plan.pack_a else c.a.dtype, () if plan.pack_a else c.product.lhs.casts, a_row,
             c.product.dtype if widened else c.b.dtype, () if widened else c.product.rhs.casts,
-            tuple(Lanes(plan.lanes) for _ in lanes) if packed else tuple(lanes),
+            tuple(PartialVector(plan.lanes) for _ in lanes) if packed else tuple(lanes),
         )
         depth = self._depth(f, a_step, packed, deep)
         blocked = plan.depth_block is not None
@@ -95,7 +95,7 @@ class Tiles(Space):
         if views is not None:
             self.finish_rows(f, views, sums, rows, lanes)
 
-    def _depth(self, f: Frame, a_step: Index, packed: bool, deep: Index) -> list[Depth]:
+    def _depth(self, f: TileFrame, a_step: Index, packed: bool, deep: Index) -> list[Depth]:
         c, plan = self.c, self.plan
         result: list[Depth] = []
         b_step: Index = plan.width
@@ -108,23 +108,25 @@ class Tiles(Space):
             b_step = f.imul(b_step, length)
         return result
 
-    def _load_sums(self, f: Frame, rows: int, lanes: Sequence[Lanes], sums: ir.Value) -> list[ir.Value]:
+    def _load_sums(self, f: TileFrame, rows: int, lanes: Sequence[PartialVector], sums: ir.Value) -> list[ir.Value]:
         width, lanes_each = self.tile_width, self.plan.lanes
         return [
             f.load_vector(f.at(sums, row * width + v * lanes_each, self.element), self.element, lanes_each)
             for row in range(rows) for v in range(len(lanes))
         ]
 
-    def _initial(self, f: Frame, views: Views, row: Index, column: Index, lanes: Lanes) -> ir.Value:
+    def _initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         init = self.c.init
         kind = ir.VectorType(self.element, lanes.lanes)
-        if isinstance(init, Place):
+        if isinstance(init, StridedAccess):
             value = views.read(init, row, column, lanes, isinstance(row, int))
             return widen(f, value, init.dtype, (), self.c.product.dtype)
         number = float(init) if self.c.product.is_float else int(init)
         return ir.Constant(kind, [number] * lanes.lanes) if number else ir.Constant(kind, None)
 
-    def finish_rows(self, f: Frame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[Lanes]) -> None:
+    def finish_rows(
+        self, f: TileFrame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[PartialVector]
+    ) -> None:
         """The epilogue over sums that lie in scratch, a row at a time."""
         def line(row: Index, _: list[ir.Value]) -> None:
             for v, lane in enumerate(lanes):
@@ -135,7 +137,7 @@ class Tiles(Space):
         f.loop(0, rows, 1, line)
 
     def tile_pass(
-        self, f: Frame, what: Literal["start", "finish"], outer: list[Index], tiles: tuple[Index, Index],
+        self, f: TileFrame, what: Literal["start", "finish"], outer: list[Index], tiles: tuple[Index, Index],
         panels: tuple[Index, Index], tile: ir.Value,
     ) -> None:
         """Before the first block of the depth, the sums' initial values; after the last, the epilogue."""
@@ -157,7 +159,7 @@ class Tiles(Space):
     def _pass_function(self, what: str, tail: bool) -> ir.Function:
         name = f"{self.c.kernel.name}.{what}{'_tail' if tail else ''}"
 
-        def write(f: Frame) -> None:
+        def write(f: TileFrame) -> None:
             sums, left, rows = f.arguments[4], f.arguments[7], f.arguments[8]
             lanes = self._tile_lanes(f, tail, left)
             views = Views(f, self.c.places, self.coordinates(f), self.row_dim, self.c.column)
@@ -170,7 +172,9 @@ class Tiles(Space):
             self.module, name, [PTR] * 5 + [I64] * (4 + len(self.c.outer)), self.c.kernel, write
         )
 
-    def _start_rows(self, f: Frame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[Lanes]) -> None:
+    def _start_rows(
+        self, f: TileFrame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[PartialVector]
+    ) -> None:
         def line(row: Index, _: list[ir.Value]) -> None:
             for v, lane in enumerate(lanes):
                 at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
@@ -178,7 +182,7 @@ class Tiles(Space):
 
         f.loop(0, rows, 1, line)
 
-    def _emit_tile_along_k(self, f: Frame, rows: int, tail: bool) -> None:
+    def _emit_tile_along_k(self, f: TileFrame, rows: int, tail: bool) -> None:
         """`rows x columns` dot products along the depth, then the epilogue on each row's vector of columns."""
         c, plan = self.c, self.plan
         a, b = f.arguments[2:4]
@@ -188,7 +192,7 @@ class Tiles(Space):
         count = rows * columns
         zero = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
 
-        def steps(lanes: Lanes) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
+        def steps(lanes: PartialVector) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
             def body(k: Index, sums: list[ir.Value]) -> list[ir.Value]:
                 xs = [
                     self._along(f, a, f.iadd(f.imul(r, a_row), k), c.a.dtype, c.product.lhs.casts, lanes)
@@ -206,10 +210,10 @@ class Tiles(Space):
             return body
 
         whole = f.imul(f.idiv(deep, plan.lanes), plan.lanes)
-        sums = f.loop(0, whole, plan.lanes, steps(Lanes(plan.lanes)), [zero] * count)
+        sums = f.loop(0, whole, plan.lanes, steps(PartialVector(plan.lanes)), [zero] * count)
         assert isinstance(deep, int) and isinstance(whole, int)
         if deep > whole:
-            sums = steps(Lanes(plan.lanes, deep - whole))(whole, sums)
+            sums = steps(PartialVector(plan.lanes, deep - whole))(whole, sums)
         views = Views(f, c.places, self.coordinates(f), self.row_dim, c.column)
         wide = 1 << (plan.width - 1).bit_length()
         for row in range(rows):
@@ -217,13 +221,13 @@ class Tiles(Space):
             for j in range(columns):
                 total = horizontal_sum(f, sums[row * columns + j], c.product.is_float)
                 vector = f.insert_element(vector, total, ir.Constant(ir.IntType(32), j))
-            lane = Lanes(wide, columns if columns < wide else None)
+            lane = PartialVector(wide, columns if columns < wide else None)
             start = self._initial(f, views, row, 0, lane)
             vector = f.fadd(start, vector) if c.product.is_float else f.add(start, vector)
             finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane, True)
 
     def _along(
-        self, f: Frame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: Lanes
+        self, f: TileFrame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: PartialVector
     ) -> ir.Value:
         raw = read_vector(f, f.at(base, offset, MEMORY_TYPES[dtype]), dtype, 1, lanes)
         return widen(f, raw, dtype, casts, self.c.product.dtype)

@@ -1,0 +1,1 @@
+"""Products of 8-bit integers by the processor's dot-product instructions."""

@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I1, I8, I16, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import Frame, horizontal_sum, internal_function, transpose
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, horizontal_sum, internal_function, transpose
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, QUAD_BYTES
 from motet.compiler.kernels.kernel import Kernel
 
@@ -23,7 +23,7 @@ SQUARE = BLOCK * DEPTH
 
 
 @dataclass(frozen=True)
-class Lines:
+class PackedLines:
     """What is packed: bytes from line to line and from number to number, which are known where they are 1.
 
     `quads` says which order is wanted, [block][depth / 4][16][4] or line after line; `flip` that the top bits are
@@ -40,19 +40,19 @@ class Lines:
 
 
 def packing_function(
-    module: ir.Module, kernel: Kernel, name: str, lines_of: Callable[[Frame], Lines]
+    module: ir.Module, kernel: Kernel, name: str, lines_of: Callable[[TileFrame], PackedLines]
 ) -> Any:
     """A function `(buffers, sizes, source, target, sums, square, lines, depth, padded)` that packs `lines` lines of
     `depth` numbers; a packed line (of a block: a sixteenth) takes `padded` numbers, a multiple of 64. `square` are
     `SQUARE` bytes to work in."""
     function = internal_function(module, name, [PTR] * 6 + [I64] * 3)
-    f = Frame(kernel, function)
+    f = TileFrame(kernel, function)
     _emit(f, lines_of(f))
     f.ret_void()
     return function
 
 
-def _emit(f: Frame, what: Lines) -> None:
+def _emit(f: TileFrame, what: PackedLines) -> None:
     source, target, sums, square, lines, depth, padded = f.arguments[2:9]
     kind = ir.VectorType(I32, BLOCK)
 
@@ -88,7 +88,7 @@ def _emit(f: Frame, what: Lines) -> None:
     f.loop(0, depth, DEPTH, chunk)
 
 
-def _write_line(f: Frame, what: Lines, vector: ir.Value, target: ir.Value, offset: Index) -> None:
+def _write_line(f: TileFrame, what: PackedLines, vector: ir.Value, target: ir.Value, offset: Index) -> None:
     numbers = f.bitcast(vector, ir.VectorType(I8, DEPTH))
     if what.flip:
         numbers = f.xor(numbers, ir.Constant(numbers.type, [-128] * DEPTH))
@@ -100,7 +100,7 @@ def _write_line(f: Frame, what: Lines, vector: ir.Value, target: ir.Value, offse
     f.store_vector(numbers, f.at(target, offset, I16), I16)
 
 
-def _sum_bytes(f: Frame, what: Lines, vector: ir.Value) -> ir.Value:
+def _sum_bytes(f: TileFrame, what: PackedLines, vector: ir.Value) -> ir.Value:
     """Sixteen partial sums of a line's 64 numbers."""
     numbers = f.bitcast(vector, ir.VectorType(I8, DEPTH))
     result: ir.Value | None = None
@@ -117,7 +117,7 @@ def _sum_bytes(f: Frame, what: Lines, vector: ir.Value) -> ir.Value:
 
 
 def _read_square(
-    f: Frame, what: Lines, start: ir.Value, square: ir.Value, lines: Index, numbers: Index
+    f: TileFrame, what: PackedLines, start: ir.Value, square: ir.Value, lines: Index, numbers: Index
 ) -> list[ir.Value]:
     """Sixteen registers of a square of which `lines` x `numbers` exist: its lines, or its fours of the depth."""
     across = what.number != 1 and what.line == 1  # lines lie side by side
@@ -140,7 +140,7 @@ def _read_square(
     return vectors if across == what.quads else transpose(f, vectors)
 
 
-def _interleave(f: Frame, address: ir.Value, step: ir.Value, q: int) -> ir.Value:
+def _interleave(f: TileFrame, address: ir.Value, step: ir.Value, q: int) -> ir.Value:
     """Four rows of 16 bytes, `step` apart, as sixteen columns of four."""
     rows = [
         f.load_vector(f.at(address, f.imul(QUAD * q + i, step), I8), I8, BLOCK) for i in range(QUAD)
@@ -161,7 +161,7 @@ def _interleave(f: Frame, address: ir.Value, step: ir.Value, q: int) -> ir.Value
 
 
 def _copy_square(
-    f: Frame, what: Lines, across: bool, start: ir.Value, square: ir.Value, lines: Index, numbers: Index
+    f: TileFrame, what: PackedLines, across: bool, start: ir.Value, square: ir.Value, lines: Index, numbers: Index
 ) -> None:
     """What exists of a square, zeros elsewhere, to `square`; whole rows as vectors."""
     zero = ir.Constant(ir.VectorType(I8, DEPTH), None)

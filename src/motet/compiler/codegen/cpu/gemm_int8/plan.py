@@ -13,7 +13,7 @@ from motet.compiler.kernels.contraction import Contraction, Loop
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import IntegerProductSchedule
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, memory_strides
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TASKS = 64
@@ -102,7 +102,7 @@ def packing_of(found: DotProduct) -> Packing | None:
     return Packing(permutation, blocks, tuple(order), (1,) * (count - 2) + (BLOCK, DEPTH))
 
 
-def used_loops(loops: Sequence[Loop], place: Place) -> list[Loop]:
+def used_loops(loops: Sequence[Loop], place: StridedAccess) -> list[Loop]:
     """The loops that `place` moves along."""
     return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 

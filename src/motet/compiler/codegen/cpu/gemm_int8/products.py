@@ -26,11 +26,11 @@ from motet.artifact.expressions import apply, ceildiv, product, round_up
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
-from motet.compiler.codegen.cpu.gemm.microkernel import LINE, Frame, Lanes, shared_function, widen
+from motet.compiler.codegen.cpu.gemm.microkernel import LINE, PartialVector, TileFrame, shared_function, widen
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.gemm_int8.legality import check
-from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, Lines, packing_function
+from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, PackedLines, packing_function
 from motet.compiler.codegen.cpu.gemm_int8.plan import choose, needs_row_sums, packing_of, used_loops, worth_aligning
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct, Factor, match
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, Operands, arithmetic_of
@@ -39,7 +39,7 @@ from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import KernelCode, Phase
 from motet.compiler.kernels.schedule import IntegerProductSchedule
-from motet.compiler.kernels.strides import ONE, Extent, Place
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
 _PACKED_LINES = 64  # of one task
@@ -49,13 +49,13 @@ def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget)
     """Code for a product of bytes that is cut as `schedule` says."""
     how = arithmetic_of(target, found.a.unsigned, found.b.unsigned, schedule.way)
     assert how is not None
-    return _Emitter(found, schedule, how).run()
+    return _Int8Emitter(found, schedule, how).run()
 
 
 CLASS = KernelClass(IntegerProductSchedule, lambda kernel, _: match(kernel), choose, check, emit)
 
 
-class _Emitter:
+class _Int8Emitter:
     """Emits one module: packing, register tiles, what follows them, and the tasks that call these."""
 
     def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
@@ -97,17 +97,17 @@ class _Emitter:
         self.workspaces.append(size)
         return len(self.kernel.externals) + len(self.workspaces) - 1
 
-    def _memory(self, f: Frame, buffer: int) -> ir.Value:
+    def _memory(self, f: TileFrame, buffer: int) -> ir.Value:
         with f.goto_entry_block():
             return f.load(f.at(f.arguments[0], buffer, PTR), typ=PTR, align=8)
 
-    def _padded_depth(self, f: Frame) -> Index:
+    def _padded_depth(self, f: TileFrame) -> Index:
         return f.imul(f.iceil(f.extent(self.k), DEPTH), DEPTH)
 
-    def _padded_rows(self, f: Frame) -> Index:
+    def _padded_rows(self, f: TileFrame) -> Index:
         return f.imul(f.iceil(f.extent(self.m), BLOCK), BLOCK)
 
-    def _padded_columns(self, f: Frame) -> Index:
+    def _padded_columns(self, f: TileFrame) -> Index:
         multiple = BLOCK if self.n.known is not None else self.plan.width
         return f.imul(f.iceil(f.extent(self.n), multiple), multiple)
 
@@ -141,10 +141,10 @@ class _Emitter:
             packings, flops, moved,
         )
 
-    def _phase(self, name: str) -> Frame:
+    def _phase(self, name: str) -> TileFrame:
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
         function.attributes.add("nounwind")
-        return Frame(self.kernel, function)
+        return TileFrame(self.kernel, function)
 
     @property
     def _amx_rows(self) -> int:
@@ -177,15 +177,15 @@ class _Emitter:
         f.ret_void()
         return Phase(name, apply("+", *counts))
 
-    def _pack_loop(self, f: Frame, begin: Index, end: Index, pack: Callable[[Index], None]) -> None:
+    def _pack_loop(self, f: TileFrame, begin: Index, end: Index, pack: Callable[[Index], None]) -> None:
         f.loop(begin, end, 1, lambda index, _: pack(index))
 
-    def _pack_a(self, f: Frame) -> Callable[[Index], None]:
+    def _pack_a(self, f: TileFrame) -> Callable[[Index], None]:
         c, how = self.c, self.how
 
-        def lines(g: Frame) -> Lines:
+        def lines(g: TileFrame) -> PackedLines:
             line = g.extent(c.a.strides[self.row_dim]) if self.row_dim is not None else 0
-            return Lines(
+            return PackedLines(
                 line, g.extent(c.a.strides[c.depth[0][1]]), False, how.a_unsigned, how.flips_a, how.a_bytes == 2,
                 self.row_sums,
             )
@@ -208,16 +208,16 @@ class _Emitter:
 
         return pack
 
-    def _a_is_aligned(self, f: Frame) -> ir.Value:
+    def _a_is_aligned(self, f: TileFrame) -> ir.Value:
         place = f.ptrtoint(f.address(self.c.a, [0] * self.c.rank), I64)
         return f.icmp_unsigned("==", f.and_(place, f.index(LINE - 1)), f.index(0))
 
-    def _pack_b(self, f: Frame) -> Callable[[Index], None]:
+    def _pack_b(self, f: TileFrame) -> Callable[[Index], None]:
         c = self.c
 
-        def lines(g: Frame) -> Lines:
+        def lines(g: TileFrame) -> PackedLines:
             strides = g.extent(c.b.strides[c.column]), g.extent(c.b.strides[c.depth[0][1]])
-            return Lines(*strides, True, self.how.b_unsigned)
+            return PackedLines(*strides, True, self.how.b_unsigned)
 
         function = packing_function(self.module, self.kernel, f"{self.kernel.name}.pack_b", lines)
 
@@ -231,7 +231,7 @@ class _Emitter:
         return pack
 
     def _packed_lines(
-        self, f: Frame, index: Index, place: Place, extent: Extent
+        self, f: TileFrame, index: Index, place: StridedAccess, extent: Extent
     ) -> tuple[list[Index], Index, Index]:
         """Coordinates in the outer loops, their number among those that `place` knows, and the first line."""
         groups = f.iceil(f.extent(extent), _PACKED_LINES)
@@ -244,12 +244,12 @@ class _Emitter:
         return at, outer, f.imul(group, _PACKED_LINES)
 
     def _call_pack(
-        self, f: Frame, function: ir.Value, source: ir.Value, target: ir.Value, sums: ir.Value, left: Index
+        self, f: TileFrame, function: ir.Value, source: ir.Value, target: ir.Value, sums: ir.Value, left: Index
     ) -> None:
         numbers = [f.index(value) for value in (f.imin(left, _PACKED_LINES), f.extent(self.k), self._padded_depth(f))]
         f.call(function, [*f.arguments[:2], source, target, sums, f.arguments[4], *numbers])
 
-    def _outer_count(self, f: Frame, place: Place) -> Index:
+    def _outer_count(self, f: TileFrame, place: StridedAccess) -> Index:
         result: Index = 1
         for size, _ in used_loops(self.c.outer, place):
             result = f.imul(result, f.extent(size))
@@ -258,7 +258,7 @@ class _Emitter:
     # -- tasks ---------------------------------------------------------------------------------------
 
     def _block(
-        self, f: Frame, at: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
+        self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
     ) -> None:
         """All the work of one task at one outer iteration."""
         plan = self.plan
@@ -290,20 +290,20 @@ class _Emitter:
         f.loop(0, deep, plan.depth_block, block)
         self._panels(f, panels, last)
 
-    def _deep(self, f: Frame) -> Index:
+    def _deep(self, f: TileFrame) -> Index:
         """How far the tiles go along the depth: in sixty-fours by AMX, in fours else."""
         step = DEPTH if self.how.way == "tiles" else QUAD
         return f.imul(f.iceil(f.extent(self.k), step), step)
 
-    def _clear(self, f: Frame, sums: ir.Value) -> None:
+    def _clear(self, f: TileFrame, sums: ir.Value) -> None:
         lanes = self.how.lanes
         zero = ir.Constant(ir.VectorType(I32, lanes), None)
         f.loop(0, self.scratch_columns // 4, lanes, lambda i, _: f.store_vector(zero, f.at(sums, i, I32), I32))
 
-    def _sums_of(self, f: Frame, sums: ir.Value, p: Index, panels: tuple[Index, Index]) -> ir.Value:
+    def _sums_of(self, f: TileFrame, sums: ir.Value, p: Index, panels: tuple[Index, Index]) -> ir.Value:
         return f.at(sums, f.imul(f.isub(p, panels[0]), self.plan.width), I32)
 
-    def _factor_a(self, f: Frame, at: list[Index]) -> ir.Value:
+    def _factor_a(self, f: TileFrame, at: list[Index]) -> ir.Value:
         """A's first row at outer coordinates `at`."""
         if self.aligns_a:
             packed = self._memory(f, self.a_workspace)
@@ -314,22 +314,22 @@ class _Emitter:
         offset = f.imul(f.imul(row, self._padded_depth(f)), self.how.a_bytes)
         return f.at(self._memory(f, self.a_workspace), offset, I8)
 
-    def _factor_b(self, f: Frame, at: list[Index]) -> ir.Value:
+    def _factor_b(self, f: TileFrame, at: list[Index]) -> ir.Value:
         packed = self.packing is not None
         memory = f.pointer(self.c.b.value) if packed else self._memory(f, self.b_workspace)
         column = f.imul(self._outer_number(f, at, self.c.b), self._padded_columns(f))
         return f.at(memory, f.imul(column, self._padded_depth(f)), I8)
 
-    def _outer_number(self, f: Frame, at: list[Index], place: Place) -> Index:
+    def _outer_number(self, f: TileFrame, at: list[Index], place: StridedAccess) -> Index:
         result: Index = 0
         for size, dim in used_loops(self.c.outer, place):
             result = f.iadd(f.imul(result, f.extent(size)), at[dim])
         return result
 
-    def _panel(self, f: Frame, b: ir.Value, p: Index) -> ir.Value:
+    def _panel(self, f: TileFrame, b: ir.Value, p: Index) -> ir.Value:
         return f.at(b, f.imul(f.imul(p, self.plan.width), self._padded_depth(f)), I8)
 
-    def _a_row(self, f: Frame) -> Index:
+    def _a_row(self, f: TileFrame) -> Index:
         """Bytes from row to row of A."""
         if self.plan.in_place:
             return f.extent(self.c.a.strides[self.row_dim]) if self.row_dim is not None else 0
@@ -337,7 +337,7 @@ class _Emitter:
 
     # -- panels and tiles ----------------------------------------------------------------------------
 
-    def _panels(self, f: Frame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
+    def _panels(self, f: TileFrame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
         """Whole panels in a loop, then the one that is not."""
         whole = f.idiv(f.extent(self.n), self.plan.width)
         f.loop(panels[0], f.imin(panels[1], whole), 1, lambda p, _: panel(p, False))
@@ -352,13 +352,13 @@ class _Emitter:
             return self.plan.blocks
         return -(-(self.n.known % self.plan.width) // BLOCK)
 
-    def _sum_columns(self, f: Frame, b: ir.Value, tail: bool) -> None:
+    def _sum_columns(self, f: TileFrame, b: ir.Value, tail: bool) -> None:
         """The sums of a panel's columns, to the scratch memory."""
         if not self.column_sums:
             return
         name = f"{self.kernel.name}.columns{'_tail' if tail else ''}"
 
-        def write(g: Frame) -> None:
+        def write(g: TileFrame) -> None:
             quads = g.iceil(g.extent(self.k), QUAD)
             dot_tiles.column_sums(
                 g, self.how, self._blocks(tail), g.arguments[2], g.imul(self._padded_depth(g), BLOCK), g.arguments[3],
@@ -368,11 +368,11 @@ class _Emitter:
         function = shared_function(self.module, name, [PTR, PTR, PTR, PTR], self.kernel, write)
         f.call(function, [*f.arguments[:2], b, f.at(self._scratch_base(f), self.scratch_columns, I8)])
 
-    def _scratch_base(self, f: Frame) -> ir.Value:
+    def _scratch_base(self, f: TileFrame) -> ir.Value:
         return f.arguments[4]
 
     def _tiles(
-        self, f: Frame, at: list[Index], tiles: tuple[Index, Index], p: Index, tail: bool, a: ir.Value, b: ir.Value,
+        self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], p: Index, tail: bool, a: ir.Value, b: ir.Value,
         deep: Index, sums: ir.Value, what: tuple[Literal["multiply", "finish"], ...],
     ) -> None:
         """Multiply and finish the register tiles of a panel."""
@@ -397,14 +397,14 @@ class _Emitter:
 
         self._row_tiles(f, tiles, one)
 
-    def _row(self, f: Frame, t: Index) -> Index:
+    def _row(self, f: TileFrame, t: Index) -> Index:
         """The first row of register tile `t`."""
         if self.how.way == "tiles" or self.m.known is None:
             return f.imul(t, self.plan.rows)
         size, longer = divmod(self.m.known, -(-self.m.known // self.plan.rows))
         return f.iadd(f.imul(t, size), f.imin(t, longer))
 
-    def _row_tiles(self, f: Frame, tiles: tuple[Index, Index], one: Callable[[Index, int], None]) -> None:
+    def _row_tiles(self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int], None]) -> None:
         """Call `one(first row, rows)` for register tiles: balanced where M is known; else whole ones, then less."""
         rows, m = self.plan.rows, f.extent(self.m)
         begin, end = tiles
@@ -423,7 +423,7 @@ class _Emitter:
         with f.if_then(f.icmp_signed(">", f.index(end), f.index(whole))):
             self._rest(f, f.imul(whole, rows), f.irem(m, rows), one)
 
-    def _rest(self, f: Frame, row: Index, left: Index, one: Callable[[Index, int], None]) -> None:
+    def _rest(self, f: TileFrame, row: Index, left: Index, one: Callable[[Index, int], None]) -> None:
         """The rows after the last whole tile: AMX takes whole tiles of them, vectors as many as there are."""
         rows = self.plan.rows
         if self.how.way == "tiles":
@@ -448,7 +448,7 @@ class _Emitter:
         """The function `(buffers, sizes, a, b, sums, deep)` that multiplies one register tile."""
         name = f"{self.kernel.name}.tile{rows}{'_tail' if tail else ''}"
 
-        def write(f: Frame) -> None:
+        def write(f: TileFrame) -> None:
             a, b, sums, deep = f.arguments[2:6]
             known = self.k.known is not None and not self.blocked
             length = self._deep(f) if known else deep
@@ -472,7 +472,7 @@ class _Emitter:
         arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
         return shared_function(self.module, name, arguments, self.kernel, lambda f: self._write_finish(f, tail))
 
-    def _write_finish(self, f: Frame, tail: bool) -> None:
+    def _write_finish(self, f: TileFrame, tail: bool) -> None:
         c, lanes = self.c, self.how.lanes
         sums, columns, row_sums, m, n, left, rows = f.arguments[2:9]
         coordinates: list[Index] = [0] * c.rank
@@ -493,22 +493,23 @@ class _Emitter:
 
         f.loop(0, rows, 1, line)
 
-    def _vectors(self, f: Frame, tail: bool, left: Index) -> list[tuple[int, Lanes]]:
+    def _vectors(self, f: TileFrame, tail: bool, left: Index) -> list[tuple[int, PartialVector]]:
         """The first column of each vector of a panel, and which of its lanes exist."""
         lanes, width = self.how.lanes, self.plan.width
         if not tail:
-            return [(column, Lanes(lanes)) for column in range(0, width, lanes)]
+            return [(column, PartialVector(lanes)) for column in range(0, width, lanes)]
         if self.n.known is None:
-            return [(column, Lanes(lanes, f.isub(left, column))) for column in range(0, width, lanes)]
+            return [(column, PartialVector(lanes, f.isub(left, column))) for column in range(0, width, lanes)]
         count = self.n.known % width
         return [
-            (column, Lanes(lanes) if count - column >= lanes else Lanes(lanes, count - column))
+            (column, PartialVector(lanes) if count - column >= lanes else PartialVector(lanes, count - column))
             for column in range(0, count, lanes)
         ]
 
     def _correct(
-        self, f: Frame, views: Views, value: ir.Value, columns: ir.Value, row_sums: ir.Value, row: Index, column: int,
-        lane: Lanes,
+        self, f: TileFrame, views: Views, value: ir.Value, columns: ir.Value, row_sums: ir.Value, row: Index,
+        column: int,
+        lane: PartialVector,
     ) -> ir.Value:
         """`value` and what zero points and flipped bits of A make of its row's and its column's sums."""
         lanes = self.how.lanes
@@ -523,16 +524,18 @@ class _Emitter:
             value = f.sub(value, f.mul(b_zero, f.sub(total, f.mul(depth, a_zero))))
         return value
 
-    def _zero(self, f: Frame, views: Views, factor: Factor, row: Index, column: int, lane: Lanes) -> ir.Value:
+    def _zero(
+        self, f: TileFrame, views: Views, factor: Factor, row: Index, column: int, lane: PartialVector
+    ) -> ir.Value:
         kind = ir.VectorType(I32, self.how.lanes)
         zero = factor.zero
         if isinstance(zero, int):
             return ir.Constant(kind, [_wrapped(zero)] * self.how.lanes)
         return widen(f, views.read(zero, row, column, lane, False), zero.dtype, factor.zero_casts, "i32")
 
-    def _initial(self, f: Frame, views: Views, row: Index, column: int, lane: Lanes) -> ir.Value:
+    def _initial(self, f: TileFrame, views: Views, row: Index, column: int, lane: PartialVector) -> ir.Value:
         init = self.c.init
-        if isinstance(init, Place):
+        if isinstance(init, StridedAccess):
             return widen(f, views.read(init, row, column, lane, False), init.dtype, (), "i32")
         return ir.Constant(ir.VectorType(I32, self.how.lanes), [_wrapped(int(init))] * self.how.lanes)
 

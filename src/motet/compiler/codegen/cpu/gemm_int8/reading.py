@@ -8,7 +8,7 @@ from motet.compiler.codegen.cpu.gemm_int8.tiles import arithmetic_of
 from motet.compiler.kernels import contraction as contraction_reading
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import Kernel, Scalar, Stage
-from motet.compiler.kernels.strides import ZERO, Extent, Place, place_of
+from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess, place_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _BYTES = ("i8", "ui8")
@@ -20,7 +20,7 @@ class Factor:
 
     input: int
     unsigned: bool
-    zero: Place | int = 0
+    zero: StridedAccess | int = 0
     zero_casts: tuple[str, ...] = ()
 
 
@@ -33,8 +33,8 @@ class DotProduct:
     b: Factor
 
     @property
-    def zeros(self) -> list[Place]:
-        return [factor.zero for factor in (self.a, self.b) if isinstance(factor.zero, Place)]
+    def zeros(self) -> list[StridedAccess]:
+        return [factor.zero for factor in (self.a, self.b) if isinstance(factor.zero, StridedAccess)]
 
 
 def takes(kernel: Kernel, target: CpuTarget) -> bool:
@@ -101,7 +101,7 @@ def _match_factor(kernel: Kernel, stage: Stage, defined: dict[int, Scalar], numb
 
 def _match_zero(
     kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int
-) -> tuple[Place | int, tuple[str, ...]] | None:
+) -> tuple[StridedAccess | int, tuple[str, ...]] | None:
     """A zero point: a constant, or an input that does not change along the depth."""
     casts, source = _casts(defined, number)
     op = defined.get(source)
@@ -132,7 +132,7 @@ def _zeros_fit(found: DotProduct, stage: Stage) -> bool:
     from several dimensions, of which a place of a zero point knows the last only."""
     c = found.c
     for factor, loop in ((found.a, c.m), (found.b, c.n)):
-        if not isinstance(factor.zero, Place):
+        if not isinstance(factor.zero, StridedAccess):
             continue
         for dim, stride in enumerate(factor.zero.strides):
             if stride == ZERO or stage.sizes[dim] == 1:

@@ -22,7 +22,7 @@ from typing import Literal
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I8, I16, I32, I64, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import Frame
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 from motet.compiler.targets.cpu import CpuTarget
 
 BLOCK = 16  # columns
@@ -101,7 +101,7 @@ class Operands:
 # -- registers -----------------------------------------------------------------------------------------
 
 
-def multiply_tile(f: Frame, how: Arithmetic, rows: int, blocks: int, at: Operands, quads: Index) -> None:
+def multiply_tile(f: TileFrame, how: Arithmetic, rows: int, blocks: int, at: Operands, quads: Index) -> None:
     """`sums[rows][16 blocks]` of `quads` fours of the depth, by vectors."""
     width = how.registers
     zero = ir.Constant(ir.VectorType(I32, how.lanes), None)
@@ -131,7 +131,7 @@ def multiply_tile(f: Frame, how: Arithmetic, rows: int, blocks: int, at: Operand
 
 
 def unrolled(
-    f: Frame, count: Index, steps: int, step: Callable[[Index, list[ir.Value]], list[ir.Value]],
+    f: TileFrame, count: Index, steps: int, step: Callable[[Index, list[ir.Value]], list[ir.Value]],
     values: list[ir.Value],
 ) -> list[ir.Value]:
     """`step` for 0 to `count`, `steps` of them in each turn of the loop."""
@@ -145,7 +145,7 @@ def unrolled(
     return values if steps == 1 else f.loop(whole, count, 1, step, values)
 
 
-def dot(f: Frame, how: Arithmetic, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def dot(f: TileFrame, how: Arithmetic, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """`total` and, lane by lane, the products of `a` and `b`, which are registers full of bytes or 16-bit numbers."""
     bits = how.lanes * 32
     if how.way == "pairs":
@@ -155,7 +155,7 @@ def dot(f: Frame, how: Arithmetic, total: ir.Value, a: ir.Value, b: ir.Value) ->
     return f.intrinsic(f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, [total, unsigned, signed])
 
 
-def column_sums(f: Frame, how: Arithmetic, blocks: int, b: ir.Value, b_block: Index, sums: ir.Value, quads: Index,
+def column_sums(f: TileFrame, how: Arithmetic, blocks: int, b: ir.Value, b_block: Index, sums: ir.Value, quads: Index,
                 ) -> None:
     """The sums of B's columns, to `sums[16 blocks]`."""
     how = how if how.way != "tiles" else Arithmetic("dots", how.lanes, not how.b_unsigned, how.b_unsigned)
@@ -177,7 +177,7 @@ def column_sums(f: Frame, how: Arithmetic, blocks: int, b: ir.Value, b_block: In
             f.store_vector(total, f.at(sums, block * BLOCK + v * how.lanes, I32), I32)
 
 
-def _read_b(f: Frame, how: Arithmetic, address: ir.Value, v: int) -> ir.Value:
+def _read_b(f: TileFrame, how: Arithmetic, address: ir.Value, v: int) -> ir.Value:
     """Register `v` of the step of a block that begins at `address`."""
     if how.way == "dots":
         return f.load_vector(f.at(address, v * how.lanes * 4, I8), I8, how.lanes * 4)
@@ -186,7 +186,7 @@ def _read_b(f: Frame, how: Arithmetic, address: ir.Value, v: int) -> ir.Value:
     return f.zext(narrow, kind) if how.b_unsigned else f.sext(narrow, kind)
 
 
-def _broadcast(f: Frame, how: Arithmetic, address: ir.Value) -> ir.Value:
+def _broadcast(f: TileFrame, how: Arithmetic, address: ir.Value) -> ir.Value:
     """Four numbers of a row of A, again and again."""
     if how.way == "dots":
         number = f.load(address, typ=I32, align=1)
@@ -195,7 +195,7 @@ def _broadcast(f: Frame, how: Arithmetic, address: ir.Value) -> ir.Value:
     return f.bitcast(f.splat(number, how.lanes // 2), ir.VectorType(I16, how.lanes * 2))
 
 
-def _gather(f: Frame, how: Arithmetic, values: list[ir.Value]) -> list[ir.Value]:
+def _gather(f: TileFrame, how: Arithmetic, values: list[ir.Value]) -> list[ir.Value]:
     """The sums of a block's columns from the registers they were made in."""
     if how.way == "dots":
         return values
@@ -212,7 +212,7 @@ def _gather(f: Frame, how: Arithmetic, values: list[ir.Value]) -> list[ir.Value]
 _TILES = 8
 
 
-def configure(f: Frame, rows: int) -> None:
+def configure(f: TileFrame, rows: int) -> None:
     """Set up this thread's tiles: four of sums and two of A with `rows` rows each, two of B with 16. All have 64
     bytes a row."""
     module = f.module
@@ -232,13 +232,13 @@ def configure(f: Frame, rows: int) -> None:
     f.intrinsic("llvm.x86.ldtilecfg", ir.VoidType(), [constant])
 
 
-def release(f: Frame) -> None:
+def release(f: TileFrame) -> None:
     """Give up this thread's tiles, so that switching threads need not save them."""
     f.intrinsic("llvm.x86.tilerelease", ir.VoidType(), [])
 
 
 def multiply_amx(
-    f: Frame, how: Arithmetic, row_tiles: int, rows: int, blocks: int, at: Operands, steps: Index
+    f: TileFrame, how: Arithmetic, row_tiles: int, rows: int, blocks: int, at: Operands, steps: Index
 ) -> None:
     """`sums[row_tiles x rows][16 blocks]` of `steps` times 64 of the depth, with the tiles of `configure(rows)`;
     at most 2 x 2 or 1 x 4 tiles of sums."""
@@ -271,7 +271,7 @@ def multiply_amx(
         _move(f, "tilestore", number, address, at.width * 4)
 
 
-def _move(f: Frame, what: Literal["tileload", "tilestore"], tile: int, address: ir.Value, stride: Index) -> None:
+def _move(f: TileFrame, what: Literal["tileload", "tilestore"], tile: int, address: ir.Value, stride: Index) -> None:
     name = "llvm.x86.tileloadd64" if what == "tileload" else "llvm.x86.tilestored64"
     f.intrinsic(name, ir.VoidType(), [_immediate(tile), address, f.index(stride)])
 

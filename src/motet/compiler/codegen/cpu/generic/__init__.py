@@ -1,0 +1,1 @@
+"""Kernels that no class takes: upstream's loops, with checks of indices."""

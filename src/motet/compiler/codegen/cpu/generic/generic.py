@@ -76,7 +76,7 @@ class GenericCode:
 
 
 @dataclass(frozen=True)
-class _Buffer:
+class _TensorBuffer:
     shape: tuple[int, ...]  # _DYNAMIC where not known
     item: ir.Type
 
@@ -158,7 +158,7 @@ def _type(function: ir.Operation) -> ir.Type:
     return ir.TypeAttr(function.attributes["function_type"]).value
 
 
-def _buffer(kind: ir.Type, function: ir.Operation) -> _Buffer:
+def _buffer(kind: ir.Type, function: ir.Operation) -> _TensorBuffer:
     try:
         tensor = ir.RankedTensorType(kind)
     except ValueError:
@@ -166,15 +166,15 @@ def _buffer(kind: ir.Type, function: ir.Operation) -> _Buffer:
             f"kernel functions take and give ranked tensors, not {kind}", source_location(function)
         ) from None
     shape = [_DYNAMIC if tensor.is_dynamic_dim(i) else tensor.get_dim_size(i) for i in range(tensor.rank)]
-    return _Buffer(tuple(shape), tensor.element_type)
+    return _TensorBuffer(tuple(shape), tensor.element_type)
 
 
-def _extents(arguments: Sequence[_Buffer], results: Sequence[_Buffer]) -> tuple[Extent, ...]:
+def _extents(arguments: Sequence[_TensorBuffer], results: Sequence[_TensorBuffer]) -> tuple[Extent, ...]:
     found: list[Extent] = [("argument", index, axis) for index, axis in _dynamic(arguments)]
     return (*found, *(("result", index, axis) for index, axis in _dynamic(results)))
 
 
-def _dynamic(buffers: Sequence[_Buffer]) -> list[tuple[int, int]]:
+def _dynamic(buffers: Sequence[_TensorBuffer]) -> list[tuple[int, int]]:
     return [
         (index, axis)
         for index, buffer in enumerate(buffers)
@@ -184,7 +184,7 @@ def _dynamic(buffers: Sequence[_Buffer]) -> list[tuple[int, int]]:
 
 
 def _write_into_buffers(
-    entry: ir.Operation, arguments: Sequence[_Buffer], results: Sequence[_Buffer]
+    entry: ir.Operation, arguments: Sequence[_TensorBuffer], results: Sequence[_TensorBuffer]
 ) -> None:
     """Give `entry` an argument for the memory of each result, written to instead of returned."""
     block = entry.regions[0].blocks[0]
@@ -332,8 +332,8 @@ def _large_to_arguments(entry: ir.Operation) -> list[ir.MemRefType]:
     return found
 
 
-def _buffer_of(kind: ir.MemRefType) -> _Buffer:
-    return _Buffer(tuple(kind.shape), kind.element_type)
+def _buffer_of(kind: ir.MemRefType) -> _TensorBuffer:
+    return _TensorBuffer(tuple(kind.shape), kind.element_type)
 
 
 def _bytes(kind: ir.MemRefType) -> int:
@@ -378,7 +378,9 @@ def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) 
 # -- the kernel's own signature ------------------------------------------------------------------------
 
 
-def _wrapper(symbol: str, read: Sequence[_Buffer], written: Sequence[_Buffer], rows: bool, checked: bool) -> str:
+def _wrapper(
+    symbol: str, read: Sequence[_TensorBuffer], written: Sequence[_TensorBuffer], rows: bool, checked: bool
+) -> str:
     """LLVM IR of the function that is called: makes descriptors of buffers and sizes, and calls the body. The address
     of the status, where there are checks, is behind those of the buffers.
 

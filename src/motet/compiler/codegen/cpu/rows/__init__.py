@@ -1,0 +1,1 @@
+"""Kernels over rows and plain loops: normalisations, reductions, element-wise work, movement."""

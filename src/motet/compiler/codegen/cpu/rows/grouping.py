@@ -14,7 +14,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import LINE
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reduction
-from motet.compiler.kernels.strides import ONE, ZERO, Place, physical_order
+from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
@@ -22,7 +22,7 @@ _NEAR = 64 << 10  # bytes up to which it keeps them even where a result could ho
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Stages that run row by row. Every nest has the same outer dimensions; those in `wide` have one
     more, the row's, last. `passes` are indices of nests. `places` says where private temporaries are kept."""
 
@@ -30,7 +30,7 @@ class Group:
     wide: tuple[bool, ...]
     passes: tuple[tuple[int, ...], ...]
     private: frozenset[int]
-    places: Mapping[int, Place] = field(default_factory=dict[int, Place])
+    places: Mapping[int, StridedAccess] = field(default_factory=dict[int, StridedAccess])
     kept: frozenset[int] = frozenset()  # private temporaries that need their place
     offsets: Mapping[int, int] = field(default_factory=dict[int, int])
     scratch: int = 0
@@ -40,7 +40,7 @@ class Group:
         return any("reduction" in nest.kinds for nest in self.nests)
 
 
-def group(kernel: Kernel, stages: range, target: CpuTarget) -> Group | None:
+def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
     """The stages as one group, or None. Raises `Unsupported` for what no generator has code for."""
     nests = [nest_of(kernel, kernel.stages[s]) for s in stages]
     chosen = [kernel.stages[s] for s in stages]
@@ -55,7 +55,7 @@ def group(kernel: Kernel, stages: range, target: CpuTarget) -> Group | None:
     if not _suited(nests, wide, target) or not _consistent(nests, wide):
         return None
     passes = _passes(nests, wide)
-    return _placed(kernel, stages, Group(tuple(nests), tuple(wide), passes, frozenset()))
+    return _placed(kernel, stages, RowGroup(tuple(nests), tuple(wide), passes, frozenset()))
 
 
 def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequence[tuple[int, int]] | None:
@@ -153,7 +153,7 @@ def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> b
 
 def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
     """Whether every stage reads earlier results at the point where they were written."""
-    written: dict[int, tuple[Place, bool]] = {}
+    written: dict[int, tuple[StridedAccess, bool]] = {}
     for nest, is_wide in zip(nests, wide, strict=True):
         for operand in nest.inputs:
             if operand.value not in written:
@@ -200,7 +200,7 @@ def is_sequential(nest: Nest) -> bool:
     return nest.kinds[-1:] == ("reduction",) and any(found is None for found in combiners_of(nest))
 
 
-def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
+def _placed(kernel: Kernel, stages: range, found: RowGroup) -> RowGroup:
     """`found`, with a place for every temporary that only the group sees."""
     pass_of = {s: number for number, each in enumerate(found.passes) for s in each}
     elsewhere = {
@@ -211,7 +211,7 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
     }
     private: set[int] = set()
     kept: set[int] = set()
-    places: dict[int, Place] = {}
+    places: dict[int, StridedAccess] = {}
     offsets: dict[int, int] = {}
     taken: set[int] = set()
     scratch = 0
@@ -255,13 +255,13 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
 
 def _host(
     kernel: Kernel,
-    found: Group,
+    found: RowGroup,
     pass_of: Mapping[int, int],
     producer: int,
-    output: Place,
+    output: StridedAccess,
     readers: Sequence[int],
     taken: set[int],
-) -> Place | None:
+) -> StridedAccess | None:
     """A result that is written only when the temporary has been read for the last time, and can hold it till
     then. A result may lie in an argument's memory, so that no argument like it may be read meanwhile."""
     for w, nest in enumerate(found.nests):

@@ -42,7 +42,7 @@ from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule
 from motet.compiler.kernels.split_reductions import split_reductions
-from motet.compiler.kernels.strides import ONE, ZERO, Bound, Place
+from motet.compiler.kernels.strides import ONE, ZERO, Bound, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
@@ -67,7 +67,7 @@ CLASS = KernelClass(LoopsSchedule, match, choose, check, emit)
 
 def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelCode:
     groups = _groups(kernel, schedule, target)
-    inside = {value for group in groups if isinstance(group, rows.Group) for value in group.private}
+    inside = {value for group in groups if isinstance(group, rows.RowGroup) for value in group.private}
     temporaries = [
         i for i, value in enumerate(kernel.values) if value.role == "temporary" and i not in inside
     ]
@@ -77,7 +77,7 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
     scratch = 0
     for number, (phase, group) in enumerate(zip(schedule.phases, groups, strict=True)):
         symbol = f"{kernel.name}_{number}" if len(groups) > 1 else kernel.name
-        if isinstance(group, rows.Group):
+        if isinstance(group, rows.RowGroup):
             tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces, phase)
             scratch = max(scratch, group.scratch)
         else:
@@ -94,9 +94,9 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
     )
 
 
-def _groups(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[rows.Group | Stage]:
+def _groups(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[rows.RowGroup | Stage]:
     """What each phase runs."""
-    result: list[rows.Group | Stage] = []
+    result: list[rows.RowGroup | Stage] = []
     first = 0
     for phase in schedule.phases:
         stages = range(first, first + phase.stages)
@@ -126,14 +126,14 @@ def _emit_stage(
     along, other, outer = loop.along, loop.transposed(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})
     f.scales = target.scales
-    writer = _Writer(f, loop.nest, along, phase.lanes, loop.vectors)
+    writer = _NestWriter(f, loop.nest, along, phase.lanes, loop.vectors)
     tasks = _tiled(f, writer, outer, other, phase) if other is not None else _plain(f, writer, outer, along, phase)
     writer.finish()
     f.finish()
     return tasks
 
 
-def _plain(f: Frame, writer: _Writer, outer: Sequence[int], along: int | None, phase: LoopPhase) -> Expr:
+def _plain(f: Frame, writer: _NestWriter, outer: Sequence[int], along: int | None, phase: LoopPhase) -> Expr:
     nest = writer.nest
     last = None if along is None else nest.sizes[along]
     division = Division(tuple(nest.sizes[d] for d in outer), last, phase.strip, phase.grain)
@@ -148,7 +148,7 @@ def _plain(f: Frame, writer: _Writer, outer: Sequence[int], along: int | None, p
     return division.tasks
 
 
-def _tiled(f: Frame, writer: _Writer, outer: Sequence[int], other: int, phase: LoopPhase) -> Expr:
+def _tiled(f: Frame, writer: _NestWriter, outer: Sequence[int], other: int, phase: LoopPhase) -> Expr:
     """Rows are bands of `other`, a few tiles wide, so that lines read are used whole."""
     nest = writer.nest
     division = Division(tuple(nest.sizes[d] for d in outer), nest.sizes[other], phase.strip, phase.grain)
@@ -164,7 +164,7 @@ def _tiled(f: Frame, writer: _Writer, outer: Sequence[int], other: int, phase: L
 
 
 @dataclass
-class _Writer:
+class _NestWriter:
     """Writes the points of a nest, `vectors` vectors of `lanes` along dimension `along` in one iteration."""
 
     f: Frame
@@ -357,7 +357,7 @@ class _Writer:
             dtype = self.nest.outputs[k].dtype
             if init is None:
                 value: Value = constant(dtype, 0)
-            elif isinstance(init, Place):
+            elif isinstance(init, StridedAccess):
                 value = load_values(self.f, init, point, lanes)
             else:
                 value = constant(dtype, init)
@@ -451,7 +451,7 @@ class _Writer:
 
         f.loop(first, end, self.lanes, tile)
 
-    def _turned(self, operand: Place, point: Sequence[Index], other: int) -> list[Value]:
+    def _turned(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
         """A square of the operand as stored: one vector along `along` for each step of `other`."""
         vectors: list[Value] = []
         for lane in range(self.lanes):

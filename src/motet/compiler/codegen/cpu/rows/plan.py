@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, is_float
-from motet.compiler.codegen.cpu.rows.grouping import Group, group
+from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group
 from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage
@@ -66,7 +66,7 @@ def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
     return target.lanes(max(widths))
 
 
-def row_lanes(found: Group, target: CpuTarget) -> int:
+def row_lanes(found: RowGroup, target: CpuTarget) -> int:
     """As many lanes as all nests of a group allow."""
     return min(_nest_lanes(nest, target) for nest in found.nests)
 
@@ -100,7 +100,7 @@ def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
     return LoopsSchedule(phases)
 
 
-def choose_rows(found: Group, stages: int, target: CpuTarget) -> LoopPhase:
+def choose_rows(found: RowGroup, stages: int, target: CpuTarget) -> LoopPhase:
     """How a group of so many stages is cut."""
     lanes = row_lanes(found, target)
     sizes = found.nests[found.wide.index(True)].sizes

@@ -32,13 +32,13 @@ from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, widen
 from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
-from motet.compiler.codegen.cpu.rows.grouping import Group, combiners_of, group, is_sequential
+from motet.compiler.codegen.cpu.rows.grouping import RowGroup, combiners_of, group, is_sequential
 from motet.compiler.codegen.cpu.rows.plan import choose_rows
 from motet.compiler.codegen.cpu.rows.row_reduction import gathering
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, item_bytes
 from motet.compiler.kernels.schedule import LoopPhase
-from motet.compiler.kernels.strides import ONE, ZERO, Place
+from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
 _AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
@@ -69,7 +69,7 @@ def emit_group(
     symbol: str,
     kernel: Kernel,
     target: CpuTarget,
-    found: Group,
+    found: RowGroup,
     workspaces: Mapping[int, int],
     phase: LoopPhase,
 ) -> Expr:
@@ -85,7 +85,7 @@ def emit_group(
     division = Division(tuple(nest.sizes[:-1]), nest.sizes[-1], phase.strip, phase.grain)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
-        writer = _Row(f, found, indices, lanes, head, {})
+        writer = _RowEmitter(f, found, indices, lanes, head, {})
         for number, members in enumerate(found.passes):
             if found.wide[members[0]]:
                 writer.run(members, first, end, streamed.get(number, ()), ahead.get(number, ()))
@@ -99,12 +99,12 @@ def emit_group(
     return division.tasks
 
 
-def _streamed(kernel: Kernel, found: Group, lanes: int) -> dict[int, list[Place]]:
+def _streamed(kernel: Kernel, found: RowGroup, lanes: int) -> dict[int, list[StridedAccess]]:
     """By pass, the results that may be written past the caches: large, or of unknown size, read by nobody, and
     written in whole vectors by a pass without reductions."""
     hosts = {place.value for place in found.places.values()}
     read = {access.value for stage in kernel.stages for access in stage.inputs} | hosts
-    result: dict[int, list[Place]] = {}
+    result: dict[int, list[StridedAccess]] = {}
     for number, members in enumerate(found.passes):
         nests = [found.nests[s] for s in members]
         if any(nest.kinds[-1:] != ("parallel",) for nest in nests) or not found.wide[members[0]]:
@@ -121,12 +121,12 @@ def _streamed(kernel: Kernel, found: Group, lanes: int) -> dict[int, list[Place]
     return result
 
 
-def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Place]]:
+def _ahead(kernel: Kernel, found: RowGroup) -> dict[int, list[StridedAccess]]:
     """By pass, what it asks for of the next row: the pass that first reads a value waits for memory, so another
     one, the slowest, brings it."""
     wide = [number for number, members in enumerate(found.passes) if found.wide[members[0]]]
     cost = {n: sum(_work(found.nests[s]) for s in found.passes[n]) for n in wide}
-    result: dict[int, list[Place]] = {}
+    result: dict[int, list[StridedAccess]] = {}
     seen: set[int] = set()
     for number in wide:
         for operand in (operand for s in found.passes[number] for operand in found.nests[s].inputs):
@@ -149,7 +149,7 @@ def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Place]]:
     return result
 
 
-def _shift(f: Frame, found: Group, lanes: int, far: Sequence[Place]) -> Index:
+def _shift(f: Frame, found: RowGroup, lanes: int, far: Sequence[StridedAccess]) -> Index:
     """How many elements of each row lie before the first whole vector in memory, by the first of `far`, large inputs
     whose rows begin alike; scratch is moved to begin as they do. A vector across two lines is read twice. 0 where
     the passes take no longer than memory, or rows are too short to gain by it."""
@@ -186,12 +186,12 @@ def _work(nest: Nest) -> int:
 
 
 @dataclass
-class _Row:
+class _RowEmitter:
     """Emits one row. `head` elements of it come before whole vectors. `scalars` holds the row's own values, as
     carried: results of stages without the row's dimension, or that reduce it."""
 
     f: Frame
-    group: Group
+    group: RowGroup
     indices: list[Index]
     lanes: int
     head: Index
@@ -211,8 +211,8 @@ class _Row:
         members: Sequence[int],
         first: Index,
         end: Index,
-        streamed: Sequence[Place],
-        ahead: Sequence[Place],
+        streamed: Sequence[StridedAccess],
+        ahead: Sequence[StridedAccess],
     ) -> None:
         """One pass over the row's elements `[first, end)`; `streamed` may go past the caches, the next row of
         `ahead` is asked for."""
@@ -225,7 +225,7 @@ class _Row:
             lambda: self.over(members, first, end, ahead, False),
         )
 
-    def suits_streams(self, operands: Sequence[Place], first: Index, end: Index) -> Value:
+    def suits_streams(self, operands: Sequence[StridedAccess], first: Index, end: Index) -> Value:
         """Whether the rows of `operands` begin and end with lines, and are parts of something large."""
         f = self.f
         result: Value = None
@@ -246,7 +246,7 @@ class _Row:
         return [*self.indices[:-1], f.imin(f.iadd(self.indices[-1], 1), last)]
 
     def over(
-        self, members: Sequence[int], first: Index, end: Index, ahead: Sequence[Place], streaming: bool
+        self, members: Sequence[int], first: Index, end: Index, ahead: Sequence[StridedAccess], streaming: bool
     ) -> None:
         f = self.f
         nests = [self.group.nests[s] for s in members]
@@ -279,7 +279,7 @@ class _Row:
     # -- values ----------------------------------------------------------------------------------
 
     def read(
-        self, operand: Place, point: Sequence[Index], lanes: Lanes, fresh: Mapping[int, Value]
+        self, operand: StridedAccess, point: Sequence[Index], lanes: Lanes, fresh: Mapping[int, Value]
     ) -> Value:
         if operand.value in fresh:
             return fresh[operand.value]
@@ -294,7 +294,7 @@ class _Row:
         """What the outputs hold before, one scalar each; not for outputs that run along the row."""
         values: list[Value] = []
         for init, output in zip(nest.inits, nest.outputs, strict=True):
-            if isinstance(init, Place):
+            if isinstance(init, StridedAccess):
                 values.append(
                     load_values(self.f, init, [*self.indices, 0][: len(nest.sizes)], Lanes(None, 1))
                 )
@@ -334,7 +334,7 @@ class _Row:
 
         return evaluate(self.f, nest.body, len(nest.inputs) + len(nest.outputs), values, index, wanted)
 
-    def keep(self, operand: Place, value: Value) -> None:
+    def keep(self, operand: StridedAccess, value: Value) -> None:
         """A row's own value: for later stages, and in memory where others read it."""
         self.scalars[operand.value] = value
         if operand.value not in self.group.private:
@@ -345,12 +345,12 @@ class _Row:
 class _Step:
     """The body of a pass: all its stages at some vectors of a row, accumulators carried along."""
 
-    row: _Row
+    row: _RowEmitter
     nests: Sequence[Nest]
     known: Sequence[dict[int, Value]]
     lanes: int
     streaming: bool
-    ahead: Sequence[Place]
+    ahead: Sequence[StridedAccess]
     following: list[Index]
 
     def __post_init__(self) -> None:
@@ -430,7 +430,7 @@ class _Step:
     def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
         return [
             load_values(self.row.f, init, point, lanes)
-            if isinstance(init, Place)
+            if isinstance(init, StridedAccess)
             else constant(output.dtype, 0 if init is None else init)
             for init, output in zip(nest.inits, nest.outputs, strict=True)
         ]

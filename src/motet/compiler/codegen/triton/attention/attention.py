@@ -31,9 +31,9 @@ from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded, storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
-from motet.compiler.kernels.attention.description import Attention, Piece
+from motet.compiler.kernels.attention.description import Attention, KeyPiece
 from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
-from motet.compiler.kernels.strides import ONE, Extent, Place
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 LEAST = 16  # of a tile's sides
@@ -49,7 +49,7 @@ _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 
 
 @dataclass(frozen=True)
-class Tile:
+class AttentionTile:
     """`rows` queries against `keys` keys. Keys and values are read through `descriptors`, by the copying unit, or else
     by pointers; where `specialised`, by warps of their own."""
 
@@ -67,7 +67,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Space:
+class AttentionSpace:
     """How the loops of an attention are spread: `batch` over programs, `rows` along the first side of tiles."""
 
     attention: Attention
@@ -111,58 +111,67 @@ def pays(attention: Attention, target: GpuTarget) -> bool:
     return 2 * points * (sizes[attention.depth] + sizes[attention.column]) <= _LITTLE
 
 
-def space_of(attention: Attention) -> Space:
+def space_of(attention: Attention) -> AttentionSpace:
     loops = {dim: (Extent.of(size), dim) for dim, size in enumerate(attention.sizes)}
     own = [loops[attention.row]] if attention.row is not None else []
     shared = [loops[dim] for dim in attention.group]
     together = total([*shared, *own]).known
     if together is not None and together <= _FEW:
-        return Space(attention, tuple(loops[d] for d in attention.batch), (*shared, *own))
-    return Space(attention, (*(loops[d] for d in attention.batch), *shared), tuple(own))
+        return AttentionSpace(attention, tuple(loops[d] for d in attention.batch), (*shared, *own))
+    return AttentionSpace(attention, (*(loops[d] for d in attention.batch), *shared), tuple(own))
 
 
 # -- tiles -----------------------------------------------------------------------------------------
 
 
-def choose_tiles(space: Space, target: GpuTarget) -> list[Tile]:
+def choose_tiles(space: AttentionSpace, target: GpuTarget) -> list[AttentionTile]:
     """Tiles for the shapes and the target, the best first, then smaller ones."""
     rows = max(LEAST, power_of_two(space.row_count.known or 1 << 20))
     width = max(power_of_two(space.depth), power_of_two(space.columns), LEAST)
     found = [tile for tile in _tiles(space, width, target) if tile.rows <= rows or tile.rows == LEAST]
     room = [tile for tile in found if _shared(space, tile, width) <= target.shared]
-    return room or [Tile(LEAST, LEAST, 4, 1)]
+    return room or [AttentionTile(LEAST, LEAST, 4, 1)]
 
 
-def _tiles(space: Space, width: int, target: GpuTarget) -> list[Tile]:
+def _tiles(space: AttentionSpace, width: int, target: GpuTarget) -> list[AttentionTile]:
     """By measurement on an H200, in bf16: what is read through descriptors waits for them to be made, which short
     sequences do not pay for, nor heads of 64."""
     if space.attention.dtype == "f32":
         side = 64 if width <= 64 else 32
-        return [Tile(side, 32, 4, 2), Tile(side, 32, 4, 1), Tile(32, 32, 4, 1), Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)]
+        return [
+            AttentionTile(side, 32, 4, 2), AttentionTile(side, 32, 4, 1), AttentionTile(32, 32, 4, 1),
+            AttentionTile(16, 32, 4, 1), AttentionTile(16, 16, 4, 1)
+        ]
     hopper = target.is_cuda and isinstance(target.architecture, int) and target.architecture >= 90
-    small = [Tile(64, 32, 4, 2), Tile(32, 64, 4, 2), Tile(16, 64, 4, 3), Tile(16, 32, 4, 2), Tile(16, 16, 4, 1)]
+    small = [
+        AttentionTile(64, 32, 4, 2), AttentionTile(32, 64, 4, 2), AttentionTile(16, 64, 4, 3),
+        AttentionTile(16, 32, 4, 2), AttentionTile(16, 16, 4, 1)
+    ]
     long = (space.keys.known or _LONG) > _SHORT
     if hopper:
-        usual = [Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)]
+        usual = [AttentionTile(64, 64, 4, 3), AttentionTile(128, 64, 8, 3)]
         if width <= 128 and 64 < (space.keys.known or _LONG) <= _ONE:
-            usual = [Tile(64, 128, 4, 2), *usual]
+            usual = [AttentionTile(64, 128, 4, 2), *usual]
         elif not long and (space.keys.known or 0) % 64:
-            usual = [Tile(64, 32, 4, 4), *usual]
+            usual = [AttentionTile(64, 32, 4, 4), *usual]
         elif width <= 64 and long:
-            wide = [Tile(128, 64, 4, 3), Tile(128, 64, 8, 3)]
+            wide = [AttentionTile(128, 64, 4, 3), AttentionTile(128, 64, 8, 3)]
             usual = [*(wide if space.attention.causal is None else wide[::-1]), *usual]
         elif width <= 128 and long and describable(space):
-            usual = [Tile(64, 64, 4, 3, descriptors=True), *usual]
-        return [*usual, Tile(64, 64, 4, 2), *small]
-    return [*([Tile(128, 64, 4, 2)] if width <= 64 else []), Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), *small]
+            usual = [AttentionTile(64, 64, 4, 3, descriptors=True), *usual]
+        return [*usual, AttentionTile(64, 64, 4, 2), *small]
+    return [
+        *([AttentionTile(128, 64, 4, 2)] if width <= 64 else []), AttentionTile(128, 64, 8, 2),
+        AttentionTile(64, 64, 4, 2), *small
+    ]
 
 
-def _shared(space: Space, tile: Tile, width: int) -> int:
+def _shared(space: AttentionSpace, tile: AttentionTile, width: int) -> int:
     size = item_bytes(space.attention.dtype)
     return (2 * tile.stages * tile.keys + tile.rows) * width * size + 2048
 
 
-def describable(space: Space) -> bool:
+def describable(space: AttentionSpace) -> bool:
     """Whether keys and values lie so that the copying unit can read tiles of them."""
     a = space.attention
     return a.whole is not None and (
@@ -183,7 +192,7 @@ def lies_flat(a: Attention, access: Access, outer: int, inner: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Launch:
+class AttentionLaunch:
     """One program; its arguments are the values `buffers` of `kernel`."""
 
     kernel: Kernel
@@ -195,7 +204,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Emitted:
-    launches: tuple[Launch, ...]
+    launches: tuple[AttentionLaunch, ...]
     workspaces: tuple[Expr, ...] = ()
 
 
@@ -208,10 +217,10 @@ def emit(
     forms = tuple(
         form(space, tile, stored, kernel.externals, symbol, about, target) for tile in choose_tiles(space, target)
     )
-    return Emitted((Launch(kernel, kernel.externals, symbol, (*first, *forms), about),))
+    return Emitted((AttentionLaunch(kernel, kernel.externals, symbol, (*first, *forms), about),))
 
 
-def stored_by(attention: Attention) -> dict[int, Place]:
+def stored_by(attention: Attention) -> dict[int, StridedAccess]:
     """The values that are written, and where."""
     epilogue = attention.epilogue
     written = [(epilogue.value, epilogue.place), *(pair for step in epilogue.steps for pair in step.writes)]
@@ -219,7 +228,9 @@ def stored_by(attention: Attention) -> dict[int, Place]:
 
 
 def form(
-    space: Space, tile: Tile, stored: Mapping[int, Place], buffers: tuple[int, ...], symbol: str, about: str,
+    space: AttentionSpace, tile: AttentionTile, stored: Mapping[
+        int, StridedAccess
+    ], buffers: tuple[int, ...], symbol: str, about: str,
     target: GpuTarget,
 ) -> Form:
     w = Writer(space.attention.kernel, buffers, (tile.rows, tile.keys))
@@ -238,8 +249,8 @@ class Flash:
     """The text of one program; `at` are the coordinates of its queries."""
 
     w: Writer
-    space: Space
-    tile: Tile
+    space: AttentionSpace
+    tile: AttentionTile
     target: GpuTarget
 
     def __post_init__(self) -> None:
@@ -356,7 +367,7 @@ class Flash:
         end = w.define("n", f"tl.maximum(tl.minimum({self.last} + {causal.offset + 1}, {length}), {begin})")
         return whole, end
 
-    def keys_between(self, piece: Piece, begin: str, whole: str, end: str) -> None:
+    def keys_between(self, piece: KeyPiece, begin: str, whole: str, end: str) -> None:
         """The tiles from `begin` to `whole` without masks, then those to `end` with them."""
         w, tile = self.w, self.tile
         if w.wide:  # positions take 32 bits, what they are multiplied by 64
@@ -375,7 +386,7 @@ class Flash:
             self.step(piece, careful, end, descriptors)
             w.level -= 1
 
-    def describe(self, piece: Piece, end: str) -> tuple[str, str]:
+    def describe(self, piece: KeyPiece, end: str) -> tuple[str, str]:
         """Descriptors of this program's keys and values; what lies behind `end` reads as 0."""
         a = self.attention
         return (
@@ -395,7 +406,7 @@ class Flash:
             f"[{self.tile.keys}, {padded}])",
         )
 
-    def step(self, piece: Piece, careful: bool, end: str, descriptors: tuple[str, str] | None) -> None:
+    def step(self, piece: KeyPiece, careful: bool, end: str, descriptors: tuple[str, str] | None) -> None:
         """One tile of keys."""
         a, w, tile = self.attention, self.w, self.tile
         w.remembered, w.masks = {}, {}
@@ -444,7 +455,7 @@ class Flash:
         w.line(f"high = {new}")
         return power, ratio
 
-    def _values(self, piece: Piece, careful: bool, end: str) -> str:
+    def _values(self, piece: KeyPiece, careful: bool, end: str) -> str:
         a, w = self.attention, self.w
         w.shape, w.remembered, w.masks = (self.tile.keys, self.columns), {}, {}
         key = self._key(0)
@@ -455,7 +466,7 @@ class Flash:
 
     # -- results --
 
-    def finish(self, stored: Mapping[int, Place]) -> None:
+    def finish(self, stored: Mapping[int, StridedAccess]) -> None:
         """The quotient, and what is done with it."""
         a, w = self.attention, self.w
         w.shape, w.remembered = (self.tile.rows, self.columns), {}

@@ -16,11 +16,11 @@ from motet.compiler.codegen.triton.attention.attention import (
     LEAST,
     LOG2_E,
     LOWEST,
+    AttentionLaunch,
+    AttentionSpace,
+    AttentionTile,
     Emitted,
     Flash,
-    Launch,
-    Space,
-    Tile,
     space_of,
     stored_by,
 )
@@ -40,14 +40,14 @@ _SIDES = (128, 64, 32)  # keys of a tile
 
 
 @dataclass(frozen=True)
-class Parts:
+class KeyParts:
     """`keys` of each part of the first piece, `count` parts for each batch."""
 
     keys: int
     count: Expr
 
 
-def parts_of(space: Space, target: GpuTarget) -> Parts | None:
+def parts_of(space: AttentionSpace, target: GpuTarget) -> KeyParts | None:
     """The parts that keep all processors busy; None where whole attentions do."""
     batches, rows, keys = total(space.batch), space.row_count, Extent.of(space.attention.pieces[0].size)
     if rows.known is None or rows.factor > 4 * LEAST or not (space.merged or rows.factor <= LEAST):
@@ -55,13 +55,13 @@ def parts_of(space: Space, target: GpuTarget) -> Parts | None:
     if (batches.known or 1) >= target.processors:
         return None
     if keys.known is None:
-        return Parts(_GUESS, ceiling(keys, _GUESS))
+        return KeyParts(_GUESS, ceiling(keys, _GUESS))
     share = -(-keys.factor * (batches.known or 1) // (_TURNS * target.processors))
     length = max(64, power_of_two(share))
-    return Parts(length, ceiling(keys, length)) if keys.factor >= 2 * length else None
+    return KeyParts(length, ceiling(keys, length)) if keys.factor >= 2 * length else None
 
 
-def emit(attention: Attention, parts: Parts, symbol: str, about: str, target: GpuTarget) -> Emitted:
+def emit(attention: Attention, parts: KeyParts, symbol: str, about: str, target: GpuTarget) -> Emitted:
     """The two launches. Raises `Unsupported`."""
     space, kernel = space_of(attention), attention.kernel
     first = len(kernel.values)
@@ -73,13 +73,13 @@ def emit(attention: Attention, parts: Parts, symbol: str, about: str, target: Gp
     buffers = (*kernel.externals, *spaces)
     rows = max(LEAST, power_of_two(space.row_count.known or 1))
     width = max(LEAST, power_of_two(space.columns))
-    tiles = [Tile(rows, min(side, parts.keys), 4, stages) for side in _SIDES for stages in (3, 2)]
+    tiles = [AttentionTile(rows, min(side, parts.keys), 4, stages) for side in _SIDES for stages in (3, 2)]
     forms = tuple(_part(space, tile, parts, spaces, buffers, symbol, about, target) for tile in tiles)
     together = _Together(space, parts, spaces, rows, width)
     second = f"{symbol}_together"
     launches = (
-        Launch(kernel, buffers, symbol, forms, about),
-        Launch(kernel, buffers, second, (together.form(buffers, second, about),), f"{about}, put together"),
+        AttentionLaunch(kernel, buffers, symbol, forms, about),
+        AttentionLaunch(kernel, buffers, second, (together.form(buffers, second, about),), f"{about}, put together"),
     )
     programs = product((total(space.batch).expression, parts.count))
     sizes = tuple(product((4 * points, programs)) for points in (rows * width, rows, rows))
@@ -87,7 +87,9 @@ def emit(attention: Attention, parts: Parts, symbol: str, about: str, target: Gp
 
 
 def _part(
-    space: Space, tile: Tile, parts: Parts, spaces: tuple[int, ...], buffers: tuple[int, ...], symbol: str, about: str,
+    space: AttentionSpace, tile: AttentionTile, parts: KeyParts, spaces: tuple[
+        int, ...
+    ], buffers: tuple[int, ...], symbol: str, about: str,
     target: GpuTarget,
 ) -> Form:
     w = Writer(space.attention.kernel, buffers, (tile.rows, tile.keys))
@@ -121,7 +123,7 @@ def _known(size: Size) -> int:
     return size
 
 
-def _count(w: Writer, space: Space, parts: Parts) -> str:
+def _count(w: Writer, space: AttentionSpace, parts: KeyParts) -> str:
     if isinstance(parts.count, int):
         return str(parts.count)
     return f"tl.cdiv({w.extent(Extent.of(space.attention.pieces[0].size))}, {parts.keys})"
@@ -131,8 +133,8 @@ def _count(w: Writer, space: Space, parts: Parts) -> str:
 class _Together:
     """The program of the second launch: one query, all parts."""
 
-    space: Space
-    parts: Parts
+    space: AttentionSpace
+    parts: KeyParts
     spaces: tuple[int, ...]
     rows: int
     width: int

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.triton.attention.attention import Space, lies_flat
+from motet.compiler.codegen.triton.attention.attention import AttentionSpace, lies_flat
 from motet.compiler.codegen.triton.attention.operand_layout import may_be_whole
 from motet.compiler.codegen.triton.attention.tiles import OWN, Groups
-from motet.compiler.codegen.triton.attention.warp_specialized import Program
+from motet.compiler.codegen.triton.attention.warp_specialized import AttentionProgram
 from motet.compiler.codegen.triton.rows.loops import power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.kernels.kernel import item_bytes
@@ -28,7 +28,7 @@ _FEW, _MANY = 2, 3  # programs of one tile for each processor, of which no two w
 
 
 def forms_of(
-    space: Space, buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
+    space: AttentionSpace, buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
 ) -> list[Form]:
     """Forms for Hopper, the best first; none where tensors do not lie so that the copying unit takes tiles of them, or
     are too small."""
@@ -44,10 +44,10 @@ def forms_of(
     if not all(lies_flat(a, access, outer, inner) for access, outer, inner in flat):
         return []
     chosen = [each for each in _groups(space, target) if not each.stay or may_be_whole(space, each.rows, each.keys)]
-    return [Program(space, groups, buffers, symbol, about, target.processors).form() for groups in chosen]
+    return [AttentionProgram(space, groups, buffers, symbol, about, target.processors).form() for groups in chosen]
 
 
-def _groups(space: Space, target: GpuTarget) -> list[Groups]:
+def _groups(space: AttentionSpace, target: GpuTarget) -> list[Groups]:
     """Tiles for the shapes, the best first, by measurement on an H100, in bf16, in microseconds.
 
     Heads of 65 and more: 4 x 32 heads of 128, 4096 tokens, causal, 910 to 968 (staying 941 to 954), 1 x 32, 2048
@@ -67,7 +67,7 @@ def _groups(space: Space, target: GpuTarget) -> list[Groups]:
     return both if stays else both[::-1]
 
 
-def _narrow(space: Space, target: GpuTarget) -> list[Groups]:
+def _narrow(space: AttentionSpace, target: GpuTarget) -> list[Groups]:
     """For heads of 64 and less, which take as long for powers as for products: groups that are apart are each at
     another step. By pointers in brackets: 12 heads, causal, 512 tokens 6.3 [8.2], 1024 tokens 10.6 [14.2], 2048 tokens
     22.0 [42.7]; 8 x 12 heads, 1024 tokens 46.9 [49.9]; 4 x 32 heads, 4096 tokens 676 to 726 [680 to 764]. Not causal,

@@ -10,22 +10,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.attention.attention import LEAST, Space, stored_by
+from motet.compiler.codegen.triton.attention.attention import LEAST, AttentionSpace, stored_by
 from motet.compiler.codegen.triton.rows.loops import power_of_two
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes
-from motet.compiler.kernels.strides import ONE, Extent, Place
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 
 _LEAST_PIECE = 64  # columns that are moved at once
 
 
 @dataclass(frozen=True)
-class Matrix:
+class AttentionOperand:
     """A tensor, along its dimensions `outer` and `inner`. Tiles have `lines`, and of each line `pieces`, one behind the
     other; `whole` says that the tensor is described as one matrix."""
 
-    place: Place
+    place: StridedAccess
     outer: int
     inner: int
     lines: int
@@ -55,7 +55,7 @@ class Matrix:
         lines = lines if lines.isdigit() else f"({lines}).to(tl.int32)"
         return lines, str(a.sizes[self.inner]), w.extent(place.strides[self.outer])
 
-    def origin(self, space: Space, at: Mapping[int, Coordinate]) -> tuple[str, str]:
+    def origin(self, space: AttentionSpace, at: Mapping[int, Coordinate]) -> tuple[str, str]:
         """The line and the column of what is described where the batch `at` begins."""
         if not self.whole:
             return "0", "0"
@@ -76,28 +76,28 @@ def pieces_of(width: int) -> tuple[int, ...]:
     return (whole,) if first < _LEAST_PIECE or second >= first else (first, second)
 
 
-def matrices_of(space: Space, keys: int, own: int, whole: bool) -> dict[str, Matrix]:
+def matrices_of(space: AttentionSpace, keys: int, own: int, whole: bool) -> dict[str, AttentionOperand]:
     """Queries (q), keys (k), values (v) and, if the copy engine can write it, the result (o). Tiles have `own` queries
     and `keys` keys."""
     a = space.attention
     row, piece = a.row or 0, a.pieces[0]
     depth, columns = pieces_of(space.depth), pieces_of(space.columns)
 
-    def place_of(access: Access) -> Place:
+    def place_of(access: Access) -> StridedAccess:
         return source_of(a.kernel, access, a.sizes)
 
     found = {
-        "q": Matrix(place_of(a.query), row, a.depth, own, depth, whole),
-        "k": Matrix(place_of(piece.keys), a.key, a.depth, keys, depth, whole),
-        "v": Matrix(place_of(piece.values), a.key, a.column, keys, columns, whole),
+        "q": AttentionOperand(place_of(a.query), row, a.depth, own, depth, whole),
+        "k": AttentionOperand(place_of(piece.keys), a.key, a.depth, keys, depth, whole),
+        "v": AttentionOperand(place_of(piece.values), a.key, a.column, keys, columns, whole),
     }
     result = _leaving(a) if depth == columns else None
     if result is not None:
-        found["o"] = Matrix(result, row, a.column, own, columns, whole)
+        found["o"] = AttentionOperand(result, row, a.column, own, columns, whole)
     return found
 
 
-def _leaving(a: Attention) -> Place | None:
+def _leaving(a: Attention) -> StridedAccess | None:
     """The result, if it is one tensor of the factors' dtype that the copy engine can write."""
     stored = stored_by(a)
     if len(stored) != 1 or a.row is None:
@@ -110,7 +110,7 @@ def _leaving(a: Attention) -> Place | None:
     return place
 
 
-def may_be_whole(space: Space, rows: int, keys: int) -> bool:
+def may_be_whole(space: AttentionSpace, rows: int, keys: int) -> bool:
     """Whether every tile of `rows` queries and `keys` keys is whole, and each tensor one matrix, of which heads are
     parts."""
     a = space.attention
@@ -125,7 +125,7 @@ def may_be_whole(space: Space, rows: int, keys: int) -> bool:
     return "o" in matrices and all(_is_one_matrix(space, matrix) for matrix in matrices.values())
 
 
-def _is_one_matrix(space: Space, matrix: Matrix) -> bool:
+def _is_one_matrix(space: AttentionSpace, matrix: AttentionOperand) -> bool:
     """Whether each dimension of the batch goes either over whole lines or stays within one."""
     line = matrix.place.strides[matrix.outer].known
     if line is None:

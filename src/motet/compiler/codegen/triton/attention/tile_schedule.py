@@ -7,7 +7,7 @@ to and fro, so that who had a long one before gets a short one now.
 
 from __future__ import annotations
 
-from motet.compiler.codegen.triton.attention.attention import Space
+from motet.compiler.codegen.triton.attention.attention import AttentionSpace
 from motet.compiler.codegen.triton.attention.tiles import Groups
 from motet.compiler.codegen.triton.rows.loops import total
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
@@ -15,7 +15,7 @@ from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 _PROGRAM, _PROGRAMS = "gl.program_id(0)", "gl.num_programs(0)"
 
 
-def one_tile(w: Writer, space: Space, groups: Groups) -> dict[int, Coordinate]:
+def one_tile(w: Writer, space: AttentionSpace, groups: Groups) -> dict[int, Coordinate]:
     """The lines that find the only tile of a program: `begin`, its first query, `count` and `whole`, how many tiles of
     keys it sees, and sees all of. Returns its batch."""
     number = w.program()
@@ -26,7 +26,7 @@ def one_tile(w: Writer, space: Space, groups: Groups) -> dict[int, Coordinate]:
     return _numbered(w, space, groups, number, blocks)
 
 
-def every_tile(w: Writer, space: Space, groups: Groups) -> dict[int, Coordinate]:
+def every_tile(w: Writer, space: AttentionSpace, groups: Groups) -> dict[int, Coordinate]:
     """As `one_tile`, within a loop over the tiles of a program that stays."""
     blocks = space.row_count.factor // groups.rows
     count = blocks * total(space.batch).factor
@@ -47,7 +47,7 @@ def every_tile(w: Writer, space: Space, groups: Groups) -> dict[int, Coordinate]
     return _numbered(w, space, groups, "number", str(blocks))
 
 
-def _numbered(w: Writer, space: Space, groups: Groups, number: str, blocks: str) -> dict[int, Coordinate]:
+def _numbered(w: Writer, space: AttentionSpace, groups: Groups, number: str, blocks: str) -> dict[int, Coordinate]:
     if space.attention.causal is None:
         head, tile = w.define("p", f"{number} // {blocks}"), f"{number} % {blocks}"
     else:
@@ -62,7 +62,7 @@ def _numbered(w: Writer, space: Space, groups: Groups, number: str, blocks: str)
     return w.decompose(Coordinate(head), space.batch) if space.batch else {}
 
 
-def _count(w: Writer, space: Space, groups: Groups) -> None:
+def _count(w: Writer, space: AttentionSpace, groups: Groups) -> None:
     causal = space.attention.causal
     length = w.extent(space.keys)
     seen = last = length
@@ -77,7 +77,7 @@ def _count(w: Writer, space: Space, groups: Groups) -> None:
         w.line(f"{name} = tl.cast({text}, tl.int32)" if w.wide else f"{name} = {text}")
 
 
-def is_one_careful(space: Space, groups: Groups) -> bool:
+def is_one_careful(space: AttentionSpace, groups: Groups) -> bool:
     """Whether at most the last tile of keys has any that not all queries see."""
     causal = space.attention.causal
     if causal is None:
@@ -85,7 +85,7 @@ def is_one_careful(space: Space, groups: Groups) -> bool:
     return not groups.keys % groups.rows and not causal.offset % groups.keys and causal.certain
 
 
-def is_even(space: Space, groups: Groups) -> bool:
+def is_even(space: AttentionSpace, groups: Groups) -> bool:
     """Whether all queries see all keys of all tiles."""
     known = space.keys.known
     return space.attention.causal is None and known is not None and not known % groups.keys

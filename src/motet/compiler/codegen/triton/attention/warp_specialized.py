@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, Space, stored_by
+from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, AttentionSpace, stored_by
 from motet.compiler.codegen.triton.attention.operand_layout import matrices_of
 from motet.compiler.codegen.triton.attention.scores import Scores
 from motet.compiler.codegen.triton.attention.tile_schedule import every_tile, is_even, is_one_careful, one_tile
@@ -29,7 +29,7 @@ from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, rounded, storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 
 _HEAD = '''import triton
 import triton.language as tl
@@ -50,11 +50,11 @@ def power(x):  # of two; of small results it makes 0, as one instruction
 _BARRIERS = "qfull, kfull, vfull, ofull, qempty, kempty, vempty"
 
 
-class _Writer(Writer):
+class _WarpWriter(Writer):
     """Writes as `Writer`, on tiles in `layout`; one result goes through shared memory."""
 
     layout = "SL"
-    result: Place | None = None
+    result: StridedAccess | None = None
     piece = 0
 
     def range(self, axis: int) -> str:
@@ -65,7 +65,7 @@ class _Writer(Writer):
         return f"({text}).to({carried_type(dtype)})"  # scores have the shape of their product
 
     def write(
-        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
+        self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
     ) -> None:
         if place != self.result:
             super().write(place, at, value, shape)
@@ -75,10 +75,10 @@ class _Writer(Writer):
 
 
 @dataclass
-class Program:
+class AttentionProgram:
     """The text of one form."""
 
-    space: Space
+    space: AttentionSpace
     groups: Groups
     buffers: tuple[int, ...]
     symbol: str
@@ -101,7 +101,7 @@ class Program:
         tasks = product((ceiling(self.space.row_count, groups.rows), total(self.space.batch).expression))
         if isinstance(tasks, int):
             tasks = min(tasks, self.processors) if groups.stay else -(-tasks // groups.at_once)
-        w = _Writer(self.kernel, self.buffers, (groups.rows, groups.keys))
+        w = _WarpWriter(self.kernel, self.buffers, (groups.rows, groups.keys))
         attend = self._attend()
         functions = [_POWER, self._fetch_keys(), self._fetch_values(), *self._put(), attend, self._main()]
         library = "from triton.language.extra import libdevice\n" if "libdevice." in attend else ""
@@ -110,7 +110,7 @@ class Program:
 
     # -- moving --
 
-    def _tile(self, w: _Writer, names: str, state: Sequence[str]) -> dict[int, Coordinate]:
+    def _tile(self, w: _WarpWriter, names: str, state: Sequence[str]) -> dict[int, Coordinate]:
         """Describes the matrices of `names`, waits for what the launch depends on, and writes `state`; then comes the
         tile of a program, or the loop over those of one that stays. Returns its batch."""
         at = {} if self.groups.stay else one_tile(w, self.space, self.groups)
@@ -119,7 +119,7 @@ class Program:
         self._lines(w, [WAIT, *state])
         return every_tile(w, self.space, self.groups) if self.groups.stay else at
 
-    def _describe(self, w: _Writer, name: str, at: Mapping[int, Coordinate]) -> None:
+    def _describe(self, w: _WarpWriter, name: str, at: Mapping[int, Coordinate]) -> None:
         matrix = self.matrices[name]
         lines, columns, length = matrix.size(w, self.attention)
         start = matrix.start(w, at)
@@ -275,7 +275,7 @@ class Program:
             lines.append(f"{name} = warpgroup_mma(q{i}, {keys}, {sums}, is_async=True)")
         return lines
 
-    def _rows(self, w: _Writer) -> dict[int, Coordinate]:
+    def _rows(self, w: _WarpWriter) -> dict[int, Coordinate]:
         """The queries of a group."""
         w.shape = (OWN, self.groups.keys)
         row = w.define("m", f"{self._row('WHICH')} + {w.range(0)}")
@@ -285,7 +285,7 @@ class Program:
             w.masks[0] = w.define("b", f"{row} < {w.extent(count)}")
         return w.decompose(Coordinate(row, frozenset({0})), self.space.rows)
 
-    def _turns(self, w: _Writer, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
+    def _turns(self, w: _WarpWriter, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
         """The tiles of keys from the `first`-th from the end on, before the `last`-th."""
         w.line(f"for i in range({first}, {last}):")
         w.level += 1
@@ -308,7 +308,7 @@ class Program:
         ])
         w.level -= 1
 
-    def _powers(self, w: _Writer, at: Mapping[int, Coordinate], careful: bool) -> None:
+    def _powers(self, w: _WarpWriter, at: Mapping[int, Coordinate], careful: bool) -> None:
         a = self.attention
         w.shape, w.remembered, w.layout = (OWN, self.groups.keys), {}, "SL"
         w.masks.pop(1, None)
@@ -332,7 +332,7 @@ class Program:
         w.line("total = total * ratio + gl.sum(e, 1)")
         w.line("high = new")
 
-    def _finish(self, w: _Writer, batch: Mapping[int, Coordinate]) -> None:
+    def _finish(self, w: _WarpWriter, batch: Mapping[int, Coordinate]) -> None:
         a = self.attention
         leaves = self.matrices.get("o")
         w.result = leaves.place if leaves else None
@@ -374,7 +374,7 @@ class Program:
         body = "\n".join(w.lines)
         return f"@gluon.jit\ndef {self.symbol}({', '.join(self.arguments)}):\n{body}"
 
-    def _barriers(self, w: _Writer) -> None:
+    def _barriers(self, w: _WarpWriter) -> None:
         groups = self.groups
         for names, count in (("qfull ofull qempty", groups.count), ("kfull vfull kempty vempty", groups.places)):
             for name in names.split():
@@ -390,10 +390,10 @@ class Program:
         places = [f"{name}s{i}" for name in "qkv" for i in range(len(self.matrices[name].pieces))]
         return [*places, _BARRIERS, *self.arguments]
 
-    def _writer(self) -> _Writer:
-        return _Writer(self.kernel, self.buffers, (OWN, self.groups.keys))
+    def _writer(self) -> _WarpWriter:
+        return _WarpWriter(self.kernel, self.buffers, (OWN, self.groups.keys))
 
-    def _lines(self, w: _Writer, lines: Sequence[str]) -> None:
+    def _lines(self, w: _WarpWriter, lines: Sequence[str]) -> None:
         for line in lines:
             w.line(line)
 
@@ -412,7 +412,7 @@ class Program:
         lines = ["place += 1", f"if place == {self.groups.stages}:", "    place = 0", "    phase ^= 1"]
         return ["    " * level + line for line in lines]
 
-    def _function(self, w: _Writer, name: str) -> str:
+    def _function(self, w: _WarpWriter, name: str) -> str:
         before = "WHICH: gl.constexpr, " if name == "attend" or self.groups.apart else ""
         body = "\n".join(w.lines).replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
         return f"@gluon.jit\ndef {name}({before}{', '.join(self._given())}):\n{body}"

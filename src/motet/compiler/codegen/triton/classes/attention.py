@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.attention import attention, decode, hopper
-from motet.compiler.codegen.triton.attention.attention import Emitted, Space
-from motet.compiler.codegen.triton.attention.decode import Parts
+from motet.compiler.codegen.triton.attention.attention import AttentionSpace, Emitted
+from motet.compiler.codegen.triton.attention.decode import KeyParts
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.attention.matching import match as match_attention
 from motet.compiler.kernels.kernel import Kernel
@@ -18,8 +18,8 @@ class AttentionPlan:
     """`parts` are those that keys are divided into, for few queries."""
 
     found: Attention
-    space: Space
-    parts: Parts | None
+    space: AttentionSpace
+    parts: KeyParts | None
     target: GpuTarget
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from motet.compiler.codegen.gpu.launches import Launch, LaunchClass
+from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
 from motet.compiler.codegen.triton.classes.tasks import task_of
 from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.rows.loops import Task
+from motet.compiler.codegen.triton.rows.loops import LoopTask
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.targets.gpu import GpuTarget
 
 
-class DepthwiseLaunches(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
+class DepthwiseLaunches(LaunchClass[LoopTask, tuple[LoopTask, GpuTarget], Form]):
     name = "depthwise"
     rank = 4
 
-    def match(self, launch: Launch, target: GpuTarget) -> Task:
+    def match(self, launch: LaunchPart, target: GpuTarget) -> LoopTask:
         return task_of(launch)
 
-    def plan(self, found: Task, target: GpuTarget) -> tuple[Task, GpuTarget]:
+    def plan(self, found: LoopTask, target: GpuTarget) -> tuple[LoopTask, GpuTarget]:
         return found, target
 
-    def forms(self, plan: tuple[Task, GpuTarget]) -> tuple[Form, ...]:
+    def forms(self, plan: tuple[LoopTask, GpuTarget]) -> tuple[Form, ...]:
         return depthwise.emit(*plan)

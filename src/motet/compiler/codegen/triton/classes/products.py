@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.gpu.launches import Launch, LaunchClass, seen_by
+from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, seen_by
 from motet.compiler.codegen.triton.gemm import multi_gemm, multi_matching
 from motet.compiler.codegen.triton.gemm.multi_matching import Joined
 from motet.compiler.codegen.triton.text.program import Form
@@ -22,7 +22,7 @@ class ProductLaunches(LaunchClass[Joined, tuple[Joined, GpuTarget], Form]):
                 return count
         return 0
 
-    def match(self, launch: Launch, target: GpuTarget) -> Joined | None:
+    def match(self, launch: LaunchPart, target: GpuTarget) -> Joined | None:
         return multi_matching.match(
             launch.kernel, launch.stages, launch.seen, set(launch.read), launch.buffers, launch.symbol, launch.about,
             target,

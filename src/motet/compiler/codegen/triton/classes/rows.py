@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.gpu.launches import Launch, LaunchClass
+from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
 from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.rows import rows
 from motet.compiler.codegen.triton.text.program import Form
@@ -13,7 +13,7 @@ from motet.compiler.codegen.triton.text.writer import gathered
 from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.rows import Rows
 from motet.compiler.kernels.rows import match_rows as match_stages
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 
@@ -22,8 +22,8 @@ class RowsLaunch:
     """`rows`, and where the values are stored that others read."""
 
     rows: Rows
-    stored: dict[int, Place]
-    launch: Launch
+    stored: dict[int, StridedAccess]
+    launch: LaunchPart
 
 
 class RowLaunches(LaunchClass[RowsLaunch, tuple[RowsLaunch, GpuTarget], Form]):
@@ -34,7 +34,7 @@ class RowLaunches(LaunchClass[RowsLaunch, tuple[RowsLaunch, GpuTarget], Form]):
         counts = range(len(stages), 0, -1)
         return next((count for count in counts if match_rows(kernel, stages[:count]) is not None), 0)
 
-    def match(self, launch: Launch, target: GpuTarget) -> RowsLaunch | None:
+    def match(self, launch: LaunchPart, target: GpuTarget) -> RowsLaunch | None:
         found = match_rows(launch.kernel, launch.stages)
         return None if found is None else RowsLaunch(found, stored_rows(found, launch), launch)
 
@@ -54,7 +54,7 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     return found if found is not None and rows.suits(found) else None
 
 
-def stored_rows(found: Rows, launch: Launch) -> dict[int, Place]:
+def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:
     """Where the values of a launch are stored that others read."""
     return {
         access.value: found.place(access, s) for s, stage in enumerate(launch.stages) for access in stage.outputs

@@ -1,24 +1,24 @@
-"""What one stage and its epilogue are, for the classes of launches that have such a `Task`."""
+"""What one stage and its epilogue are, for the classes of launches that have such a `LoopTask`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.gpu.launches import Launch, seen_by
-from motet.compiler.codegen.triton.rows.loops import Task
+from motet.compiler.codegen.gpu.launches import LaunchPart, seen_by
+from motet.compiler.codegen.triton.rows.loops import LoopTask
 from motet.compiler.codegen.triton.text.writer import gathered, source_of
 from motet.compiler.kernels.epilogue import match_epilogue
 from motet.compiler.kernels.kernel import Kernel, Stage
 
 
-def task_of(launch: Launch) -> Task:
+def task_of(launch: LaunchPart) -> LoopTask:
     kernel, main, epilogue = launch.kernel, launch.stages[0], launch.epilogue
     stored = {
         access.value: source_of(kernel, access, main.sizes) for access in main.outputs if launch.is_stored(access.value)
     }
     if epilogue is not None:
         stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
-    return Task(kernel, main, epilogue, stored, launch.buffers, launch.symbol, launch.about)
+    return LoopTask(kernel, main, epilogue, stored, launch.buffers, launch.symbol, launch.about)
 
 
 def with_epilogue(kernel: Kernel, stages: Sequence[Stage]) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.gpu.launches import Launch, LaunchClass
+from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
 from motet.compiler.codegen.triton.classes.rows import stored_rows
 from motet.compiler.codegen.triton.conv import windows
-from motet.compiler.codegen.triton.conv.windows import Windows
+from motet.compiler.codegen.triton.conv.windows import RowWindows
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.targets.gpu import GpuTarget
@@ -16,8 +16,8 @@ from motet.compiler.targets.gpu import GpuTarget
 
 @dataclass(frozen=True)
 class WindowsLaunch:
-    windows: Windows
-    launch: Launch
+    windows: RowWindows
+    launch: LaunchPart
 
 
 class WindowLaunches(LaunchClass[WindowsLaunch, tuple[WindowsLaunch, GpuTarget], Form]):
@@ -28,7 +28,7 @@ class WindowLaunches(LaunchClass[WindowsLaunch, tuple[WindowsLaunch, GpuTarget],
         counts = range(len(stages), 0, -1)
         return next((count for count in counts if windows.match(kernel, stages[:count]) is not None), 0)
 
-    def match(self, launch: Launch, target: GpuTarget) -> WindowsLaunch | None:
+    def match(self, launch: LaunchPart, target: GpuTarget) -> WindowsLaunch | None:
         found = windows.match(launch.kernel, launch.stages)
         return None if found is None else WindowsLaunch(found, launch)
 

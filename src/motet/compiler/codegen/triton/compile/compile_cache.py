@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from motet.cache import Cache
-from motet.compiler.codegen.triton.compile.worker import Made, Request, Unit
+from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request
 
 # What decides on the code that Triton makes of a program, next to Triton itself.
 _SOURCES = ("compiling.py", "programmatic_launch.py", "fences.py", "hsaco.py", "worker.py", "../../gpu/cubin.py")
@@ -44,7 +44,7 @@ def keep(request: Request, made: Mapping[int, Sequence[Made]]) -> None:
     })
 
 
-def _key(forms: Sequence[Unit], request: Request) -> str:
+def _key(forms: Sequence[ProgramUnit], request: Request) -> str:
     parts = [*_versions(), *_environment(), request.target, request.most, list(forms)]
     return f"kernel {hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()}"
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from motet.artifact.candidates import Candidate, Tunable
+from motet.artifact.candidates import FormCandidate, Tunable
 from motet.artifact.launch import Launch
 from motet.compiler.codegen.triton.compile.compile_cache import find, keep
 from motet.compiler.codegen.triton.compile.process import Pending, begin, worker_crash
-from motet.compiler.codegen.triton.compile.worker import Made, Request, Unit
-from motet.compiler.codegen.triton.text.program import Program
+from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request
+from motet.compiler.codegen.triton.text.program import TritonProgram
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError
 
@@ -50,7 +50,7 @@ class Begun:
     """Programs that another process compiles, `pending`, except for those that were `found`; with `keeps` the others
     are kept in turn."""
 
-    programs: Sequence[Program]
+    programs: Sequence[TritonProgram]
     request: Request
     found: Mapping[int, list[Made]]
     pending: Pending | None
@@ -74,14 +74,14 @@ class Begun:
 
 
 def begin_programs(
-    programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1, keeps: bool = False
+    programs: Sequence[TritonProgram], target: GpuTarget, jobs: int, most: int = 1, keeps: bool = False
 ) -> Begun:
     """Have each program compiled in the first of its forms that fit the target, at least one and at most `most`; with
     `keeps` only those that are not kept from earlier (`kept.py`). Raises OptionError where Triton is not installed."""
     require_triton(target)
     units = [
         [
-            Unit(
+            ProgramUnit(
                 program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages, form.blocks,
                 form.early,
             )
@@ -96,12 +96,14 @@ def begin_programs(
     return Begun(programs, request, found, pending, keeps)
 
 
-def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> list[list[Made]]:
+def compile_programs(
+    programs: Sequence[TritonProgram], target: GpuTarget, jobs: int, most: int = 1
+) -> list[list[Made]]:
     """`begin_programs`, and what comes of it."""
     return begin_programs(programs, target, jobs, most).result() if programs else []
 
 
-def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") -> dict[str, bytes]:
+def members_of(program: TritonProgram, made: Made, target: GpuTarget, name: str = "") -> dict[str, bytes]:
     """The binary, then its description, then the source, by their paths in the artifact; `name` is what the kernel
     is called where not by its symbol."""
     form = program.forms[made.form]
@@ -120,18 +122,21 @@ def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") 
 
 
 def tunable_of(
-    program: Program, made: Sequence[Made], members: Sequence[list[str]], target: GpuTarget
+    program: TritonProgram, made: Sequence[Made], members: Sequence[list[str]], target: GpuTarget
 ) -> Tunable:
     """The forms of a program that an artifact has, whose members are `members`, for a machine to choose from."""
     names = [program.symbol, *(f"{program.symbol}.{number}" for number in range(1, len(made)))]
     forms = [program.forms[each.form] for each in made]
     return Tunable(
         target.family, target.name, program.symbol, program.key, program.about,
-        [Candidate(form.label, name, form.tasks, own) for form, name, own in zip(forms, names, members, strict=True)],
+        [
+            FormCandidate(form.label, name, form.tasks, own) for form, name,
+            own in zip(forms, names, members, strict=True)
+        ],
         list(program.symbols), program.library,
     )
 
 
-def chosen(program: Program, made: Made) -> Program:
+def chosen(program: TritonProgram, made: Made) -> TritonProgram:
     """`program` in the form that was taken, alone."""
     return replace(program, forms=(program.forms[made.form],))

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from motet.compiler.codegen.triton.compile.worker import Made, Request, Unit, compile_form, prepare
+from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request, compile_form, prepare
 from motet.compiler.process.lifetime import die_with_parent, end_with
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -85,14 +85,14 @@ def compile_request(request: Request, client: Connection | None = None) -> list[
     """Of every program the first forms that fit and do not spill, at most `most`; where there is none, the one that
     fits and spills least. An only one with `error` says that none fits. Ends this process where `client` hangs up."""
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
-        return _Work(request, Path(folder), client).run()
+        return _RequestWork(request, Path(folder), client).run()
 
 
 @dataclass
 class _Program:
     """How far the forms of a program are: `begun` of them, from the first on, with what came of those that ended."""
 
-    forms: list[Unit]
+    forms: list[ProgramUnit]
     begun: int = 0
     made: dict[int, Made] = field(default_factory=dict[int, Made])
 
@@ -113,7 +113,7 @@ class _Program:
 
 
 @dataclass
-class _Worker:
+class _ProgramWorker:
     """A fork of this process, which compiles what it is sent; `task` is the program and form that it has now."""
 
     connection: Connection
@@ -122,13 +122,13 @@ class _Worker:
 
 
 @dataclass
-class _Work:
+class _RequestWork:
     request: Request
     folder: Path
     client: Connection | None
     programs: list[_Program] = field(init=False)
     tasks: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
-    workers: dict[Connection, _Worker] = field(default_factory=dict[Connection, _Worker])
+    workers: dict[Connection, _ProgramWorker] = field(default_factory=dict[Connection, _ProgramWorker])
 
     def __post_init__(self) -> None:
         self.programs = [_Program(forms) for forms in self.request.programs]
@@ -137,7 +137,7 @@ class _Work:
         try:
             for number in sorted(range(len(self.programs)), key=self._length, reverse=True):
                 self._begin(number, first=False)
-            idle: list[_Worker] = []
+            idle: list[_ProgramWorker] = []
             while self.tasks or self.workers:
                 while self.tasks and len(self.workers) < max(1, self.request.jobs):
                     self._give(idle)
@@ -157,7 +157,7 @@ class _Work:
             (self.tasks.appendleft if first else self.tasks.append)((number, program.begun))
             program.begun += 1
 
-    def _give(self, idle: list[_Worker]) -> None:
+    def _give(self, idle: list[_ProgramWorker]) -> None:
         task = self.tasks.popleft()
         worker = idle.pop() if idle else self._start()
         worker.task = task
@@ -165,9 +165,9 @@ class _Work:
         with contextlib.suppress(OSError):  # of one that died `_take` hears
             worker.connection.send(task)
 
-    def _take(self) -> list[_Worker]:
+    def _take(self) -> list[_ProgramWorker]:
         """What workers have made; those that are idle now."""
-        idle: list[_Worker] = []
+        idle: list[_ProgramWorker] = []
         sources = [*self.workers, *([self.client] if self.client is not None else [])]
         for connection in wait(sources):
             if connection is self.client:
@@ -184,7 +184,7 @@ class _Work:
             self._begin(number, first=True)
         return idle
 
-    def _start(self) -> _Worker:
+    def _start(self) -> _ProgramWorker:
         left, right = socket.socketpair()
         parent = os.getpid()
         pid = os.fork()
@@ -192,7 +192,7 @@ class _Work:
             left.close()
             end_with(lambda: self._serve(Connection(right.detach()), parent))
         right.close()
-        return _Worker(Connection(left.detach()), pid, (0, 0))
+        return _ProgramWorker(Connection(left.detach()), pid, (0, 0))
 
     def _serve(self, connection: Connection, parent: int) -> None:
         """The life of a worker."""
@@ -210,7 +210,7 @@ class _Work:
             os.kill(worker.pid, signal.SIGKILL)
 
 
-def _reap(worker: _Worker) -> str:
+def _reap(worker: _ProgramWorker) -> str:
     worker.connection.close()
     status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
     return signal.Signals(-status).name if status < 0 else f"exit status {status}"

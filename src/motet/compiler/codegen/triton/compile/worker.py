@@ -35,7 +35,7 @@ def warm(v0, v1):
 """
 
 
-class Unit(msgspec.Struct, frozen=True):
+class ProgramUnit(msgspec.Struct, frozen=True):
     """A program in one form: see `program.Program` and `program.Form`."""
 
     symbol: str
@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True):
     """For every program its forms, in order of preference, and how many of them are wanted: `most`."""
 
     target: GpuTarget
-    programs: list[list[Unit]]
+    programs: list[list[ProgramUnit]]
     jobs: int
     most: int = 1
 
@@ -82,7 +82,7 @@ def prepare(target: GpuTarget) -> None:
     os.environ["MLIR_DISABLE_MULTITHREADING"] = "1"  # for one function it is a third more work, and no faster
     os.environ.pop("TRITON_INTERPRET", None)
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
-        compile_form(Unit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
+        compile_form(ProgramUnit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
 
 
 def _can_wait(target: GpuTarget) -> bool:
@@ -108,7 +108,7 @@ def _change_stages(blocks: int, *given: Any) -> tuple[str, str] | None:
     return None
 
 
-def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
+def compile_form(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int) -> Made:
     """`unit`, which is form `number` of its program; `folder` is for its source."""
     from triton import knobs
     from triton.backends.compiler import GPUTarget

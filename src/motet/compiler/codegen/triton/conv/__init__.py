@@ -1,0 +1,1 @@
+"""Convolutions and reductions over windows on GPUs."""

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.triton.rows.loops import Loop, Task, ceiling, total
+from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, gathered, is_windowed, source_of
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
 from motet.compiler.kernels.reduction import Reduction, match_reductions
-from motet.compiler.kernels.strides import ONE, Bound, Extent, Place
+from motet.compiler.kernels.strides import ONE, Bound, Extent, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARPS = 4
@@ -50,7 +50,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowReduction:
     """A stage read as a reduction over windows. `image` is the input that they are of; `row` and `column` are the
     dimensions along the last two axes that windows move along, `row` None where there is one alone, `down` and `along`
     those of the window there."""
@@ -73,7 +73,7 @@ class Windows:
         return math.prod(self.size(d) for d in self.stage.reductions)
 
 
-def match(kernel: Kernel, stage: Stage) -> Windows | None:
+def match(kernel: Kernel, stage: Stage) -> WindowReduction | None:
     found = match_reductions(stage)
     windowed = [number for number, access in enumerate(stage.inputs) if is_windowed(access)]
     if not found or len(found) != 1 or len(windowed) != 1 or not stage.reductions:
@@ -96,7 +96,7 @@ def match(kernel: Kernel, stage: Stage) -> Windows | None:
     if any(not isinstance(stage.sizes[d], int) for d in walked):
         return None
     place = source_of(kernel, access, stage.sizes)
-    result = Windows(stage, found[0], windowed[0], row, column, down, along)
+    result = WindowReduction(stage, found[0], windowed[0], row, column, down, along)
     return result if result.places <= _MOST and not any(place.strides[d].symbols for d in walked) else None
 
 
@@ -127,14 +127,14 @@ def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
 
 
 @dataclass(frozen=True)
-class Depthwise:
+class DepthwiseLaunch:
     """A launch of `windows`."""
 
-    task: Task
-    windows: Windows
+    task: LoopTask
+    windows: WindowReduction
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StridedAccess:
         """Where the result goes that is stored first."""
         return next(iter(self.task.stored.values()))
 
@@ -143,16 +143,16 @@ class Depthwise:
         return self.place.strides[self.windows.column] != ONE
 
 
-def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
+def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
     """No forms where the stage is no reduction over windows. Raises `Unsupported` for operations without code."""
     windows = match(task.kernel, task.stage)
     if windows is None or task.epilogue is None or not task.stored:
         return ()
-    found = Depthwise(task, windows)
+    found = DepthwiseLaunch(task, windows)
     return tuple(_form(found, patch) for patch in _patches(found))
 
 
-def _patches(found: Depthwise) -> list[Patch]:
+def _patches(found: DepthwiseLaunch) -> list[Patch]:
     """The best first."""
     windows = found.windows
     image = windows.stage.inputs[windows.image]
@@ -174,7 +174,7 @@ def _patches(found: Depthwise) -> list[Patch]:
 # -- the program -----------------------------------------------------------------------------------
 
 
-def _form(found: Depthwise, patch: Patch) -> Form:
+def _form(found: DepthwiseLaunch, patch: Patch) -> Form:
     task = found.task
     loops = _loops(found, patch)
     points = 32 * _WARPS * patch.each
@@ -192,7 +192,7 @@ def _form(found: Depthwise, patch: Patch) -> Form:
     return Form(w.module(task.symbol, task.about), tasks, _WARPS, label=patch.label)
 
 
-def _loops(found: Depthwise, patch: Patch) -> tuple[Loop, ...]:
+def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
     """The loops that points of the tile stand for; a patch is one of them."""
     stage = found.task.stage
     steps = {found.windows.row: patch.rows, found.windows.column: patch.columns}
@@ -207,7 +207,7 @@ def _loops(found: Depthwise, patch: Patch) -> tuple[Loop, ...]:
 class _Patches:
     """Writes what is done to the patches of a tile, that begin `at`."""
 
-    found: Depthwise
+    found: DepthwiseLaunch
     patch: Patch
     w: Writer
     at: dict[int, Coordinate]
@@ -247,7 +247,7 @@ class _Patches:
         task, w = self.found.task, self.w
         (init,) = task.inits
         dtype = task.kernel.values[task.stage.outputs[0].value].dtype
-        if isinstance(init, Place):
+        if isinstance(init, StridedAccess):
             text = w.read(_moved(self._inside(init, task.stage.inits[0]), self._steps(own, (0, 0))), self.at)
         else:
             text = constant(0 if init is None else init, dtype)
@@ -289,7 +289,7 @@ class _Patches:
         names = w.body(task.stage.body, [*operands, None], dtypes, self.at, skip)
         w.line(f"{sums[own]} = {combine(combiner, sums[own], names[combiner.term])}")
 
-    def _inside(self, source: Place, access: Access | float | int | None) -> Place:
+    def _inside(self, source: StridedAccess, access: Access | float | int | None) -> StridedAccess:
         """`source`, read only where it is, if patches reach beyond the last point."""
         found, w = self.found.windows, self.w
         sides = ((found.row, self.patch.rows), (found.column, self.patch.columns))
@@ -305,7 +305,7 @@ class _Patches:
         return replace(source, bounds=bounds, padding=0 if source.padding is None else source.padding)
 
 
-def _moved(source: Place, steps: dict[int, int]) -> Place:
+def _moved(source: StridedAccess, steps: dict[int, int]) -> StridedAccess:
     """`source` at points that are so many `steps` on, by dimension."""
     distance = sum(source.strides[dim].factor * step for dim, step in steps.items())
     offset = (*source.offset, Extent(distance)) if distance else source.offset

@@ -27,12 +27,12 @@ from motet.compiler.codegen.triton.conv.image_boxes import (
     shapes_of,
     tiles_of,
 )
-from motet.compiler.codegen.triton.conv.tma_conv_text import ImageWriter, Text, can_store, coordinates, stores
-from motet.compiler.codegen.triton.gemm.products import Contraction, finish, stay
+from motet.compiler.codegen.triton.conv.tma_conv_text import ImageWriter, TmaConvText, can_store, coordinates, stores
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish, stay
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import Coordinate
 from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
-from motet.compiler.kernels.strides import Place, memory_strides
+from motet.compiler.kernels.strides import StridedAccess, memory_strides
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -56,7 +56,7 @@ _FACTORS = ("f16", "bf16")
 # -- matching --------------------------------------------------------------------------------------
 
 
-def image_of(c: Contraction, target: GpuTarget) -> Image | None:
+def image_of(c: ContractionLaunch, target: GpuTarget) -> Image | None:
     """The contraction as a convolution whose image the engine can read; None where it cannot."""
     stage, kernel = c.task.stage, c.task.kernel
     sizes = [size for size in stage.sizes if isinstance(size, int)]
@@ -106,7 +106,7 @@ def _axes(
 
 
 def _image(
-    value: int, axes: tuple[Axis, ...], channel: int, sizes: Sequence[int], filters: Place, are_rows: bool
+    value: int, axes: tuple[Axis, ...], channel: int, sizes: Sequence[int], filters: StridedAccess, are_rows: bool
 ) -> Image | None:
     strides = {d: stride.factor for d, stride in enumerate(filters.strides) if stride.factor and sizes[d] > 1}
     pixels = [(axis.pixel, sizes[axis.pixel]) for axis in axes if axis.pixel is not None]
@@ -132,7 +132,7 @@ def _image(
 # -- choice ----------------------------------------------------------------------------------------
 
 
-def image_forms(c: Contraction, target: GpuTarget) -> tuple[float, list[Form]]:
+def image_forms(c: ContractionLaunch, target: GpuTarget) -> tuple[float, list[Form]]:
     """Forms, the best first, and the cycles that it would take, as `tiles.py` would say; none for what is no such
     convolution. Raises `Unsupported`."""
     image = image_of(c, target)
@@ -161,7 +161,7 @@ def image_cycles(image: Image, boxes: Boxes, target: GpuTarget) -> float:
     return _BEGIN + waves * (image.turns * step * _SHORT.get(boxes.shape[-1], 1.0) + ending)
 
 
-def _form(c: Contraction, image: Image, boxes: Boxes, target: GpuTarget) -> Form:
+def _form(c: ContractionLaunch, image: Image, boxes: Boxes, target: GpuTarget) -> Form:
     task, filters = c.task, image.filters
     result = next(iter(task.stored.values()))
     leaves = can_store(image, result)
@@ -176,7 +176,7 @@ def _form(c: Contraction, image: Image, boxes: Boxes, target: GpuTarget) -> Form
         w.masks[1 - axis] = w.define("b", f"{points[1 - axis]} < {filters.count}")
     finish(w, c, "acc", at)
     rows, columns = tiles_of(image, boxes)
-    text = Text(w, c, image, boxes, result if leaves else None)
+    text = TmaConvText(w, c, image, boxes, result if leaves else None)
     return Form(
         text.module(task.symbol, task.about), stay(rows * columns, target.processors), boxes.warps, boxes.stages,
         boxes.label,

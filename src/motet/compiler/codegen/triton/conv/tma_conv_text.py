@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.conv.image_boxes import UNIT, Boxes, Image, corner_of, tiles_of
 from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, indented, tile_function
-from motet.compiler.codegen.triton.gemm.products import Contraction, group_of
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, group_of
 from motet.compiler.codegen.triton.text.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Kernel, item_bytes
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 
 _ALIGNMENT = 16  # bytes
 _RANK = 5  # of what the engine moves
@@ -33,7 +33,7 @@ class ImageWriter(Writer):
         return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
-        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
+        self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
     ) -> None:
         if not self.store:
             super().write(place, at, value, shape)
@@ -43,7 +43,7 @@ class ImageWriter(Writer):
             self.line(line)
 
 
-def can_store(image: Image, result: Place) -> bool:
+def can_store(image: Image, result: StridedAccess) -> bool:
     """Whether the engine can store the result, box by box."""
     item = item_bytes(result.dtype)
     strides = [result.strides[d].factor for d, _ in image.pixels]
@@ -86,14 +86,14 @@ def stores(image: Image, boxes: Boxes) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Text:
+class TmaConvText:
     """The text of a program; `w` has the lines of what is done to a piece, `result` is what the engine stores."""
 
     w: ImageWriter
-    c: Contraction
+    c: ContractionLaunch
     image: Image
     boxes: Boxes
-    result: Place | None
+    result: StridedAccess | None
 
     @property
     def pixel_widths(self) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_win
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.rows import Rows, match_rows
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _READS = 18  # of the image, that are kept for each point
@@ -33,7 +33,7 @@ _UNROLLED = 4  # filters
 
 
 @dataclass(frozen=True)
-class Windows:
+class RowWindows:
     """`rows` whose reductions are convolutions; `points` are the loops that images are read along, `filters` those
     along filters."""
 
@@ -43,7 +43,7 @@ class Windows:
     reads: int
 
 
-def match(kernel: Kernel, stages: Sequence[Stage]) -> Windows | None:
+def match(kernel: Kernel, stages: Sequence[Stage]) -> RowWindows | None:
     """`stages` as sibling convolutions over the same points and filters, and element-wise stages on their results."""
     reducing = [stage for stage in stages if stage.reductions]
     if not reducing or any(match_product(stage) is None or not _is_windowed(stage) for stage in reducing):
@@ -74,7 +74,7 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> Windows | None:
         return len(stride.symbols), stride.factor
 
     ordered = tuple(sorted(points, key=distance, reverse=True))
-    return Windows(found, ordered, tuple(sorted(filters, key=distance, reverse=True)), reads)
+    return RowWindows(found, ordered, tuple(sorted(filters, key=distance, reverse=True)), reads)
 
 
 def _is_windowed(stage: Stage) -> bool:
@@ -100,7 +100,9 @@ def _sides(found: Rows, s: int) -> tuple[set[int], set[int]]:
 
 
 def emit(
-    found: Windows, stored: dict[int, Place], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
+    found: RowWindows, stored: dict[
+        int, StridedAccess
+    ], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
 ) -> tuple[Form, ...]:
     """Raises `Unsupported` for operations without code."""
     each = 8 if found.reads <= _FEW_READS else 4
@@ -108,7 +110,9 @@ def emit(
 
 
 def _form(
-    found: Windows, stored: dict[int, Place], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget,
+    found: RowWindows, stored: dict[
+        int, StridedAccess
+    ], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget,
     each: int,
 ) -> Form:
     block = 32 * _WARPS * each
@@ -122,7 +126,7 @@ def _form(
     if points.known is None or points.factor % block:
         w.masks[0] = w.define("m", f"{point} < {w.extent(points)}")
     at = w.decompose(Coordinate(point, frozenset({0})), found.points)
-    emitter = _Emitter(found, stored, w, at)
+    emitter = _WindowsEmitter(found, stored, w, at)
     emitter.read_images()
     last = f"tl.minimum({first} + {share}, {w.extent(filters)})"
     w.line(f"for f in tl.range({first}, {last}, loop_unroll_factor={_UNROLLED}):")
@@ -142,9 +146,9 @@ def _share(points: Extent, filters: Extent, block: int, target: GpuTarget) -> in
 
 
 @dataclass
-class _Emitter:
-    found: Windows
-    stored: dict[int, Place]
+class _WindowsEmitter:
+    found: RowWindows
+    stored: dict[int, StridedAccess]
     w: Writer
     at: dict[int, Coordinate]  # by loop of the rows
 

@@ -1,0 +1,1 @@
+"""Sorts, scans and scatters on GPUs."""

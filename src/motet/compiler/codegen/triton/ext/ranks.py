@@ -7,7 +7,7 @@ length, and no workspace: of a line of 8192 elements some 67 million comparisons
 
 from __future__ import annotations
 
-from motet.compiler.codegen.triton.ext.whole_operations import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.text.program import TritonCode
 from motet.compiler.codegen.triton.text.scalars import FLOATS, from_storage, storage_type, unsigned
 from motet.compiler.kernels.linalg_ext import Line, Order, Whole
@@ -43,7 +43,7 @@ def emit(whole: Whole, line: Line, order: Order) -> TritonCode:
         lines.append(f"y = {taken if operand.value >= 0 else f'i.to({storage_type(operand.dtype)})'}")
         place = f"(r // {inner}) * {count} * {inner} + rank * {inner} + r % {inner}"
         lines.append(f"tl.store(v{target} + ({place}), y, mask={mask})")
-    return code_of(whole, [Text(lines, grid(line.length, _PLACED, line.count), 4)])
+    return code_of(whole, [LaunchText(lines, grid(line.length, _PLACED, line.count), 4)])
 
 
 def _key(name: str, i: str, value: int, dtype: str, order: Order, length: str, inner: str) -> list[str]:

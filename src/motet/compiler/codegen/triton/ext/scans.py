@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.ext.whole_operations import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.rows.loops import power_of_two
 from motet.compiler.codegen.triton.rows.reductions import beginning, helper_of
 from motet.compiler.codegen.triton.text.program import TritonCode
-from motet.compiler.codegen.triton.text.scalars import Unsupported, carried_type, constant, from_storage, to_storage
+from motet.compiler.codegen.triton.text.scalars import (
+    UnsupportedOnGpu,
+    carried_type,
+    constant,
+    from_storage,
+    to_storage,
+)
 from motet.compiler.codegen.triton.text.writer import is_wide
 from motet.compiler.kernels.kernel import Access, Stage
 from motet.compiler.kernels.linalg_ext import Line, Whole, line_of
@@ -62,7 +68,7 @@ class _Scan:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `Unsupported` for what is no gathering of one tensor whose order does not matter."""
+    """Raises `UnsupportedOnGpu` for what is no gathering of one tensor whose order does not matter."""
     scan = _scan(whole)
     length = scan.line.length.known
     lines = scan.line.count.known
@@ -74,18 +80,18 @@ def emit(whole: Whole, target: GpuTarget) -> TritonCode:
 
 def _scan(whole: Whole) -> _Scan:
     if whole.inputs[0].value < 0 or whole.results != (0,) or len(whole.yields) != 1:
-        raise Unsupported("a scan of this form")
+        raise UnsupportedOnGpu("a scan of this form")
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
     found = match_reductions(stage)
     if found is None or found[0].term != 0:
-        raise Unsupported("a scan whose order matters")
+        raise UnsupportedOnGpu("a scan whose order matters")
     begin = whole.outputs[1].number
     if not whole.inclusive and begin is None:
-        raise Unsupported("an exclusive scan that begins with a tensor")
+        raise UnsupportedOnGpu("an exclusive scan that begins with a tensor")
     return _Scan(whole, line_of(whole.inputs[0].shape, whole.dimension), found[0], begin)
 
 
-def _along(scan: _Scan, length: int | None) -> Text:
+def _along(scan: _Scan, length: int | None) -> LaunchText:
     """Lines of neighbours: a tile is some lines and a part of each."""
     part = _LINE if length is None else min(_LINE, power_of_two(length))
     height = max(1, _TILE // part)
@@ -98,10 +104,10 @@ def _along(scan: _Scan, length: int | None) -> Text:
     body = _turn(scan, f"r * {extent} + c", f"(r < {outer}) & (c < {extent})", "c", "1", helper, 1)
     lines += _turns(scan, length, part, extent, body, f"({height}, 1)", "c")
     warps = max(1, min(16, height * part // 512))
-    return Text(lines, grid(scan.line.outer, height), warps, [definition])
+    return LaunchText(lines, grid(scan.line.outer, height), warps, [definition])
 
 
-def _beside(scan: _Scan, length: int | None) -> Text:
+def _beside(scan: _Scan, length: int | None) -> LaunchText:
     """Lines across memory: a tile is a part of lines, and neighbours."""
     inner = scan.line.inner.known
     width = _WIDTH if inner is None else min(_WIDTH, power_of_two(inner))
@@ -118,7 +124,7 @@ def _beside(scan: _Scan, length: int | None) -> Text:
     offset, mask = f"first + c * {behind} + j", f"(c < {extent}) & (j < {behind})"
     body = _turn(scan, offset, mask, "c", behind, helper, 0)
     lines += _turns(scan, length, part, extent, body, f"(1, {width})", "c")
-    return Text(lines, grid(scan.line.inner, width, scan.line.outer), 4, [definition])
+    return LaunchText(lines, grid(scan.line.inner, width, scan.line.outer), 4, [definition])
 
 
 def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
@@ -185,5 +191,5 @@ def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
         f"    {scan.write(f'line * {length} + c', 'c < end', 'y')}",
         f"    carry = {helper}(carry, tl.reduce(x, 0, {helper})).to({scan.kind})",
     ]
-    texts = [Text(first, parts * lines, 8, [definition]), Text(second, parts * lines, 8, [definition])]
+    texts = [LaunchText(first, parts * lines, 8, [definition]), LaunchText(second, parts * lines, 8, [definition])]
     return code_of(scan.whole, texts, [(scan.each.accumulator, parts * lines)])

@@ -7,10 +7,10 @@ below 0 count from the end. Updates that lie outside are left out, and one of th
 
 from __future__ import annotations
 
-from motet.compiler.codegen.triton.ext.whole_operations import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.text.program import TritonCode
 from motet.compiler.codegen.triton.text.scalars import (
-    Unsupported,
+    UnsupportedOnGpu,
     constant,
     expression,
     from_storage,
@@ -19,7 +19,7 @@ from motet.compiler.codegen.triton.text.scalars import (
 )
 from motet.compiler.codegen.triton.text.writer import tell
 from motet.compiler.kernels.kernel import Access, Stage
-from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product
 from motet.compiler.kernels.reduction import match_reductions
 from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.targets.gpu import GpuTarget
@@ -32,14 +32,14 @@ _ATOMIC = {
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `Unsupported` where an operand is neither a tensor nor a number everywhere."""
+    """Raises `UnsupportedOnGpu` where an operand is neither a tensor nor a number everywhere."""
     known = all(operand.value >= 0 or operand.number is not None for operand in whole.inputs)
     if not known or whole.results != (0,):
-        raise Unsupported("a scatter of this form")
+        raise UnsupportedOnGpu("a scatter of this form")
     return code_of(whole, [_copied(whole), _scattered(whole)])
 
 
-def _copied(whole: Whole) -> Text:
+def _copied(whole: Whole) -> LaunchText:
     """The tensor as it was, where it is to be changed."""
     original = whole.outputs[0]
     target = len(whole.kernel.values) - 1
@@ -53,10 +53,10 @@ def _copied(whole: Whole) -> Text:
     elif original.number is not None:
         number = constant(original.number, original.dtype)
         value = to_storage(f"tl.broadcast_to({number}, ({_POINTS},))", original.dtype)
-    return Text([*lines, f"tl.store(v{target} + i, {value}, mask=exists)"], grid(count, _POINTS), 4)
+    return LaunchText([*lines, f"tl.store(v{target} + i, {value}, mask=exists)"], grid(count, _POINTS), 4)
 
 
-def _scattered(whole: Whole) -> Text:
+def _scattered(whole: Whole) -> LaunchText:
     """Point by point of the updates: its place, and what happens there."""
     updates, indices = whole.inputs
     target = len(whole.kernel.values) - 1
@@ -88,17 +88,17 @@ def _scattered(whole: Whole) -> Text:
         lines.append(f"tl.store(v{target} + place, x, mask=ok)")
     else:
         lines.append(f"tl.atomic_{parallel}(v{target} + place, x, mask=ok, sem='relaxed')")
-    return Text(lines, grid(count, _POINTS), 4)
+    return LaunchText(lines, grid(count, _POINTS), 4)
 
 
-def _given(operand: Operand, place: str, otherwise: str = "") -> str:
+def _given(operand: ExtOperand, place: str, otherwise: str = "") -> str:
     """What an operand holds at `place`, as it is stored."""
     if operand.value >= 0:
         return f"tl.load(v{operand.value} + ({place}), mask=exists{otherwise})"
     return to_storage(f"tl.broadcast_to({constant(operand.number or 0, operand.dtype)}, i.shape)", operand.dtype)
 
 
-def _in_order(whole: Whole, lines: list[str], count: Extent, number: str) -> Text:
+def _in_order(whole: Whole, lines: list[str], count: Extent, number: str) -> LaunchText:
     """One program, which has one update after the other."""
     target = len(whole.kernel.values) - 1
     dtype = whole.outputs[0].dtype
@@ -110,7 +110,7 @@ def _in_order(whole: Whole, lines: list[str], count: Extent, number: str) -> Tex
         names.append(f"y{len(names)}")
         text = expression(scalar, [names[o] for o in scalar.operands], [kinds[o] for o in scalar.operands])
         body.append(f"{names[-1]} = {text}")
-    return Text([
+    return LaunchText([
         f"for k in range(0, {text_of(count)}):",
         *(f"    {line}" for line in [
             f"i = {number} + k + tl.arange(0, 1)", "exists = i >= 0", *lines,

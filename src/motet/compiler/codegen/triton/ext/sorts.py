@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.ext import ranks
-from motet.compiler.codegen.triton.ext.whole_operations import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.rows.loops import power_of_two
 from motet.compiler.codegen.triton.text.program import TritonCode
-from motet.compiler.codegen.triton.text.scalars import FLOATS, Unsupported, from_storage, storage_type
+from motet.compiler.codegen.triton.text.scalars import FLOATS, UnsupportedOnGpu, from_storage, storage_type
 from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
 from motet.compiler.targets.gpu import GpuTarget
@@ -39,7 +39,7 @@ _LAST_KEY = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
-class _Sort:
+class _TiledSort:
     """`wanted` elements of each line are written."""
 
     whole: Whole
@@ -99,21 +99,21 @@ class _Sort:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `Unsupported` for orders that are no plain comparison of the first tensor's elements."""
+    """Raises `UnsupportedOnGpu` for orders that are no plain comparison of the first tensor's elements."""
     order = order_of(whole)
     if order is None:
-        raise Unsupported("a sort by more than one comparison")
+        raise UnsupportedOnGpu("a sort by more than one comparison")
     line = line_of(whole.outputs[0].shape, whole.dimension)
     carried = [whole.outputs[result] for result in whole.results]
     if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
-        raise Unsupported("a sort that carries along what is no tensor")
+        raise UnsupportedOnGpu("a sort that carries along what is no tensor")
     dtype = whole.outputs[0].dtype
     short = ITEM_BITS[dtype] <= 32 and not order.unsigned and not dtype.startswith("ui") and dtype != "i1"
     if not short or line.length.known is None or line.count.known is None:
         return ranks.emit(whole, line, order)
     length = line.length.known
     wanted = max(length if first is None else first for first in whole.firsts)
-    sort = _Sort(whole, line, length, wanted, order.descending)
+    sort = _TiledSort(whole, line, length, wanted, order.descending)
     if sort.length <= _WHOLE:
         return code_of(whole, [_alone(sort)])
     if sort.wanted > _FEW:
@@ -126,7 +126,7 @@ def _warps(pairs: int) -> int:
     return max(1, min(16, pairs // 256))
 
 
-def _alone(sort: _Sort) -> Text:
+def _alone(sort: _TiledSort) -> LaunchText:
     """Whole lines in one program."""
     width = power_of_two(sort.length)
     height = max(1, min(_LEAST // width, power_of_two(sort.line.count.known or 1)))
@@ -141,10 +141,10 @@ def _alone(sort: _Sort) -> Text:
     elif width > 1:
         lines.append("x = tl.sort(x)")
     lines += sort.gather("c", f"exists & (c < {sort.wanted})")
-    return Text(lines, grid(sort.line.count, height), _warps(height * width))
+    return LaunchText(lines, grid(sort.line.count, height), _warps(height * width))
 
 
-def _group_width(sort: _Sort) -> int:
+def _group_width(sort: _TiledSort) -> int:
     """How many elements of a line make a group, so that sorting groups and then the elements of some takes least; 0
     where it does not fit."""
     kept = max(2, power_of_two(sort.wanted))
@@ -154,7 +154,7 @@ def _group_width(sort: _Sort) -> int:
     return min(fitting, key=lambda width: (sum(most[width]), -width), default=0)
 
 
-def _grouped(sort: _Sort, width: int) -> TritonCode:
+def _grouped(sort: _TiledSort, width: int) -> TritonCode:
     """The first element of each group of `width` into a workspace, then all else."""
     kept = max(2, power_of_two(sort.wanted))
     count = sort.line.count.known or 0
@@ -181,17 +181,19 @@ def _grouped(sort: _Sort, width: int) -> TritonCode:
         *sort.gather("k", f"k < {sort.wanted}"),
     ]
     texts = [
-        Text(first, count * tiles, _GROUPING_WARPS), Text(second, count, _warps(max(all_groups, kept * width))),
+        LaunchText(first, count * tiles, _GROUPING_WARPS), LaunchText(
+            second, count, _warps(max(all_groups, kept * width))
+        ),
     ]
     return code_of(sort.whole, texts, [("i32", count * tiles * height)])
 
 
-def _thinned(sort: _Sort) -> TritonCode:
+def _thinned(sort: _TiledSort) -> TritonCode:
     """The first ones of each tile into a workspace, until there is one tile."""
     kept = max(2, power_of_two(sort.wanted))
     count = sort.line.count.known or 0
     number = program_number(sort.whole.kernel)
-    texts: list[Text] = []
+    texts: list[LaunchText] = []
     spaces: list[tuple[str, int]] = []
     first = len(sort.whole.kernel.values)
     length = sort.length
@@ -210,14 +212,14 @@ def _thinned(sort: _Sort) -> TritonCode:
         lines += [f"x = tl.topk(x, {min(kept, width)}, descending=False)", f"k = tl.arange(0, {min(kept, width)})"]
         if tiles == 1:
             lines += sort.gather("k", f"k < {sort.wanted}")
-            return code_of(sort.whole, [*texts, Text(lines, count, _warps(width))], spaces)
+            return code_of(sort.whole, [*texts, LaunchText(lines, count, _warps(width))], spaces)
         lines.append(f"tl.store(v{first + len(spaces)} + (p * {kept} + k), x)")
-        texts.append(Text(lines, count * tiles, _warps(width)))
+        texts.append(LaunchText(lines, count * tiles, _warps(width)))
         spaces.append(("i64", count * tiles * kept))
         length = tiles * kept
 
 
-def _merged(sort: _Sort) -> TritonCode:
+def _merged(sort: _TiledSort) -> TritonCode:
     """Tiles that go up and down by turns, then merges of two, four, … of them."""
     whole = power_of_two(sort.length)
     count = sort.line.count.known or 0
@@ -228,7 +230,7 @@ def _merged(sort: _Sort) -> TritonCode:
         f"p = {number}", f"r = p // {tiles}", f"t = p % {tiles}", f"c = t * {_TILE} + tl.arange(0, {_TILE})",
         f"place = r * {whole} + c",
     ]
-    texts = [Text(
+    texts = [LaunchText(
         [
             *tile, *sort.pairs("c", f"c < {sort.length}"), "down = -(t & 1).to(tl.int64)",
             "x = tl.sort(x ^ down) ^ down", f"tl.store(v{space} + place, x)",
@@ -246,7 +248,7 @@ def _merged(sort: _Sort) -> TritonCode:
             lines += sort.gather("c", f"c < {sort.wanted}")
         else:
             lines.append(f"tl.store(v{space} + place, x)")
-        texts.append(Text(lines, count * tiles, _warps(_TILE)))
+        texts.append(LaunchText(lines, count * tiles, _warps(_TILE)))
         size *= 2
     return code_of(sort.whole, texts, [("i64", count * whole)])
 
@@ -261,7 +263,7 @@ def _halvings(size: int) -> list[int]:
     return found
 
 
-def _exchanged(sort: _Sort, space: int, whole: int, size: int, apart: int) -> Text:
+def _exchanged(sort: _TiledSort, space: int, whole: int, size: int, apart: int) -> LaunchText:
     """Pairs that are `apart` brought into order, towards merged parts of `size`."""
     programs = whole // 2 // _STEP
     lines = [
@@ -274,4 +276,4 @@ def _exchanged(sort: _Sort, space: int, whole: int, size: int, apart: int) -> Te
         "a = tl.minimum(x, y)", "b = tl.maximum(x, y)",
         "tl.store(place, tl.where(up, a, b))", f"tl.store(place + {apart}, tl.where(up, b, a))",
     ]
-    return Text(lines, (sort.line.count.known or 0) * programs, 4)
+    return LaunchText(lines, (sort.line.count.known or 0) * programs, 4)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.codegen.triton.text.writer import STATUS, is_wide, symbol_name
 from motet.compiler.kernels.kernel import Kernel, Phase, item_bytes
-from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product
 from motet.compiler.kernels.strides import ONE, Extent
 
 
@@ -25,7 +25,7 @@ def text_of(extent: Extent) -> str:
 
 
 @dataclass(frozen=True)
-class Text:
+class LaunchText:
     """One launch: the lines of its function, `helpers` it calls, and its grid. Arguments are `v0`, `v1`, … for the
     kernel's values, then for its workspaces and its status, then the symbols."""
 
@@ -36,7 +36,7 @@ class Text:
 
 
 def code_of(
-    whole: Whole, texts: Sequence[Text], spaces: Sequence[tuple[str, int]] = ()
+    whole: Whole, texts: Sequence[LaunchText], spaces: Sequence[tuple[str, int]] = ()
 ) -> TritonCode:
     """The launches one after the other; `spaces` are dtypes and elements of workspaces."""
     kernel = whole.kernel
@@ -45,10 +45,10 @@ def code_of(
         dtypes.append(STATUS.dtype)
     size = "i64" if is_wide(kernel) else "i32"
     names = [*(f"v{number}" for number in range(len(dtypes))), *map(symbol_name, kernel.symbols)]
-    programs: list[Program] = []
+    programs: list[TritonProgram] = []
     for position, text in enumerate(texts):
         symbol = kernel.name if position == 0 else f"{kernel.name}_{position}"
-        programs.append(Program(
+        programs.append(TritonProgram(
             symbol, tuple(map(pointer_type, dtypes)), (size,) * len(kernel.symbols),
             (Form(_module(kernel, whole.kind, symbol, names, text), text.tasks, text.warps),), about=whole.kind,
         ))
@@ -60,7 +60,7 @@ def code_of(
     )
 
 
-def _module(kernel: Kernel, kind: str, symbol: str, names: Sequence[str], text: Text) -> str:
+def _module(kernel: Kernel, kind: str, symbol: str, names: Sequence[str], text: LaunchText) -> str:
     about = ", ".join("x".join(map(str, (*value.shape, value.dtype))) for value in kernel.values)
     helpers = "".join(f"@triton.jit\n{helper}\n\n\n" for helper in text.helpers)
     body = "\n".join(f"    {line}" for line in text.lines)
@@ -80,6 +80,6 @@ def grid(count: Extent, block: int, times: Extent = ONE) -> Expr:
     return apply("*", times.expression, ceildiv(count.expression, block))
 
 
-def read_text(operand: Operand, offset: str) -> str:
+def read_text(operand: ExtOperand, offset: str) -> str:
     """An element of an operand as it stands in memory, unmasked; of a number, the number."""
     return f"tl.load(v{operand.value} + ({offset}))"

@@ -1,0 +1,1 @@
+"""Products and contractions on GPUs, and their ranking."""

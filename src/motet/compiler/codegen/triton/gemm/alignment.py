@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.compiler.codegen.triton.gemm.operand_layout import matrix_of
-from motet.compiler.codegen.triton.rows.loops import Task, power_of_two
+from motet.compiler.codegen.triton.rows.loops import LoopTask, power_of_two
 from motet.compiler.codegen.triton.text.writer import is_windowed, source_of
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
 from motet.compiler.kernels.product import match_product
@@ -213,7 +213,7 @@ def _lies_well(
 ) -> bool:
     """Whether the copy engine can bring a factor as it lies, and tensor cores take it."""
     source = source_of(kernel, access, stage.sizes)
-    task = Task(kernel, stage, None, {}, (), "", "")
+    task = LoopTask(kernel, stage, None, {}, (), "", "")
     loops, depth, others = ([*task.merged(dims)] for dims in (own, k, batch))
     found = matrix_of(source, loops, depth, others)
     return found is not None and not (along_k and found.across)

@@ -18,14 +18,14 @@ from motet.compiler.codegen.triton.gemm import small_gemm as spread
 from motet.compiler.codegen.triton.gemm.alignment import aligned, columns_last, runs_along
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of
 from motet.compiler.codegen.triton.gemm.persistent import ring_cycles, ring_form, rings
-from motet.compiler.codegen.triton.gemm.products import Contraction, product_form
-from motet.compiler.codegen.triton.gemm.tiles import Problem, choose_tiles, cycles, stored_as
-from motet.compiler.codegen.triton.rows.loops import Loop, Task, total
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, product_form
+from motet.compiler.codegen.triton.gemm.tiles import GemmShape, choose_tiles, cycles, stored_as
+from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import is_windowed
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.kernels.product import match_product
-from motet.compiler.kernels.strides import ONE, Place
+from motet.compiler.kernels.strides import ONE, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _LEAST = 8  # of M, N and K, for which matrix units pay
@@ -227,7 +227,7 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     return min(k // _LEAST_DEPTH, 2 * target.processors // tiles)
 
 
-def match(task: Task, target: GpuTarget) -> Contraction | None:
+def match(task: LoopTask, target: GpuTarget) -> ContractionLaunch | None:
     stage, kernel = task.stage, task.kernel
     classes = classify(kernel, stage)
     product, factor = match_product(stage), _factor_dtype(kernel, stage)
@@ -242,7 +242,7 @@ def match(task: Task, target: GpuTarget) -> Contraction | None:
     leading = [left, right]
     if factor == "f32":
         factor = {"ieee": "f32", "tf32": "tf32", "tf32x3": "tf32x3"}[target.precision]
-    return Contraction(
+    return ContractionLaunch(
         task, left, right, factor, product.dtype, task.by_memory(batch, [output]), task.by_memory(m, [output]),
         task.by_memory(n, [output]), task.by_memory(k, leading),
     )
@@ -251,7 +251,7 @@ def match(task: Task, target: GpuTarget) -> Contraction | None:
 # -- tiles -----------------------------------------------------------------------------------------
 
 
-def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
+def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
     """Forms with the best tiles for the shapes; none where the launch is no contraction. Raises `Unsupported`."""
     found = match(task, target)
     if found is None:
@@ -262,7 +262,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     m, n, k, batch = (total(loops).known or _GUESS for loops in (found.m, found.n, found.k, found.batch))
     narrow = _is_narrow(found.left, found.m, found.k) or _is_narrow(found.right, found.k, found.n)
     described = left is not None and right is not None
-    problem = Problem(m, n, k, batch, found.factor, described, narrow)
+    problem = GemmShape(m, n, k, batch, found.factor, described, narrow)
     tiles = choose_tiles(problem, target, _FORMS)
     forms = [*spread.emit(found, target), *(product_form(found, tile, left, right) for tile in tiles)]
     expected, images = image_forms(found, target)
@@ -282,7 +282,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     return (*own, *forms) if first else (*forms[:1], *own, *forms[1:])
 
 
-def _is_narrow(source: Place, first: Sequence[Loop], second: Sequence[Loop]) -> bool:
+def _is_narrow(source: StridedAccess, first: Sequence[Loop], second: Sequence[Loop]) -> bool:
     """Whether threads have to load a factor element by element, since its lines begin and end anywhere."""
     strides = source.strides
     item = item_bytes(source.dtype)
@@ -292,7 +292,7 @@ def _is_narrow(source: Place, first: Sequence[Loop], second: Sequence[Loop]) -> 
     return any(count * item % _LOAD for count in (*lengths, *apart))
 
 
-def _described(c: Contraction) -> tuple[Matrix | None, Matrix | None]:
+def _described(c: ContractionLaunch) -> tuple[Matrix | None, Matrix | None]:
     """The factors as matrices that the copy engine can bring, where both are what tensor cores take from its hands,
     16-bit numbers as they lie, others along K, or what threads multiply."""
     left, right = matrix_of(c.left, c.m, c.k, c.batch), matrix_of(c.right, c.k, c.n, c.batch)
@@ -304,7 +304,7 @@ def _described(c: Contraction) -> tuple[Matrix | None, Matrix | None]:
     return left, right
 
 
-def _through_registers(c: Contraction) -> tuple[Contraction, Matrix, Matrix] | None:
+def _through_registers(c: ContractionLaunch) -> tuple[ContractionLaunch, Matrix, Matrix] | None:
     """`c` and its factors, turned so that the left one alone lies across its sum, where that can be for 32-bit factors:
     from registers tensor cores take them so."""
     dtype = stored_as(c.factor)

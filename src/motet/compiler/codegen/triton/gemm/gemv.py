@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.gemm.products import Contraction, finish
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish
 from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import FLOATS, carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.product import match_product
-from motet.compiler.kernels.strides import ONE, Place
+from motet.compiler.kernels.strides import ONE, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _MOST = 7  # vectors
@@ -25,7 +25,7 @@ _PROGRAMS = 48  # that are worth it; where there are fewer, reductions are parte
 
 
 @dataclass(frozen=True)
-class _Block:
+class _GemvBlock:
     """`results` results at once, `depth` products of each; `stages` turns are on their way at once."""
 
     results: int
@@ -39,9 +39,9 @@ class _Block:
 
 
 # For a matrix that lies along the sum, and across it; the best first, as measured on an H200 with bf16.
-_ALONG = (_Block(2, 2048, 4, 1), _Block(8, 512, 4, 3), _Block(4, 1024, 4, 3), _Block(4, 1024, 4, 1))
-_ACROSS = (_Block(32, 512, 8, 1), _Block(32, 256, 4, 3), _Block(16, 512, 8, 3))
-_WIDE = _Block(64, 256, 8, 1)  # across, where there are so many results that all processors have some
+_ALONG = (_GemvBlock(2, 2048, 4, 1), _GemvBlock(8, 512, 4, 3), _GemvBlock(4, 1024, 4, 3), _GemvBlock(4, 1024, 4, 1))
+_ACROSS = (_GemvBlock(32, 512, 8, 1), _GemvBlock(32, 256, 4, 3), _GemvBlock(16, 512, 8, 3))
+_WIDE = _GemvBlock(64, 256, 8, 1)  # across, where there are so many results that all processors have some
 
 
 def takes(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...] | None) -> bool:
@@ -68,7 +68,7 @@ def _count(stage: Stage, dims: list[int]) -> int | None:
     return count
 
 
-def emit(c: Contraction, target: GpuTarget) -> tuple[Form, ...]:
+def emit(c: ContractionLaunch, target: GpuTarget) -> tuple[Form, ...]:
     """Forms of a product that `takes` holds of. Raises `Unsupported`."""
     if (total(c.m).known or 0) > (total(c.n).known or 0):
         c = replace(c, left=c.right, right=c.left, m=c.n, n=c.m)
@@ -78,7 +78,7 @@ def emit(c: Contraction, target: GpuTarget) -> tuple[Form, ...]:
     return tuple(_form(c, block, along) for block in blocks)
 
 
-def _form(c: Contraction, block: _Block, along: bool) -> Form:
+def _form(c: ContractionLaunch, block: _GemvBlock, along: bool) -> Form:
     task = c.task
     results, depth = total(c.n), total(c.k)
     wide = item_bytes(c.right.dtype) > 2
@@ -121,7 +121,7 @@ def _form(c: Contraction, block: _Block, along: bool) -> Form:
 
 
 def _line(
-    w: Writer, c: Contraction, at: dict[int, Coordinate], rows: list[dict[int, Coordinate]], deep: int, kind: str
+    w: Writer, c: ContractionLaunch, at: dict[int, Coordinate], rows: list[dict[int, Coordinate]], deep: int, kind: str
 ) -> list[str]:
     """The vectors' elements of a turn, each along one axis, which threads then have where they need them."""
     shape, masks = w.shape, w.masks
@@ -145,7 +145,7 @@ def _row(loops: tuple[Loop, ...], number: int) -> dict[int, Coordinate]:
     return found
 
 
-def _read(w: Writer, source: Place, at: dict[int, Coordinate], kind: str) -> str:
+def _read(w: Writer, source: StridedAccess, at: dict[int, Coordinate], kind: str) -> str:
     value = w.read(source, at, other="0")
     carried = carried_type(source.dtype)
     return value if carried == kind else w.define("x", f"{value}.to({kind})")

@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from motet.artifact.library import CUBLASLT, VERSION, LibraryCall, Operand
+from motet.artifact.library import CUBLASLT, VERSION, LibraryCall, LibraryOperand
 from motet.compiler.codegen.triton.gemm.contraction import match
-from motet.compiler.codegen.triton.gemm.products import Contraction
-from motet.compiler.codegen.triton.rows.loops import Loop, Task
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch
+from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask
 from motet.compiler.kernels.kernel import Scalar
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 Precision = Literal["f32", "tf32", "f64", "i32"]
@@ -40,7 +40,7 @@ Expression = tuple[object, ...]
 _SUM: Expression = ("sum",)
 
 
-def library_call(task: Task, target: GpuTarget) -> LibraryCall | None:
+def library_call(task: LoopTask, target: GpuTarget) -> LibraryCall | None:
     """The launch as a call of cuBLASLt's; None where it is none."""
     found = match(task, target) if target.family == "cuda" else None
     if found is None or len(task.stored) != 1 or found.factor not in _PRECISIONS:
@@ -56,7 +56,9 @@ def library_call(task: Task, target: GpuTarget) -> LibraryCall | None:
     return None if follows is None else _said(found, place, *follows)
 
 
-def _said(c: Contraction, place: Place, activation: Activation, reads: Sequence[Place]) -> LibraryCall | None:
+def _said(
+    c: ContractionLaunch, place: StridedAccess, activation: Activation, reads: Sequence[StridedAccess]
+) -> LibraryCall | None:
     loops = [each[0] if each else None for each in (c.batch, c.m, c.n, c.k)]
     sizes = [1 if loop is None else loop[0].known for loop in loops]
     batch, m, n, k = loops
@@ -65,8 +67,8 @@ def _said(c: Contraction, place: Place, activation: Activation, reads: Sequence[
     result = _operand(c.task, place, batch, m, n)
     if left is None or right is None or result is None or None in sizes:
         return None
-    addend: Operand | None = None
-    bias: Operand | None = None
+    addend: LibraryOperand | None = None
+    bias: LibraryOperand | None = None
     for read in reads:
         operand = _operand(c.task, read, batch, m, n)
         if operand is None or operand.dtype != result.dtype or c.factor == "i8":
@@ -90,8 +92,8 @@ def _said(c: Contraction, place: Place, activation: Activation, reads: Sequence[
 
 
 def _operand(
-    task: Task, place: Place, batch: Loop | None, row: Loop | None, column: Loop | None
-) -> Operand | None:
+    task: LoopTask, place: StridedAccess, batch: Loop | None, row: Loop | None, column: Loop | None
+) -> LibraryOperand | None:
     """A place over these loops; a loop that is not there has the stride of lines side by side."""
     strides = [None if loop is None else place.strides[loop[1]] for loop in (batch, row, column)]
     given = [each for each in strides if each is not None]
@@ -103,10 +105,10 @@ def _operand(
     if along is None:
         along = 1
     offset = sum(each.factor for each in place.offset)
-    return Operand(task.buffers.index(place.value), place.dtype, down, along, outer or 0, offset)
+    return LibraryOperand(task.buffers.index(place.value), place.dtype, down, along, outer or 0, offset)
 
 
-def _is_matrix(operand: Operand, rows: int, columns: int) -> bool:
+def _is_matrix(operand: LibraryOperand, rows: int, columns: int) -> bool:
     """Whether lines of elements side by side make it, by rows or by columns."""
     by_rows = operand.column == 1 and (rows == 1 or operand.row >= columns)
     return by_rows or (operand.row == 1 and (columns == 1 or operand.column >= rows))
@@ -115,12 +117,12 @@ def _is_matrix(operand: Operand, rows: int, columns: int) -> bool:
 # -- what follows ----------------------------------------------------------------------------------
 
 
-def _follows(task: Task, value: int) -> tuple[Activation, list[Place]] | None:
+def _follows(task: LoopTask, value: int) -> tuple[Activation, list[StridedAccess]] | None:
     """What is done to the product before it is stored as `value`: the activation, and what is added before."""
     made: dict[int, Expression] = {}
     expression = _SUM
     init = task.inits[0]
-    if isinstance(init, Place):
+    if isinstance(init, StridedAccess):
         if init.bounds:
             return None
         expression = ("arith.addf", "", _SUM, ("read", init))
@@ -134,7 +136,7 @@ def _follows(task: Task, value: int) -> tuple[Activation, list[Place]] | None:
             if known is not None:
                 operands.append(made.get(known))
             else:
-                operands.append(("read", read) if isinstance(read, Place) else ("number", read))
+                operands.append(("read", read) if isinstance(read, StridedAccess) else ("number", read))
         for op in step.stage.body:
             operands.append(_applied(op, operands))
         for (written, _), number in zip(step.writes, step.stage.yields, strict=True):
@@ -160,7 +162,7 @@ def _count(expression: Expression) -> int:
     return 1 + sum(_count(each) for each in expression if isinstance(each, tuple))
 
 
-def _activated(expression: Expression) -> tuple[Activation, list[Place]] | None:
+def _activated(expression: Expression) -> tuple[Activation, list[StridedAccess]] | None:
     ways: list[tuple[Activation, Expression | None]] = [
         ("", expression), ("relu", _rectified(expression)), ("gelu", _gelu(expression)),
     ]
@@ -171,13 +173,13 @@ def _activated(expression: Expression) -> tuple[Activation, list[Place]] | None:
     return None
 
 
-def _added(expression: Expression) -> list[Place] | None:
+def _added(expression: Expression) -> list[StridedAccess] | None:
     """The places that are added to the product, each once; None for what is no such sum."""
     terms = _terms(expression)
     reads = [term[1] for term in terms if term[0] == "read"]
     if terms.count(_SUM) != 1 or len(reads) != len(terms) - 1:
         return None
-    return [read for read in reads if isinstance(read, Place)]
+    return [read for read in reads if isinstance(read, StridedAccess)]
 
 
 def _terms(expression: Expression) -> list[Expression]:

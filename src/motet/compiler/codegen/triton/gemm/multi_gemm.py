@@ -19,15 +19,15 @@ from motet.compiler.codegen.triton.gemm.multi_matching import (
 )
 from motet.compiler.codegen.triton.gemm.persistent import every_ring, ring_cycles
 from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
-from motet.compiler.codegen.triton.gemm.products import Contraction, factor_of, leaving, multiply, tile_of
-from motet.compiler.codegen.triton.gemm.tiles import RATES, Problem, Tile, choose_tiles, cycles, stored_as
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, factor_of, leaving, multiply, tile_of
+from motet.compiler.codegen.triton.gemm.tiles import RATES, GemmShape, Tile, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.multi_gemm import ProductShape
-from motet.compiler.kernels.strides import Extent, Place
+from motet.compiler.kernels.strides import Extent, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _FORMS = 6
@@ -67,7 +67,7 @@ def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
     if not together and _tiles_of(_KEPT, batch, m, n) > target.processors:
         return False
     columns = 1 << (len(products) - 1).bit_length() if together else 1
-    one = Problem(m, n * columns, depths[0] if together else sum(depths), batch, factor, False)
+    one = GemmShape(m, n * columns, depths[0] if together else sum(depths), batch, factor, False)
     apart = sum(_least(replace(one, n=n, k=k), every_ring(_items(factor), _PIECES, target), target) for k in depths)
     between = (len(products) - 1) * (_LAUNCH + one.batch * m * n * _HANDED_ON / _MEMORY)
     around = joined_ring.fits(len(products), together, _items(factor), one, target)
@@ -91,7 +91,7 @@ def _items(factor: str) -> tuple[int, int]:
     return size, size
 
 
-def _least(problem: Problem, rings: Sequence[Ring], target: GpuTarget) -> float:
+def _least(problem: GemmShape, rings: Sequence[Ring], target: GpuTarget) -> float:
     """What the fastest form of a product is expected to take."""
     found = [cycles(problem, tile, target) for tile in choose_tiles(problem, target, 1)]
     if target.architecture == _HOPPER and problem.batch == 1 and problem.factor not in ("f32", "f64", "tf32x3"):
@@ -119,13 +119,13 @@ def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
     return (*around, *forms)
 
 
-def _problem(j: Joined) -> Problem:
+def _problem(j: Joined) -> GemmShape:
     """The one product that is as much work: as long as all together, or, where they share a factor, as wide."""
     last = j.products[-1]
     m, n, batch = (total(loops).known or _GUESS for loops in (last.m, last.n, last.batch))
     depth = [total(c.k).known or _GUESS for c in j.products]
     factor = max((c.factor for c in j.products), key=lambda each: item_bytes(stored_as(each)))
-    return Problem(m, n * _columns(j), depth[0] if j.together else sum(depth), batch, factor, False)
+    return GemmShape(m, n * _columns(j), depth[0] if j.together else sum(depth), batch, factor, False)
 
 
 def _columns(j: Joined) -> int:
@@ -143,7 +143,7 @@ def _sizes(j: Joined) -> tuple[int, int]:
     return item_bytes(stored_as(j.products[-1].factor)), item_bytes(result.place.dtype) if result is not None else 0
 
 
-def _tiles(j: Joined, problem: Problem, target: GpuTarget) -> list[Tile]:
+def _tiles(j: Joined, problem: GemmShape, target: GpuTarget) -> list[Tile]:
     """Tiles for each of the products, chosen as for `problem`."""
     count, least = _columns(j), max(32, power_of_two(min(total(c.k).known or _GUESS for c in j.products)))
     found = choose_tiles(problem, target, 2 * _FORMS)
@@ -175,7 +175,7 @@ def _form(j: Joined, tile: Tile) -> Form:
     return Form(w.module(task.symbol, task.about), tasks, tile.warps, tile.stages, label)
 
 
-def _moved(batch: dict[int, Coordinate], source: Contraction, to: Contraction) -> dict[int, Coordinate]:
+def _moved(batch: dict[int, Coordinate], source: ContractionLaunch, to: ContractionLaunch) -> dict[int, Coordinate]:
     """The coordinates of one product's batch as another's: both lie as their results do."""
     return {own: batch[dim] for (_, dim), (_, own) in zip(source.batch, to.batch, strict=True)}
 
@@ -212,7 +212,7 @@ def _at_once(
         w.line(f"{acc} = tl.zeros(({tile.m}, {tile.n}), {carried_type(j.products[0].sum)})")
     begin = _open_loop(w, j.products[0], tile)
     w.remembered = {}
-    read: dict[tuple[Place, int], str] = {}
+    read: dict[tuple[StridedAccess, int], str] = {}
     for acc, c, at in zip(sums, j.products, points, strict=True):
         sides: list[str] = []
         for axis, source, shape in ((1, c.left, (tile.m, tile.k)), (0, c.right, (tile.k, tile.n))):
@@ -230,7 +230,7 @@ def _only(masks: dict[int, str], axis: int) -> dict[int, str | None]:
     return {axis: masks.get(axis)}
 
 
-def _open_loop(w: Writer, c: Contraction, tile: Tile) -> str:
+def _open_loop(w: Writer, c: ContractionLaunch, tile: Tile) -> str:
     """Begin the loop along the sum, where it takes several turns; what its coordinates begin with."""
     depth: Extent = total(c.k)
     if depth.known is not None and depth.factor <= tile.k:

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.triton.gemm import contraction
-from motet.compiler.codegen.triton.gemm.products import Contraction, whole
-from motet.compiler.codegen.triton.rows.loops import Task, total
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, whole
+from motet.compiler.codegen.triton.rows.loops import LoopTask, total
 from motet.compiler.codegen.triton.text.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
-from motet.compiler.kernels.epilogue import Epilogue, Step, match_epilogue
+from motet.compiler.kernels.epilogue import Epilogue, EpilogueStep, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 MOST = 3  # products
@@ -30,8 +30,8 @@ class Joined:
     """`products` in the order of the program; `task` is the last one's, with what is done to all results. `together`
     says that they read one factor in common, and are as long."""
 
-    products: tuple[Contraction, ...]
-    task: Task
+    products: tuple[ContractionLaunch, ...]
+    task: LoopTask
     together: bool
 
     @property
@@ -40,7 +40,7 @@ class Joined:
         return [c.task.stage.outputs[0].value for c in self.products]
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[EpilogueStep, ...]:
         """The stages behind the products."""
         return self.task.epilogue.steps if self.task.epilogue is not None else ()
 
@@ -116,17 +116,19 @@ def match(
         return None
     stages, epilogue = found
     main = stages[-1]
-    stored: dict[int, Place] = {}
+    stored: dict[int, StridedAccess] = {}
     for stage in stages:
         value = stage.outputs[0].value
         if kernel.values[value].role == "result" or value in read:
             stored[value] = source_of(kernel, Access(value, main.outputs[0].map), main.sizes)
     stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
-    task = Task(kernel, main, epilogue, stored, buffers, symbol, about)
-    products: list[Contraction] = []
+    task = LoopTask(kernel, main, epilogue, stored, buffers, symbol, about)
+    products: list[ContractionLaunch] = []
     for stage in stages:
         own = {access.value: source_of(kernel, access, stage.sizes) for access in stage.outputs}
-        c = contraction.match(task if stage is main else Task(kernel, stage, None, own, buffers, symbol, about), target)
+        c = contraction.match(
+            task if stage is main else LoopTask(kernel, stage, None, own, buffers, symbol, about), target
+        )
         if c is None:
             return None
         products.append(c)
@@ -137,7 +139,7 @@ def match(
     return Joined(tuple(products), task, _share(products))
 
 
-def _share(products: Sequence[Contraction]) -> bool:
+def _share(products: Sequence[ContractionLaunch]) -> bool:
     """Whether all read one factor in the same way."""
     first = products[0]
     for c in products[1:]:
@@ -173,10 +175,10 @@ class Sums(Writer):
 Points = Sequence[Mapping[int, Coordinate]]  # where the tile lies, in the dimensions of each product
 
 
-def parted(j: Joined) -> tuple[list[list[Step]], list[Step]]:
+def parted(j: Joined) -> tuple[list[list[EpilogueStep]], list[EpilogueStep]]:
     """The stages that need one product's result alone, for each of them but the last, and all others."""
-    own: list[list[Step]] = [[] for _ in j.products]
-    rest: list[Step] = []
+    own: list[list[EpilogueStep]] = [[] for _ in j.products]
+    rest: list[EpilogueStep] = []
     of = {value: {number} for number, value in enumerate(j.values)}
     for step in j.steps:
         needed = set[int]().union(*(of[value] for value in step.known if value is not None))
@@ -185,14 +187,14 @@ def parted(j: Joined) -> tuple[list[list[Step]], list[Step]]:
     return own, rest
 
 
-def needed_later(j: Joined, rest: Sequence[Step]) -> set[int]:
+def needed_later(j: Joined, rest: Sequence[EpilogueStep]) -> set[int]:
     """The values that `rest`, and sums that begin with another's result, read."""
-    begun = {c.task.inits[0].value for c in j.products if isinstance(c.task.inits[0], Place)}
+    begun = {c.task.inits[0].value for c in j.products if isinstance(c.task.inits[0], StridedAccess)}
     return begun | {value for step in rest for value in step.known if value is not None}
 
 
 def settled(
-    w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[Step],
+    w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[EpilogueStep],
     later: set[int],
 ) -> dict[int, tuple[str, str]]:
     """What is made of the sum `acc` of product `number` alone, by the stages `own`: names and dtypes of the values in
@@ -223,7 +225,7 @@ def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> No
 
 
 def ended(
-    w: Sums, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[Step]
+    w: Sums, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[EpilogueStep]
 ) -> None:
     """What is done to the last sum `acc`, and to what was kept of those before."""
     made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}

@@ -26,13 +26,13 @@ from motet.compiler.codegen.triton.gemm.persistent import ring_cycles
 from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
 from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
 from motet.compiler.codegen.triton.gemm.products import group_of, leaving, stay
-from motet.compiler.codegen.triton.gemm.tiles import Problem, stored_as
+from motet.compiler.codegen.triton.gemm.tiles import GemmShape, stored_as
 from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -63,7 +63,7 @@ class Fit:
         return f"ring of {self.count} products {way} {self.ring.m}x{self.width}x{self.ring.k} stages={self.ring.stages}"
 
 
-def fits(count: int, at_once: bool, sizes: tuple[int, int], problem: Problem, target: GpuTarget) -> list[Fit]:
+def fits(count: int, at_once: bool, sizes: tuple[int, int], problem: GemmShape, target: GpuTarget) -> list[Fit]:
     """Those that have room where a factor's and a result's element take `sizes` bytes, the best first. `problem` is
     the one product that is as much work as all are."""
     found: list[Fit] = []
@@ -94,7 +94,7 @@ def _fitting(m: int, width: int, beside: int, sizes: tuple[int, int], target: Gp
 
 
 @dataclass(frozen=True)
-class Factors:
+class TmaOperands:
     """Of each product both factors as matrices that the copy engine can bring, all left ones and all right ones lying
     alike; at once the left one is the same for all."""
 
@@ -110,19 +110,19 @@ def turned(j: Joined) -> Joined:
     return replace(j, products=products)
 
 
-def factors_of(j: Joined, target: GpuTarget) -> Factors | None:
+def factors_of(j: Joined, target: GpuTarget) -> TmaOperands | None:
     """None for what does not go around a ring."""
     last = j.products[-1]
     if target.architecture != _HOPPER or any(c.batch for c in j.products):
         return None
     if last.factor in ("f32", "f64", "tf32x3") or {(c.factor, c.sum) for c in j.products} != {(last.factor, last.sum)}:
         return None
-    if any(isinstance(c.task.inits[0], Place) and c.task.inits[0].value in j.values for c in j.products[:-1]):
+    if any(isinstance(c.task.inits[0], StridedAccess) and c.task.inits[0].value in j.values for c in j.products[:-1]):
         return None
     lefts = [matrix_of(c.left, c.m, c.k, c.batch) for c in j.products]
     rights = [matrix_of(c.right, c.k, c.n, c.batch) for c in j.products]
     dtype = stored_as(last.factor)
-    known = Factors(tuple(each for each in lefts if each), tuple(each for each in rights if each))
+    known = TmaOperands(tuple(each for each in lefts if each), tuple(each for each in rights if each))
     for matrices in (known.lefts, known.rights):
         alike = {(each.place.dtype, each.across) for each in matrices}
         if len(matrices) != len(j.products) or len(alike) != 1 or matrices[0].place.dtype != dtype:
@@ -135,7 +135,7 @@ def factors_of(j: Joined, target: GpuTarget) -> Factors | None:
 # -- text ------------------------------------------------------------------------------------------
 
 
-def form(j: Joined, factors: Factors, fit: Fit, target: GpuTarget) -> Form:
+def form(j: Joined, factors: TmaOperands, fit: Fit, target: GpuTarget) -> Form:
     """Raises `Unsupported`."""
     task, last, ring = j.task, j.products[-1], fit.ring
     text = _Text(j, factors, fit, leaving(last))
@@ -157,7 +157,7 @@ class _RingSums(Sums, RingWriter):
 class _Text:
     """The functions of a program, one method for each."""
 
-    def __init__(self, j: Joined, factors: Factors, fit: Fit, result: Matrix | None) -> None:
+    def __init__(self, j: Joined, factors: TmaOperands, fit: Fit, result: Matrix | None) -> None:
         self.j, self.factors, self.fit, self.result = j, factors, fit, result
         self.ring, self.last = fit.ring, j.products[-1]
         self.own, self.rest = parted(j)

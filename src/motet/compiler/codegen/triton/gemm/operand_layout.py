@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from motet.compiler.codegen.triton.rows.loops import Loop
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import item_bytes
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 
 _ALIGNMENT = 16  # bytes
 _LONGEST = 1 << 31  # elements of a line, and lines
@@ -24,7 +24,7 @@ class Matrix:
     """`lines` times `length` elements at `place`, `stride` elements from line to line, for each point of the loops that
     are neither. `across` says that the first of the loops that it was asked for walks along lines."""
 
-    place: Place
+    place: StridedAccess
     lines: Extent
     length: Extent
     stride: Extent
@@ -45,7 +45,9 @@ def short(w: Writer, extent: Extent) -> str:
     return f"tl.cast({w.extent(extent)}, tl.int32)" if extent.symbols else w.extent(extent)
 
 
-def matrix_of(place: Place, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]) -> Matrix | None:
+def matrix_of(
+    place: StridedAccess, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]
+) -> Matrix | None:
     """What is at `place` as a matrix over two loops; None where a descriptor cannot say it. `others` are the loops of
     which it is another matrix at each point."""
     if place.bounds or len(first) != 1 or len(second) != 1:

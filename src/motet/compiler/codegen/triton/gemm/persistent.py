@@ -15,9 +15,9 @@ from dataclasses import replace
 from motet.artifact.expressions import product
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix
 from motet.compiler.codegen.triton.gemm.persistent_text import RingWriter, module
-from motet.compiler.codegen.triton.gemm.persistent_tiles import Parts, Ring
-from motet.compiler.codegen.triton.gemm.products import Contraction, finish, leaving, stay
-from motet.compiler.codegen.triton.gemm.tiles import RATES, Problem, stored_as
+from motet.compiler.codegen.triton.gemm.persistent_tiles import PersistentParts, Ring
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish, leaving, stay
+from motet.compiler.codegen.triton.gemm.tiles import RATES, GemmShape, stored_as
 from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import Coordinate
@@ -43,7 +43,9 @@ _ENOUGH = 0.9  # tiles for each processor, for that
 _BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers have no room for what comes next
 
 
-def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Problem, target: GpuTarget) -> list[Ring]:
+def rings(
+    c: ContractionLaunch, left: Matrix | None, right: Matrix | None, problem: GemmShape, target: GpuTarget
+) -> list[Ring]:
     """What fits a contraction of factors `left` and `right`, the best first; none where they cannot be described."""
     if left is None or right is None or c.batch or c.task.epilogue is None or target.architecture != _HOPPER:
         return []
@@ -66,7 +68,7 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
     return found
 
 
-def _goes_in_pairs(ring: Ring, problem: Problem, target: GpuTarget) -> bool:
+def _goes_in_pairs(ring: Ring, problem: GemmShape, target: GpuTarget) -> bool:
     """Whether pairs of tiles pay: for long sums of many rows, which are what is read most, while reading binds and all
     processors have work. On an H100 2 to 4 % less; others take as long, and sums of 1024 and less up to 8 % more."""
     if problem.k < _LONG or problem.m <= problem.n or problem.factor not in ("f16", "bf16"):
@@ -109,7 +111,7 @@ def _outs(pieces: int, room: int, size: int) -> int:
     return max((count for count in range(1, pieces + 1) if pieces % count == 0 and count * size <= room), default=0)
 
 
-def ring_cycles(ring: Ring, problem: Problem, target: GpuTarget) -> float:
+def ring_cycles(ring: Ring, problem: GemmShape, target: GpuTarget) -> float:
     """What a product takes on the busiest processor, as `tiles.cycles`. Fitted to what an H200 took for 41 pairs of
     shapes and rings, to within 4 % in the mean."""
     waves = -(-(-(-problem.m // ring.m) * -(-problem.n // ring.n)) // target.processors)
@@ -122,7 +124,7 @@ def ring_cycles(ring: Ring, problem: Problem, target: GpuTarget) -> float:
     return begin + waves * (-(-problem.k // ring.k) * step + 0.53 * ending)
 
 
-def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
+def ring_form(c: ContractionLaunch, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
     """Raises `Unsupported`."""
     task, result = c.task, leaving(c)
     w = RingWriter(task.kernel, task.buffers, (ring.m, ring.piece), result, ring.outs)
@@ -138,7 +140,9 @@ def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: G
     if item_bytes(stored_as(c.factor)) == 2:
         w.read_ahead()
     finish(w, c, "acc", at)
-    parts = Parts(left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum, c.factor == "f32")
+    parts = PersistentParts(
+        left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum, c.factor == "f32"
+    )
     tiles = product((ceiling(rows, ring.m), ceiling(columns, ring.n)))
     source = module(w, parts, ring, task.symbol, task.about)
     if not ring.paired:

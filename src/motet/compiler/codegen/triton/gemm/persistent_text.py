@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.gemm import persistent_wide as ring_wide
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, short
-from motet.compiler.codegen.triton.gemm.persistent_tiles import Parts, Ring
+from motet.compiler.codegen.triton.gemm.persistent_tiles import PersistentParts, Ring
 from motet.compiler.codegen.triton.gemm.products import group_of
 from motet.compiler.codegen.triton.text.scalars import from_storage, storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 
 HEAD = '''import triton
 import triton.language as tl
@@ -60,7 +60,7 @@ class RingWriter(Writer):
         registers have no room for more."""
         self.points, self.ahead = len(self.lines), []
 
-    def read(self, source: Place, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+    def read(self, source: StridedAccess, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
         offset = self.offset(source, at)
         mask = " & ".join(self.mask_of(offset.axes))
         text = f"tl.load(v{source.value} + ({offset.text}){f', mask={mask}' if mask else ''})"
@@ -76,7 +76,7 @@ class RingWriter(Writer):
         return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
-        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
+        self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
     ) -> None:
         if self.result is None or place != self.result.place:
             super().write(place, at, value, shape)
@@ -89,7 +89,7 @@ class RingWriter(Writer):
         self.line(f"tma.async_store(c, {corner}, out)")
 
 
-def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> str:
+def module(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: str, about: str) -> str:
     """The whole source; `w` has the lines of what is done to a piece."""
     arguments = [*(f"v{value}" for value in w.buffers), *map(symbol_name, w.kernel.symbols)]
     body = "\n".join(w.lines)
@@ -165,7 +165,7 @@ class _Fetched:
     names: Sequence[str]
 
 
-def _fetch_functions(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -> list[str]:
+def _fetch_functions(w: RingWriter, parts: PersistentParts, ring: Ring, arguments: Sequence[str]) -> list[str]:
     making = [_described(w, "a", "lefts", parts.left, (ring.m, ring.k))]
     corner = f"[k, pm * {ring.m}]" if parts.left.across else f"[pm * {ring.m}, k]"
     left = _Fetched("left", parts.left, making, [_load("a", corner, "lefts")], ["a"])
@@ -217,7 +217,7 @@ def _onwards(ring: Ring) -> list[str]:
 # -- the warps that multiply -----------------------------------------------------------------------
 
 
-def _multiply_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -> str:
+def _multiply_function(w: RingWriter, parts: PersistentParts, ring: Ring, arguments: Sequence[str]) -> str:
     setting, begin = _accumulators(parts, ring)
     if parts.result is None:
         setting.append("c = 0")
@@ -251,7 +251,7 @@ def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
     tma.store_wait(0)'''
 
 
-def _accumulators(parts: Parts, ring: Ring) -> tuple[list[str], list[str]]:
+def _accumulators(parts: PersistentParts, ring: Ring) -> tuple[list[str], list[str]]:
     """The lines that lay out sums, and those that set them to zero."""
     kind, step = storage_type(parts.sum), 32 // item_bytes(parts.factor)
     layouts: list[str] = []
@@ -275,7 +275,7 @@ def _accumulators(parts: Parts, ring: Ring) -> tuple[list[str], list[str]]:
     return layouts, zeros
 
 
-def _turn(parts: Parts, ring: Ring, begun: str, own: str = "", other: str = "") -> list[str]:
+def _turn(parts: PersistentParts, ring: Ring, begun: str, own: str = "", other: str = "") -> list[str]:
     """The lines that multiply what one place of the ring has, while those before are still under way, and give back the
     place before; `begun` says whether there is one. A left factor in registers goes to `own`; what is in `other` is in
     use until the products before are done."""
@@ -301,7 +301,7 @@ def _given_back(ring: Ring, begun: str) -> list[str]:
     return [f"mbarrier.arrive(empty.index(last), pred={begun})", "last = place", *_onwards(ring)]
 
 
-def _turn_of_threads(parts: Parts, ring: Ring) -> list[str]:
+def _turn_of_threads(parts: PersistentParts, ring: Ring) -> list[str]:
     """The lines that do the same where threads multiply: as much of the sum at a time as registers have room for."""
     left = "lefts.index(place)" + (".permute((1, 0))" if parts.left.across else "")
     lines = ["mbarrier.wait(full.index(place), phase)", f"for s in gl.static_range({ring.k // _SLICE}):"]
@@ -315,7 +315,7 @@ def _turn_of_threads(parts: Parts, ring: Ring) -> list[str]:
     return [*lines, "mbarrier.arrive(empty.index(place))", *_onwards(ring)]
 
 
-def _together(parts: Parts, ring: Ring) -> int:
+def _together(parts: PersistentParts, ring: Ring) -> int:
     """How far a sum goes on at a time: factors in registers have two places there, in turns."""
     return ring.k * (2 if parts.in_registers else 1)
 
@@ -334,7 +334,7 @@ def _ahead(w: RingWriter, ring: Ring, arguments: Sequence[str]) -> list[str]:
     return lines
 
 
-def _ending(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -> list[str]:
+def _ending(w: RingWriter, parts: PersistentParts, ring: Ring, arguments: Sequence[str]) -> list[str]:
     """The lines that take a tile apart along N, and finish its pieces."""
     lines: list[str] = []
     number = 0
@@ -364,7 +364,7 @@ def indented(lines: Sequence[str], level: int) -> str:
 # -- the whole -------------------------------------------------------------------------------------
 
 
-def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, arguments: Sequence[str]) -> str:
+def _main_function(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: str, arguments: Sequence[str]) -> str:
     size, kind = (ring.m, ring.k), storage_type(parts.factor)
     lines = _places("lefts", kind, ring.stages, size, parts.left)
     alike = len(ring.widths) if ring.wide else 1  # parts that lie one behind the other

@@ -32,7 +32,7 @@ class Ring(Stayed):
 
 
 @dataclass(frozen=True)
-class Parts:
+class PersistentParts:
     """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
     columns and products there are, the element type of factors and sums, and whether threads multiply themselves."""
 

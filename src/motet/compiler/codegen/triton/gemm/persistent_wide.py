@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.gemm.persistent_tiles import Parts, Ring
+from motet.compiler.codegen.triton.gemm.persistent_tiles import PersistentParts, Ring
 
 _LINE = 128  # bytes of a factor in shared memory
 _STEP = 16  # products of each result that an instruction adds
@@ -41,7 +41,7 @@ def _described(ring: Ring, across: bool) -> _Described:
     return _Described(bits | (ring.k * _LINE >> _UNIT) << 16, _STEP * _LINE >> _UNIT, True)
 
 
-def functions(ring: Ring, parts: Parts) -> str:
+def functions(ring: Ring, parts: PersistentParts) -> str:
     """The text of the instructions for one place of the ring, and the operands of those and of what waits for them."""
     sums = ring.m * ring.n // (32 * ring.warps)
     operands = f'["=f"] * {sums} + [str(i) for i in range({sums})]'

@@ -10,25 +10,25 @@ from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of
 from motet.compiler.codegen.triton.gemm.tiles import PRECISIONS, Tile, stored_as
-from motet.compiler.codegen.triton.rows.loops import Loop, Task, ceiling, power_of_two, total
+from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
-from motet.compiler.kernels.strides import Extent, Place
+from motet.compiler.kernels.strides import Extent, StridedAccess
 
 _TOGETHER = 128  # tiles that are made at a time
 _LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
 
 
 @dataclass(frozen=True)
-class Contraction:
+class ContractionLaunch:
     """A launch read as a contraction; `left` and `right` are the inputs that have M and N. `factor` is the dtype in
     which the factors are multiplied (`tf32` and `tf32x3` for f32 of that precision), `sum` the one of their products'
     sum."""
 
-    task: Task
-    left: Place
-    right: Place
+    task: LoopTask
+    left: StridedAccess
+    right: StridedAccess
     factor: str
     sum: str
     batch: tuple[Loop, ...]
@@ -37,7 +37,7 @@ class Contraction:
     k: tuple[Loop, ...]
 
 
-def product_form(c: Contraction, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
+def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
     """A contraction by `tile`s; `left` and `right` are its factors where they can be described."""
     described = None if left is None or right is None or tile.kind == "pointers" else (left, right)
     w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
@@ -51,14 +51,14 @@ def stay(tiles: Expr, processors: int) -> Expr:
     return min(tiles, processors) if isinstance(tiles, int) else ["min", tiles, processors]
 
 
-def leaving(c: Contraction) -> Matrix | None:
+def leaving(c: ContractionLaunch) -> Matrix | None:
     """The result that the copy engine can store, if there is one."""
     places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
     found = (matrix_of(place, c.m, c.n, c.batch) for place in places)
     return next((matrix for matrix in found if matrix is not None), None)
 
 
-def _tile(w: Writer, c: Contraction, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:
+def _tile(w: Writer, c: ContractionLaunch, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:
     """The lines that make a program's tile."""
     rows, columns, depth = total(c.m), total(c.n), total(c.k)
     batch, pm, pn = tile_of(w, c, tile)
@@ -89,7 +89,7 @@ def _tile(w: Writer, c: Contraction, tile: Tile, described: tuple[Matrix, Matrix
     finish(w, c, "acc", at)
 
 
-def finish(w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate]) -> None:
+def finish(w: Writer, c: ContractionLaunch, value: str, at: Mapping[int, Coordinate]) -> None:
     """What is done to the sum of products `value`, and stored."""
     value = whole(w, c, value, at)
     if c.task.epilogue is not None:
@@ -97,14 +97,14 @@ def finish(w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate]) 
 
 
 def whole(
-    w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate], beside: Mapping[int, str] | None = None
+    w: Writer, c: ContractionLaunch, value: str, at: Mapping[int, Coordinate], beside: Mapping[int, str] | None = None
 ) -> str:
     """The sum of products `value` with what it begins with, as the program rounds it, carried. `beside` are values that
     need not be read."""
     task = c.task
     dtype = task.kernel.values[task.stage.outputs[0].value].dtype
     init = task.inits[0]
-    if isinstance(init, Place):
+    if isinstance(init, StridedAccess):
         known = (beside or {}).get(init.value)
         value = w.define("x", f"{value} + {known or w.read(init, at)}")
     elif init:
@@ -114,7 +114,7 @@ def whole(
     return w.define("x", rounded(value, dtype))
 
 
-def tile_of(w: Writer, c: Contraction, tile: Tile) -> tuple[dict[int, Coordinate], str, str]:
+def tile_of(w: Writer, c: ContractionLaunch, tile: Tile) -> tuple[dict[int, Coordinate], str, str]:
     """Which tile a program makes: groups of rows of tiles go over their columns together, so that what they share is
     still in the cache."""
     p = w.program()
@@ -154,7 +154,7 @@ def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mappi
 
 
 def _described_step(
-    w: Writer, c: Contraction, described: tuple[Matrix, Matrix], corner: tuple[str, str]
+    w: Writer, c: ContractionLaunch, described: tuple[Matrix, Matrix], corner: tuple[str, str]
 ) -> None:
     """One turn along K, by descriptors: beyond the end they give zeros. The tile begins at `corner`."""
     left, right = described
@@ -164,7 +164,9 @@ def _described_step(
     multiply(w, c, x, y)
 
 
-def _step(w: Writer, c: Contraction, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str], begin: str) -> None:
+def _step(
+    w: Writer, c: ContractionLaunch, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str], begin: str
+) -> None:
     """One turn along K: both factors are read, and multiplied."""
     w.remembered = {}
     left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
@@ -172,13 +174,15 @@ def _step(w: Writer, c: Contraction, tile: Tile, at: dict[int, Coordinate], mask
     multiply(w, c, left, right)
 
 
-def multiply(w: Writer, c: Contraction, left: str, right: str, acc: str = "acc") -> None:
+def multiply(w: Writer, c: ContractionLaunch, left: str, right: str, acc: str = "acc") -> None:
     precision = f', input_precision="{PRECISIONS[c.factor]}"' if c.factor in PRECISIONS else ""
     w.line(f"{acc} = tl.dot({left}, {right}, {acc}{precision}, out_dtype={carried_type(c.sum)})")
 
 
 def factor_of(
-    w: Writer, c: Contraction, source: Place, shape: tuple[int, int], axis: int, at: dict[int, Coordinate],
+    w: Writer, c: ContractionLaunch, source: StridedAccess, shape: tuple[int, int], axis: int, at: dict[
+        int, Coordinate
+    ],
     masks: dict[int, str | None], begin: str,
 ) -> str:
     """A tile of a factor, of `shape`; K runs along `axis`."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.gemm.products import Contraction, finish
+from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish
 from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
-from motet.compiler.kernels.strides import Place
+from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _DEEPEST = 256  # products of each result
@@ -23,7 +23,7 @@ _PRODUCTS = 2048  # of the threads of a warp
 
 
 @dataclass(frozen=True)
-class _Block:
+class _SmallBlock:
     """`m` times `n` results."""
 
     m: int
@@ -35,15 +35,15 @@ class _Block:
         return f"spread {self.m}x{self.n} warps={self.warps}"
 
 
-_SHAPES = (_Block(1, 32, 4), _Block(2, 32, 4), _Block(2, 64, 4), _Block(4, 32, 4))
+_SHAPES = (_SmallBlock(1, 32, 4), _SmallBlock(2, 32, 4), _SmallBlock(2, 64, 4), _SmallBlock(4, 32, 4))
 
 
-def emit(c: Contraction, target: GpuTarget) -> tuple[Form, ...]:
+def emit(c: ContractionLaunch, target: GpuTarget) -> tuple[Form, ...]:
     """The best first; none where a product is too large for it. Raises `Unsupported`."""
     return tuple(_form(c, block) for block in _blocks(c, target))
 
 
-def _blocks(c: Contraction, target: GpuTarget) -> list[_Block]:
+def _blocks(c: ContractionLaunch, target: GpuTarget) -> list[_SmallBlock]:
     """The smallest that leave no processor more than one program, where there is such a one."""
     m, n, k, batch = (total(loops).known for loops in (c.m, c.n, c.k, c.batch))
     if m is None or n is None or k is None or batch is None or k > _DEEPEST:
@@ -54,7 +54,7 @@ def _blocks(c: Contraction, target: GpuTarget) -> list[_Block]:
     return [block for block in fitting if block.m * block.n * power_of_two(k) <= _PRODUCTS * block.warps][:2]
 
 
-def _form(c: Contraction, block: _Block) -> Form:
+def _form(c: ContractionLaunch, block: _SmallBlock) -> Form:
     task, depth = c.task, power_of_two(total(c.k).factor)
     shape = block.m, depth, block.n
     w = Writer(task.kernel, task.buffers, shape)
@@ -79,7 +79,7 @@ def _form(c: Contraction, block: _Block) -> Form:
 
 
 def _points(
-    w: Writer, c: Contraction, first: str, second: str, block: _Block, axes: tuple[int, int]
+    w: Writer, c: ContractionLaunch, first: str, second: str, block: _SmallBlock, axes: tuple[int, int]
 ) -> dict[int, Coordinate]:
     """The coordinates of rows and columns, which begin at `first` and `second`, along `axes` of the tile."""
     at: dict[int, Coordinate] = {}
@@ -91,7 +91,7 @@ def _points(
     return at
 
 
-def _read(w: Writer, source: Place, at: dict[int, Coordinate], kind: str) -> str:
+def _read(w: Writer, source: StridedAccess, at: dict[int, Coordinate], kind: str) -> str:
     """A factor, carried, with zeros where there is none."""
     value = w.read(source, at, other="0")
     return value if carried_type(source.dtype) == kind else w.define("x", f"{value}.to({kind})")

@@ -73,7 +73,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Problem:
+class GemmShape:
     """What is to be multiplied: how many rows, columns, products of each and how many times (guesses where dynamic),
     the `factor`s' kind (see `products.Contraction`), whether both factors can be described, and whether threads can
     only load one of them element by element."""
@@ -92,7 +92,7 @@ def stored_as(factor: str) -> str:
     return "f32" if factor in PRECISIONS else factor
 
 
-def choose_tiles(problem: Problem, target: GpuTarget, most: int) -> list[Tile]:
+def choose_tiles(problem: GemmShape, target: GpuTarget, most: int) -> list[Tile]:
     """The tiles that take the least, the best first, about `most`, of every kind one, and behind them smaller ones, for
     where those do not fit. None where the target has no room for any."""
     tiles = sorted(_all(problem, target), key=lambda tile: (cycles(problem, tile, target), tile.m * tile.n))
@@ -103,7 +103,7 @@ def choose_tiles(problem: Problem, target: GpuTarget, most: int) -> list[Tile]:
     return [*best, *smaller[:2]]
 
 
-def _all(problem: Problem, target: GpuTarget) -> list[Tile]:
+def _all(problem: GemmShape, target: GpuTarget) -> list[Tile]:
     found: list[Tile] = []
     described = problem.described and target.is_cuda and target.architecture == _HOPPER
     described = described and problem.factor not in ("f32", "f64", "tf32x3")
@@ -119,7 +119,7 @@ def _all(problem: Problem, target: GpuTarget) -> list[Tile]:
     return found
 
 
-def _tiles(problem: Problem, m: int, n: int, kind: Kind, target: GpuTarget) -> list[Tile]:
+def _tiles(problem: GemmShape, m: int, n: int, kind: Kind, target: GpuTarget) -> list[Tile]:
     """The tiles of `m` by `n`: as deep in flight as there is room, and, of a middle size, so that two programs have
     room on one processor."""
     if kind != "pointers" and (m < 64 or n < 64):
@@ -139,7 +139,7 @@ def _tiles(problem: Problem, m: int, n: int, kind: Kind, target: GpuTarget) -> l
     return [*tiles, *_deep(tiles, problem, target)]
 
 
-def _deep(tiles: Sequence[Tile], problem: Problem, target: GpuTarget) -> list[Tile]:
+def _deep(tiles: Sequence[Tile], problem: GemmShape, target: GpuTarget) -> list[Tile]:
     """Small ones of `tiles` with more on their way: of a short product all that there is, or most of it, is asked for
     at once."""
     found: list[Tile] = []
@@ -152,14 +152,14 @@ def _deep(tiles: Sequence[Tile], problem: Problem, target: GpuTarget) -> list[Ti
     return found
 
 
-def _is_short(problem: Problem, tile: Tile, target: GpuTarget) -> bool:
+def _is_short(problem: GemmShape, tile: Tile, target: GpuTarget) -> bool:
     """Whether what a product takes is mostly waiting for the first of its factors."""
     small = tile.kind == "pointers" and tile.m * tile.n <= 64 * 64 and problem.factor in ("f16", "bf16")
     alone = problem.batch == 1 and problem.k <= _SHORT * _DEPTHS[problem.factor]
     return small and alone and target.architecture == _HOPPER
 
 
-def _depth(problem: Problem, m: int, n: int) -> int:
+def _depth(problem: GemmShape, m: int, n: int) -> int:
     """How much of the sum a turn takes; tiles of few rows take more, to have enough on its way."""
     least = 32 if item_bytes(stored_as(problem.factor)) == 1 else 16
     depth = _DEPTHS[problem.factor]
@@ -170,13 +170,13 @@ def _depth(problem: Problem, m: int, n: int) -> int:
     return min(depth, max(least, power_of_two(problem.k)))
 
 
-def _warps(problem: Problem, m: int, n: int) -> int:
+def _warps(problem: GemmShape, m: int, n: int) -> int:
     if problem.factor == "f32":
         return 8 if m * n > 64 * 128 else 4
     return 8 if m * n >= 128 * 256 or (m * n >= 128 * 128 and m != n) else 4 if m * n >= 16 * 64 else 2
 
 
-def cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
+def cycles(problem: GemmShape, tile: Tile, target: GpuTarget) -> float:
     """What the product takes on the busiest processor. Arithmetic and reading overlap; a tile begins and ends with a
     latency of its own. Fitted to what an H200 took for some 300 pairs of shapes
     and tiles."""

@@ -1,0 +1,1 @@
+"""Rows and plain loops on GPUs."""

@@ -18,7 +18,7 @@ from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, gather
 from motet.compiler.kernels.epilogue import Epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.reduction import Reduction, match_reductions
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, merge
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, merge
 from motet.compiler.targets.gpu import GpuTarget
 
 Loop = tuple[Extent, int]
@@ -30,40 +30,40 @@ _REDUCING_POINTS = 128
 
 
 @dataclass(frozen=True)
-class Task:
+class LoopTask:
     """One launch: a stage, the element-wise stages after it, where what they make is stored, and the arguments."""
 
     kernel: Kernel
     stage: Stage
     epilogue: Epilogue | None
-    stored: dict[int, Place]
+    stored: dict[int, StridedAccess]
     buffers: tuple[int, ...]
     symbol: str
     about: str
 
     @property
-    def sources(self) -> list[Place]:
+    def sources(self) -> list[StridedAccess]:
         return [source_of(self.kernel, access, self.stage.sizes) for access in self.stage.inputs]
 
     @property
-    def inits(self) -> list[Place | float | int | None]:
+    def inits(self) -> list[StridedAccess | float | int | None]:
         return [
             source_of(self.kernel, init, self.stage.sizes) if isinstance(init, Access) else init
             for init in self.stage.inits
         ]
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[StridedAccess]:
         """All memory that the launch reads and writes."""
         found = list(self.sources)
-        found += [init for init in self.inits if isinstance(init, Place)]
+        found += [init for init in self.inits if isinstance(init, StridedAccess)]
         found += self.stored.values()
         return found + (self.epilogue.places if self.epilogue else [])
 
     def frozen(self) -> frozenset[int]:
         """Dimensions whose own coordinate is needed: those of padded reads, and those that bodies look at."""
         found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
-        for source in (*self.sources, *(init for init in self.inits if isinstance(init, Place))):
+        for source in (*self.sources, *(init for init in self.inits if isinstance(init, StridedAccess))):
             for bound in source.bounds:
                 found |= {d for d, coefficient in enumerate(bound.entry.coefficients) if coefficient}
         return frozenset(found)
@@ -72,7 +72,7 @@ class Task:
         """Loops along `dims`, merged where everything walks two as one."""
         return merge([Extent.of(size) for size in self.stage.sizes], dims, self.places, self.frozen())
 
-    def by_memory(self, loops: Sequence[Loop], places: Sequence[Place]) -> tuple[Loop, ...]:
+    def by_memory(self, loops: Sequence[Loop], places: Sequence[StridedAccess]) -> tuple[Loop, ...]:
         """`loops` as the first of `places` lies that they move at all, the fastest in memory last."""
         return tuple(sorted(loops, key=lambda loop: _stride_rank(places, loop[1]), reverse=True))
 
@@ -83,7 +83,7 @@ class Task:
         return self.by_memory(found, places)
 
 
-def _stride_rank(places: Sequence[Place], dim: int) -> tuple[int, int]:
+def _stride_rank(places: Sequence[StridedAccess], dim: int) -> tuple[int, int]:
     """How far a step along `dim` goes, by the first of `places` that it moves at all."""
     for place in places:
         stride = place.strides[dim]
@@ -92,7 +92,7 @@ def _stride_rank(places: Sequence[Place], dim: int) -> tuple[int, int]:
     return (99, 0)
 
 
-def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
+def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
     """Any stage. Raises `Unsupported` for operations without code."""
     parallel = task.loops("parallel")
     reduction = task.loops("reduction")
@@ -109,7 +109,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     return tuple(replace(form, label=f"{points} points") for points, form in forms.items())  # should registers not do
 
 
-def _across(task: Task, parallel: Sequence[Loop]) -> Loop | None:
+def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
     """The loop along which a large input lies, where it is not the result's."""
     if len(parallel) < 2 or not task.stored:
         return None
@@ -141,7 +141,7 @@ def power_of_two(count: int) -> int:
     return 1 << max(0, count - 1).bit_length()
 
 
-def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop], most: int) -> Form:
+def _line(task: LoopTask, parallel: Sequence[Loop], reduction: Sequence[Loop], most: int) -> Form:
     """Programs of at most `most` points."""
     count = total(parallel)
     block = most if count.known is None else min(most, power_of_two(count.factor))
@@ -155,7 +155,7 @@ def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop], most:
     return Form(w.module(task.symbol, task.about), ceiling(count, block), max(1, min(4, block // 32)))
 
 
-def _side(task: Task, parallel: Sequence[Loop], target: GpuTarget) -> int:
+def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:
     """Of a square, so that its lines are long, but all processors have some."""
     widest = max(item_bytes(place.dtype) for place in task.places)
     if widest > 4:
@@ -164,7 +164,7 @@ def _side(task: Task, parallel: Sequence[Loop], target: GpuTarget) -> int:
     return _SHORT_SQUARE if widest <= 2 and points >= 4 * _SHORT_SQUARE**2 * target.processors else _SQUARE
 
 
-def _square(task: Task, parallel: Sequence[Loop], across: Loop, target: GpuTarget) -> Form:
+def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuTarget) -> Form:
     """Tiles along `across` and along the result's own fastest loop; the other loops are the program's number."""
     inner = parallel[-1]
     outer = [loop for loop in parallel if loop not in (inner, across)]
@@ -190,7 +190,7 @@ def _square(task: Task, parallel: Sequence[Loop], across: Loop, target: GpuTarge
     return Form(w.module(task.symbol, task.about), tasks, 8 if points > _SQUARE**2 else max(1, min(4, points // 256)))
 
 
-def _points(w: Writer, task: Task, at: dict[int, Coordinate], reduction: Sequence[Loop]) -> None:
+def _points(w: Writer, task: LoopTask, at: dict[int, Coordinate], reduction: Sequence[Loop]) -> None:
     stage = task.stage
     dtypes = output_dtypes(task.kernel, stage)
     if not stage.reductions:
@@ -206,14 +206,14 @@ def _points(w: Writer, task: Task, at: dict[int, Coordinate], reduction: Sequenc
             w.write(task.stored[access.value], at, value)
 
 
-def _initial(w: Writer, init: Place | float | int | None, dtype: str, at: dict[int, Coordinate]) -> str | None:
-    if isinstance(init, Place):
+def _initial(w: Writer, init: StridedAccess | float | int | None, dtype: str, at: dict[int, Coordinate]) -> str | None:
+    if isinstance(init, StridedAccess):
         return w.read(init, at)
     return None if init is None else constant(init, dtype)
 
 
 def _evaluate(
-    w: Writer, task: Task, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Reduction] = ()
+    w: Writer, task: LoopTask, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Reduction] = ()
 ) -> list[str]:
     """What the body yields at a point. With combiners, their operation is done in the accumulator's type."""
     stage = task.stage
@@ -229,7 +229,7 @@ def _evaluate(
 
 
 def _reduce(
-    w: Writer, task: Task, dtypes: Sequence[str], at: dict[int, Coordinate], reduction: Sequence[Loop]
+    w: Writer, task: LoopTask, dtypes: Sequence[str], at: dict[int, Coordinate], reduction: Sequence[Loop]
 ) -> list[str]:
     """The loops of a reduction, one in the other, running values handed from turn to turn."""
     found = match_reductions(task.stage) or ()

@@ -20,7 +20,7 @@ from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_win
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.kernels.rows import Rows, translated
-from motet.compiler.kernels.strides import ONE, ZERO, Place
+from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _ROW = 16384  # elements of a row up to which a block keeps it
@@ -73,7 +73,7 @@ def lies_along(rows: Rows) -> bool:
 
 
 def emit(
-    rows: Rows, stored: dict[int, Place], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
+    rows: Rows, stored: dict[int, StridedAccess], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
 ) -> tuple[Form, ...]:
     """Programs for all of `rows`; the values in `stored` are written. Raises `Unsupported`."""
     height, width = _shape(rows, target)
@@ -81,10 +81,10 @@ def emit(
     forms: list[Form] = []
     piece = 0 if whole else _piece(rows)
     if piece:
-        e = _Emitter(rows, stored, buffers, 1, piece, True, target.family)
+        e = _RowsEmitter(rows, stored, buffers, 1, piece, True, target.family)
         e.run()
         forms.append(Form(e.w.module(symbol, about), ceiling(rows.count, 1), _KEPT_WARPS, 1, "kept"))
-    e = _Emitter(rows, stored, buffers, height, width, whole, target.family)
+    e = _RowsEmitter(rows, stored, buffers, height, width, whole, target.family)
     e.run()
     warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
     if width == _LONG_CHUNK and not whole:
@@ -155,12 +155,12 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
 
 
 @dataclass
-class _Emitter:
+class _RowsEmitter:
     """Writes a program over tiles of `height` rows and `width` of their elements. `whole`: that is all of a row, or
     what it is made of stays in registers, in as many tiles as there are."""
 
     rows: Rows
-    stored: dict[int, Place]
+    stored: dict[int, StridedAccess]
     buffers: tuple[int, ...]
     height: int
     width: int
@@ -336,7 +336,7 @@ class _Emitter:
                 found.append(self._read(source_of(self.rows.kernel, access, stage.sizes), s))
         return found
 
-    def _read(self, source: Place, s: int) -> str:
+    def _read(self, source: StridedAccess, s: int) -> str:
         """What stage `s` reads. Of what pieces keep each pass converts it anew: the compiler would else keep what it
         converted in the first one, which takes twice the registers."""
         if not self._hides(source):
@@ -353,7 +353,7 @@ class _Emitter:
             self.latest[raw] = (self.passes, held, value)
         return value
 
-    def _hides(self, source: Place) -> bool:
+    def _hides(self, source: StridedAccess) -> bool:
         """Whether what is read stays in registers as it stands in memory, and is not what is computed with."""
         short = source.dtype in ("f16", "bf16")
         return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
@@ -370,7 +370,7 @@ class _Emitter:
         running: list[str | None] = []
         for access, init in zip(stage.outputs, stage.inits, strict=True):
             if isinstance(init, Access):
-                source: Place = source_of(self.rows.kernel, init, stage.sizes)
+                source: StridedAccess = source_of(self.rows.kernel, init, stage.sizes)
                 running.append(self._read(source, s))
             else:
                 dtype = self.rows.kernel.values[access.value].dtype

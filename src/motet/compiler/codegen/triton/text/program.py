@@ -28,7 +28,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Program:
+class TritonProgram:
     """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then numbers of the types in
     `sizes` (`i32` or `i64`), which are the extents `symbols`. `forms` are in order of preference: the first that fits
     the target is taken. `key` says what it computes, on which extents, in a name that does not depend on what else
@@ -50,4 +50,4 @@ class Program:
 class TritonCode(KernelCode):
     """A kernel's code for a GPU: one program for each phase; `llvm` is empty."""
 
-    programs: tuple[Program, ...] = ()
+    programs: tuple[TritonProgram, ...] = ()

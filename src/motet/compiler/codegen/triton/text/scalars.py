@@ -34,7 +34,7 @@ FLOATS = (*SHORT_FLOATS, "f32", "f64")
 _NARROW = ("f16", "f8E4M3FN", "f8E5M2")  # floats of a much smaller range than f32's
 
 
-class Unsupported(Exception):
+class UnsupportedOnGpu(Exception):
     """There is no code for this; the text names what."""
 
 
@@ -92,7 +92,7 @@ def rounded(text: str, dtype: str) -> str:
 def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
     """The operation `scalar` on operands `x` of dtypes `dtypes`, all carried.
 
-    Raises `Unsupported` for an operation without code.
+    Raises `UnsupportedOnGpu` for an operation without code.
     """
     dialect, _, name = scalar.op.partition(".")
     if scalar.op == "arith.constant":
@@ -110,7 +110,7 @@ def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
             return text
     if dialect == "math" and (text := _math(name, x, scalar.dtype, dtypes)) is not None:
         return text
-    raise Unsupported(f"operation {scalar.op} on {scalar.dtype}")
+    raise UnsupportedOnGpu(f"operation {scalar.op} on {scalar.dtype}")
 
 
 def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[str]) -> str | None:
@@ -195,7 +195,7 @@ def _integer(name: str, x: Sequence[str], dtype: str) -> str:
     if dtype == "i1":
         name = BOOLEAN.get(name, name)
         if name not in ("andi", "ori", "xori"):
-            raise Unsupported(f"operation arith.{name} on i1")
+            raise UnsupportedOnGpu(f"operation arith.{name} on i1")
         return _INTEGER[name](*x)
     if name in _UNSIGNED:
         return f"({_INTEGER[name](*(unsigned(operand, dtype) for operand in x))}).to({carried_type(dtype)})"
@@ -273,7 +273,7 @@ def resize(x: str, source: str, dtype: str, signed: bool) -> str:
 
 def _bitcast(x: str, source: str, dtype: str) -> str:
     if ITEM_BITS[source] != ITEM_BITS[dtype] or "i1" in (source, dtype):
-        raise Unsupported(f"bitcast of {source} to {dtype}")
+        raise UnsupportedOnGpu(f"bitcast of {source} to {dtype}")
     stored = to_storage(x, source)
     return from_storage(f"{stored}.to({storage_type(dtype)}, bitcast=True)", dtype)
 

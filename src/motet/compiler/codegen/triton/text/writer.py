@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import STATUS_BYTES
 from motet.compiler.codegen.triton.text.scalars import (
-    Unsupported,
+    UnsupportedOnGpu,
     by_constant,
     carried_type,
     constant,
@@ -22,7 +22,7 @@ from motet.compiler.codegen.triton.text.scalars import (
 )
 from motet.compiler.kernels.epilogue import Epilogue
 from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
-from motet.compiler.kernels.strides import ONE, Extent, Place, bounded_place_of, memory_strides
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, bounded_place_of, memory_strides
 
 _WIDE = 1 << 31  # elements from which on offsets take 64 bits
 Axes = frozenset[int]
@@ -37,11 +37,11 @@ class Coordinate:
     axes: Axes = NO_AXES
 
 
-def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Place:
-    """`access` in a nest of loops of `sizes`. Raises `Unsupported` for a diagonal of dynamic extents."""
+def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> StridedAccess:
+    """`access` in a nest of loops of `sizes`. Raises `UnsupportedOnGpu` for a diagonal of dynamic extents."""
     place = bounded_place_of(kernel, access, sizes)
     if place is None:
-        raise Unsupported("a diagonal of dynamic extents")
+        raise UnsupportedOnGpu("a diagonal of dynamic extents")
     return place
 
 
@@ -180,7 +180,7 @@ class Writer:
             parts.append(str(known))
         return Coordinate(" + ".join(parts), frozenset(axes))
 
-    def offset(self, place: Place, at: Mapping[int, Coordinate]) -> Coordinate:
+    def offset(self, place: StridedAccess, at: Mapping[int, Coordinate]) -> Coordinate:
         """The element of its value's memory that `place` is at."""
         known = sum(part.factor for part in place.offset if not part.symbols)
         parts = [self.extent(part) for part in place.offset if part.symbols]
@@ -211,7 +211,7 @@ class Writer:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def read(self, source: Place, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+    def read(self, source: StridedAccess, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
         """What is at `source`: as it is carried, or, if `raw`, as it stands in memory. Points that do not exist give
         `other`, or anything."""
         offset = self.offset(source, at)
@@ -236,7 +236,7 @@ class Writer:
         return self.remembered[key]
 
     def write(
-        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
+        self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
     ) -> None:
         """Store the carried `value`, which has the shape of the tile or `shape`."""
         offset = self.offset(place, at)
@@ -318,7 +318,7 @@ class Writer:
         return f"tl.broadcast_to({text}, {self.tile}).to({carried_type(dtype)})"
 
     def finish(
-        self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, Place],
+        self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, StridedAccess],
         beside: Mapping[int, str] | None = None,
     ) -> dict[int, str]:
         """Run the stages of `epilogue` on the carried `value`; values in `stored` are written there. `beside` are other
@@ -336,7 +336,7 @@ class Writer:
                 dtype = self.kernel.values[access.value].dtype
                 if known is not None:
                     operands.append(made[known])
-                elif isinstance(read, Place):
+                elif isinstance(read, StridedAccess):
                     operands.append(self.read(read, at))
                 else:
                     operands.append(None if read is None else constant(read, dtype))
