@@ -73,10 +73,11 @@ def mean(x: Tracked, axes: tuple[int, ...], keep: bool) -> Tracked:
     if not x.is_float:
         if not terms:
             raise Undefined("of nothing")
-        summed = x.value.astype(object).sum(axis=axes, keepdims=keep)  # of Python's integers, which do not wrap
+        # Of Python's integers, which do not wrap; over all axes the sum is one of these, no array.
+        summed = np.asarray(x.value.astype(object).sum(axis=axes, keepdims=keep), object)
         # The standard leaves open how an integer's mean is rounded, and what happens where the sum does not fit.
-        unknown = (summed % terms != 0) | (np.abs(summed) > np.iinfo(x.value.dtype).max)
-        return integer(summed // terms, x.dtype, unknown.astype(bool))
+        unknown = np.asarray((summed % terms != 0) | (np.abs(summed) > np.iinfo(x.value.dtype).max), bool)
+        return integer(np.asarray(summed // terms, object), x.dtype, unknown)
     return divide(total(x, axes, keep), exact(np.array(float(terms)), x.dtype))
 
 

@@ -297,7 +297,11 @@ def _call(
         values.insert(0, words)
     pointers = [ctypes.c_void_p(ctypes.addressof(value)) for value in values]
     packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, pointers))
-    engine.lookup(name)(packed)
+    try:
+        compiled = engine.lookup(name)
+    except RuntimeError:  # a function of the runtime library that upstream's lowering calls is not there
+        raise CompileError(f"{name}: upstream's lowering makes code of it that cannot be linked") from None
+    compiled(packed)
     found: list[np.ndarray] = []
     begin = 0
     for result in results:
