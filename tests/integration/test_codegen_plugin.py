@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.integration.conftest import ROOT, environment
+from tests.integration.installed import install_example
 
 PLUGIN = ROOT / "examples" / "codegen_plugin"
 DEVICES = ["--device", "acc=abacus,@cpu", "--device", "cpu=host"]
@@ -36,15 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the example was installed as its users would."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
-    folder = tmp_path_factory.mktemp("codegen")
-    shutil.copytree(PLUGIN, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
-    outcome = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
-         "--disable-pip-version-check", "--target", str(folder / "site"), str(folder / "source")],
-        text=True, capture_output=True, timeout=240,
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    return folder / "site"
+    return install_example(PLUGIN, tmp_path_factory.mktemp("codegen"))
 
 
 @pytest.fixture

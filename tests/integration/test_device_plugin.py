@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.integration.conftest import ROOT, environment
+from tests.integration.installed import install_example
 
 PLUGIN = ROOT / "examples" / "device_plugin"
 
@@ -35,15 +35,7 @@ def run(*arguments: str | Path, site: Path, folder: Path, timeout: float = 240) 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the example was installed as its users would."""
-    folder = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(PLUGIN, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
-    outcome = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
-         "--disable-pip-version-check", "--target", str(folder / "site"), str(folder / "source")],
-        text=True, capture_output=True, timeout=240,
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    return folder / "site"
+    return install_example(PLUGIN, tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture
