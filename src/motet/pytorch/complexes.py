@@ -28,16 +28,17 @@ from motet.errors import CompileError
 from motet.pytorch import fourier
 from motet.pytorch.complex_rules import ALIKE, REAL, RULES, ComplexPair, joined, on_both, on_whole
 from motet.pytorch.inlining import Table, add_constant, inline
+from motet.pytorch.places import find_place
 
 _TRANSFORMS = (torch.ops.aten._fft_r2c.default, torch.ops.aten._fft_c2c.default, torch.ops.aten._fft_c2r.default)
 
 
-def split_complexes(program: ExportedProgram, table: Table) -> None:
-    """In place, where there are complex numbers."""
+def split_complexes(program: ExportedProgram, table: Table, name: str) -> None:
+    """In place, where there are complex numbers. Raises CompileError; `name` is what errors call the program."""
     nodes = list(program.graph.nodes)
     if not any(_is_complex(value) for node in nodes for value in _values(node)):
         return
-    pass_ = _Splitter(program, table, {}, {})
+    pass_ = _Splitter(program, table, name, {}, {})
     for node in nodes:
         pass_.visit(node)
     program.graph.eliminate_dead_code()
@@ -69,6 +70,7 @@ class _Splitter:
 
     program: ExportedProgram
     table: Table
+    name: str
     parts: dict[fx.Node, Any]
     plans: dict[Any, Any]
 
@@ -106,7 +108,7 @@ class _Splitter:
                 pass  # the rule is of other forms of this operator
         if "linalg" in name:  # the wheel's lowering of some ends the process
             raise CompileError(f"{node.target} of complex numbers: this operator has no lowering for them; calculate "
-                               "with their real and imaginary parts")
+                               "with their real and imaginary parts", find_place(node, self.name))
         return inline(node, _Called(on_whole(node.target)), (args, kwargs), self.table)  # pyright: ignore
 
     def _given(self, value: Any) -> Any:

@@ -37,6 +37,7 @@ from motet.pytorch.dims import settle_dims
 from motet.pytorch.factorisations import refuse_factorisations
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
+from motet.pytorch.places import find_place
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 
@@ -120,16 +121,9 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     _forget_same(program)
     _refuse_changes(program, name)
     settle_branches(program.graph, table)
-    try:
-        split_complexes(program, table)
-        refuse_factorisations(program.graph)
-    except CompileError as error:
-        raise CompileError(error.message, Location(name)) from None
-    if operator := widen_unsigned(program.graph):
-        raise CompileError(
-            f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "
-            "as by x.int()", Location(name),
-        )
+    split_complexes(program, table, name)
+    refuse_factorisations(program.graph, name)
+    widen_unsigned(program.graph, name)
     _refuse_extents_of_data(program, name)
     _refuse_chance(program, name)
     make_nothing(program.graph)
@@ -221,7 +215,7 @@ def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
             raise CompileError(
                 f"{node.target}: the extents of its result depend on the numbers in a tensor; expected extents that "
                 "follow from those of the inputs; choose with torch.where, or take the first k by topk or sort",
-                Location(name),
+                find_place(node, name),
             )
 
 
@@ -242,7 +236,7 @@ def _refuse_chance(program: ExportedProgram, name: str) -> None:
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _is_evaluated(node, node.target):
             raise CompileError(
                 f"{node.target}: its results are random; expected results that follow from the inputs: "
-                "give random numbers as an input, or call eval() where it is a dropout", Location(name)
+                "give random numbers as an input, or call eval() where it is a dropout", find_place(node, name)
             )
 
 

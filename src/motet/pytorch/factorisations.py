@@ -10,6 +10,7 @@ import re
 import torch
 
 from motet.errors import CompileError
+from motet.pytorch.places import find_place
 
 # What PyTorch's own decompositions leave of inv, pinv, solve, lstsq, cholesky, lu, qr, eig and svd.
 _FACTORISATION = re.compile(
@@ -17,12 +18,13 @@ _FACTORISATION = re.compile(
 )
 
 
-def refuse_factorisations(graph: torch.fx.Graph) -> None:
-    """Raises CompileError for the first one."""
+def refuse_factorisations(graph: torch.fx.Graph, name: str) -> None:
+    """Raises CompileError for the first one; `name` is what errors call the program."""
     for node in graph.nodes:
         if node.op == "call_function" and _FACTORISATION.match(str(node.target)):
             operator = str(node.target).removesuffix(".default")
             raise CompileError(
                 f"{operator}: factorisations of matrices, by which inverses and solutions of systems are computed, "
-                "have no lowering; compute them by PyTorch before the call, and give their results as inputs"
+                "have no lowering; compute them by PyTorch before the call, and give their results as inputs",
+                find_place(node, name),
             )

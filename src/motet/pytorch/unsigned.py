@@ -14,6 +14,9 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_map
 
+from motet.errors import CompileError
+from motet.pytorch.places import find_place
+
 _WIDER = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 _UNSIGNED = (*_WIDER, torch.uint64)
 # What gives the same bits for integers with and without a sign, or none of their type.
@@ -25,20 +28,22 @@ _SIGNLESS = frozenset({
 })  # fmt: skip
 
 
-def widen_unsigned(graph: Graph) -> str:
-    """In place. The first operator whose integers have no wider ones; empty where there is none."""
+def widen_unsigned(graph: Graph, name: str) -> None:
+    """In place. Raises CompileError for an operator whose integers have no wider ones; `name` is the program's."""
     for node in list(graph.nodes):
         if node.op != "call_function" or not any(_is_unsigned(n.meta.get("val")) for n in node.all_input_nodes):
             continue
-        name = str(node.target).removeprefix("aten.").removeprefix("prims.").split(".")[0]
-        if name in _SIGNLESS or "getitem" in name:
+        operator = str(node.target).removeprefix("aten.").removeprefix("prims.").split(".")[0]
+        if operator in _SIGNLESS or "getitem" in operator:
             continue
         before = node.meta["val"]
         given = [n.meta.get("val") for n in node.all_input_nodes]
         if any(_is_unsigned(v) and v.dtype not in _WIDER for v in given) or not isinstance(before, torch.Tensor):
-            return str(node.target)
+            raise CompileError(
+                f"{node.target} of unsigned integers: the lowering takes them for signed ones; convert them first, "
+                "as by x.int()", find_place(node, name),
+            )
         _widen(graph, node)
-    return ""
 
 
 def _is_unsigned(value: Any) -> bool:

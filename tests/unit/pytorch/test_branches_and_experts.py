@@ -109,5 +109,5 @@ def test_recurrent_layers_are_part_of_a_compiled_graph(layer: str, caplog: pytes
     x = torch.randn(3, 4, 6)
     with torch.no_grad():
         found, wanted = torch.compile(module.eval(), backend="motet", fullgraph=True)(x), module(x)
-    assert not caplog.records
+    assert not [each for each in caplog.records if each.name.startswith("motet")]
     np.testing.assert_allclose(found[0].numpy(), wanted[0].numpy(), atol=1e-6)

@@ -79,4 +79,4 @@ def test_heads_that_share_keys(heads: int, mask: str, caplog: pytest.LogCaptureF
     with torch.no_grad(), caplog.at_level(logging.WARNING, "motet"):
         found = torch.compile(attend, backend="motet")(q, k, v)
         torch.testing.assert_close(found, attend(q, k, v))
-    assert not caplog.records  # torch did not run it itself
+    assert not [each for each in caplog.records if each.name.startswith("motet")]  # torch did not run it itself
