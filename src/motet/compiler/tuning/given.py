@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from motet.artifact.kernel_schedules import GivenSchedules, ScheduledKernel, given_schedules, parse_schedules
-from motet.compiler.kernels.kernel import KernelCode
+from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import KernelSchedule, Reason, decode_schedule, encode_schedule
 from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target

@@ -9,8 +9,9 @@ from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import check, generate, improves_on_base, own_target
+from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
-from motet.compiler.kernels.kernel import Kernel, KernelCode, key_of
+from motet.compiler.kernels.kernel import Kernel, key_of
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
 from motet.compiler.targets.family import Target

@@ -11,7 +11,8 @@ where nothing is reduced.
 
 from __future__ import annotations
 
-from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Stage
+from motet.compiler.codegen.kernel_code import KernelCode
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
 
 KINDS = ("loops", "rows")
 

@@ -12,6 +12,7 @@ import msgspec
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
 from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.triton.attention.attention import pays
 from motet.compiler.codegen.triton.compile.objects import (
     Begun,
@@ -33,7 +34,7 @@ from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.attention.matching import match
-from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, key_of
+from motet.compiler.kernels.kernel import Kernel, key_of
 from motet.compiler.kernels.linalg_ext import is_whole, read_whole
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.computed import read_computed

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
+from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.codegen.triton.classes import attention
 from motet.compiler.codegen.triton.classes.contraction import ContractionLaunches
 from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
@@ -28,7 +29,7 @@ from motet.compiler.codegen.triton.text.scalars import UnsupportedOnGpu, pointer
 from motet.compiler.codegen.triton.text.writer import STATUS, is_wide
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.cost import flops, traffic
-from motet.compiler.kernels.kernel import Kernel, Phase, Stage, structure
+from motet.compiler.kernels.kernel import Kernel, Stage, structure
 from motet.compiler.kernels.rows import match_rows
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.verify import checked

@@ -31,9 +31,10 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.convolution import Window, match_windows, window_of
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
-from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, memory_strides, place_of

@@ -40,8 +40,9 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     shared_function,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.convolution import Convolution, Window
-from motet.compiler.kernels.kernel import KernelCode, item_bytes
+from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import DirectSchedule
 from motet.compiler.targets.cpu import CpuTarget
 

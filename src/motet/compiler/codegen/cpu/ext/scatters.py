@@ -20,8 +20,9 @@ from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant,
 from motet.compiler.codegen.cpu.emit.operations import resize
 from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.codegen.cpu.task_split import Division
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import traffic
-from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
+from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product
 from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.targets.cpu import CpuTarget

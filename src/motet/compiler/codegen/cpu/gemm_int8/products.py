@@ -35,9 +35,9 @@ from motet.compiler.codegen.cpu.gemm_int8.plan import choose, needs_row_sums, pa
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct, Factor, match
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, Operands, arithmetic_of
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.cost import guess, traffic
-from motet.compiler.kernels.kernel import KernelCode, Phase
 from motet.compiler.kernels.schedule import IntegerProductSchedule
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget

@@ -24,6 +24,7 @@ from motet.compiler.codegen.cpu.generic.check_exits import define_exit, exit_on_
 from motet.compiler.codegen.cpu.generic.check_loops import check_behind, hoist_checks, hoist_loads
 from motet.compiler.codegen.cpu.generic.checks import add_checks
 from motet.compiler.codegen.cpu.rows.tasks import PRIVATE, Rows, mark_private, split_rows
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.llvm.text import to_llvmlite
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
@@ -32,7 +33,6 @@ from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import checks_indices
 from motet.compiler.ir.store_short import store_short_elements
 from motet.compiler.ir.translate import source_location, translate_to_llvm
-from motet.compiler.kernels.kernel import KernelCode, Phase
 from motet.compiler.scheduling.carried import first_write
 from motet.errors import CompileError
 

@@ -36,8 +36,9 @@ from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of
 from motet.compiler.codegen.cpu.task_split import Division
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import flops, guess, traffic
-from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, Stage, item_bytes
+from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule

@@ -36,7 +36,8 @@ from motet.compiler.codegen.cpu.rows.grouping import RowGroup, combiners_of, gro
 from motet.compiler.codegen.cpu.rows.plan import choose_rows
 from motet.compiler.codegen.cpu.rows.row_reduction import gathering
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
+from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.schedule import LoopPhase
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget

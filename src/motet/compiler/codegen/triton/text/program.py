@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from motet.artifact.library import LibraryCall
 from motet.artifact.schema import Expr
-from motet.compiler.kernels.kernel import KernelCode
+from motet.compiler.codegen.kernel_code import KernelCode
 
 
 @dataclass(frozen=True)
