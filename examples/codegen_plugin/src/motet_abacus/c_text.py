@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage, Value
 
 TYPES = {
     "f32": "float", "f64": "double", "i1": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t",
@@ -121,7 +122,7 @@ def _element(kernel: Kernel, access: Access) -> str:
 
 
 def _index(affine: Affine) -> str:
-    terms = [f"{factor} * d{axis}" for axis, factor in enumerate(affine.coefficients) if factor]
+    terms = [f"{factor} * d{axis}" for axis, factor in affine.terms]
     return " + ".join([*terms, str(affine.constant)])
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, identity_map, substitute
+from motet.compiler.ir.affine import compose_maps, identity_map
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage
 
 
 def compose(kernel: Kernel) -> Kernel:
@@ -94,12 +95,8 @@ def _inline_init(stage: Stage, reader: Stage, target: int) -> Stage | None:
     """A copy that initialises an accumulator: the accumulator starts from the copy's source."""
     if stage.body or len(stage.inputs) != 1:
         return None
-    rank = len(reader.sizes)
     inits = tuple(
-        replace(
-            stage.inputs[0],
-            map=tuple(substitute(e, init.map, rank) for e in stage.inputs[0].map),
-        )
+        replace(stage.inputs[0], map=compose_maps(stage.inputs[0].map, init.map))
         if isinstance(init, Access) and init.value == target
         else init
         for init in reader.inits
@@ -118,10 +115,7 @@ def _is_contraction(stage: Stage) -> bool:
 
 
 def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
-    rank = len(reader.sizes)
-    moved = [
-        replace(a, map=tuple(substitute(e, access.map, rank) for e in a.map)) for a in stage.inputs
-    ]
+    moved = [replace(a, map=compose_maps(a.map, access.map)) for a in stage.inputs]
     inputs = [a for a in reader.inputs if a != access]
     for a in moved:
         if a not in inputs:
@@ -159,7 +153,7 @@ def _without_unit_dimensions(kernel: Kernel) -> Kernel:
         for access in (*stage.inputs, *(init for init in stage.inits if isinstance(init, Access)))
         if access.padding is not None
         for axis, entry in enumerate(access.map)
-        if entry.constant or any(c for c, size in zip(entry.coefficients, stage.sizes, strict=True) if size != 1)
+        if entry.constant or any(stage.sizes[d] != 1 for d in entry.dims)
     }
     kept_axes = [
         [
@@ -176,11 +170,8 @@ def _without_unit_dimensions(kernel: Kernel) -> Kernel:
     )
 
     def squeeze(access: Access, dims: list[int]) -> Access:
-        map_ = tuple(
-            replace(access.map[axis], coefficients=tuple(access.map[axis].coefficients[d] for d in dims))
-            for axis in kept_axes[access.value]
-        )
-        return replace(access, map=map_)
+        where = {old: new for new, old in enumerate(dims)}
+        return replace(access, map=tuple(access.map[axis].renumber(where) for axis in kept_axes[access.value]))
 
     stages: list[Stage] = []
     for stage in kernel.stages:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
@@ -128,7 +129,7 @@ def match(kernel: Kernel) -> Convolution | None:
 def _is_windowed(access: Access) -> bool:
     if access.padding is not None:
         return True
-    return any(sum(map(bool, e.coefficients)) > 1 or max(e.coefficients, default=0) > 1 for e in access.map)
+    return any(len(e.terms) > 1 or any(c > 1 for _, c in e.terms) for e in access.map)
 
 
 def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stage]:
@@ -209,15 +210,15 @@ def _image_axes(
     # axes that one reduction walks from end to end, with their dimensions: channels, or a window at one place
     summed: list[tuple[int, int]] = []
     for axis, entry in enumerate(image.map):
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
+        dims = [d for d, _ in entry.terms if stage.sizes[d] != 1]
+        plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficient(d) == 1 for d in dims)
         if plain and (image.padding is None or not dims or stage.sizes[dims[0]] == shape[axis]):
             if dims and stage.iterators[dims[0]] == "parallel":
                 outer.append((Extent.of(stage.sizes[dims[0]]), dims[0]))
             elif dims:
                 summed.append((axis, dims[0]))
             continue
-        window = window_of(stage, entry.coefficients, dims, entry.constant, shape[axis], steps[axis])
+        window = window_of(stage, entry, dims, shape[axis], steps[axis])
         if window is None:
             return None
         windows.append(window)
@@ -230,7 +231,7 @@ def _image_axes(
         if channel.dim < 0:
             channel = _Channel(d, size, step)
             continue
-        window = window_of(stage, image.map[axis].coefficients, [d], image.map[axis].constant, shape[axis], step)
+        window = window_of(stage, image.map[axis], [d], shape[axis], step)
         if window is None:
             return None
         windows.append(window)
@@ -267,20 +268,19 @@ def _companion(
 
 
 def window_of(
-    stage: Stage, coefficients: Sequence[int], dims: Sequence[int], constant_: int, extent: int | str,
-    step: int | None,
+    stage: Stage, entry: Affine, dims: Sequence[int], extent: int | str, step: int | None
 ) -> Window | None:
     outs = [d for d in dims if stage.iterators[d] == "parallel"]
     taps = [d for d in dims if stage.iterators[d] == "reduction"]
-    if len(outs) > 1 or len(taps) > 1 or step is None or not isinstance(extent, int) or constant_ > 0:
+    if len(outs) > 1 or len(taps) > 1 or step is None or not isinstance(extent, int) or entry.constant > 0:
         return None
     sizes = [stage.sizes[d] for d in dims]
-    if not all(isinstance(size, int) for size in sizes) or any(coefficients[d] < 1 for d in dims):
+    if not all(isinstance(size, int) for size in sizes) or any(entry.coefficient(d) < 1 for d in dims):
         return None
     out, tap = (outs[0] if outs else -1), (taps[0] if taps else -1)
     return Window(
         out, tap, int(stage.sizes[out]) if outs else 1, int(stage.sizes[tap]) if taps else 1,
-        coefficients[out] if outs else 1, coefficients[tap] if taps else 1, -constant_, extent, step,
+        entry.coefficient(out) if outs else 1, entry.coefficient(tap) if taps else 1, -entry.constant, extent, step,
     )
 
 

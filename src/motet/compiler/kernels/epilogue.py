@@ -8,9 +8,10 @@ place in that space. Back ends emit the stages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.strides import StridedAccess, place_of
 
 
@@ -92,7 +93,7 @@ def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple
             continue
         if access.padding is not None:
             return None
-        moved = _translate(access, dims, len(main.sizes))
+        moved = _translate(access, dims)
         if access.value in made:
             if not _same(moved.map, made[access.value], main):
                 return None
@@ -106,7 +107,7 @@ def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple
         known.append(None)
     writes: list[tuple[int, StridedAccess | None]] = []
     for access in stage.outputs:
-        moved = _translate(access, dims, len(main.sizes))
+        moved = _translate(access, dims)
         place = place_of(kernel, moved, len(main.sizes))
         if place is None or access.value in made:
             return None
@@ -138,22 +139,16 @@ def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...
 
 def _single(entry: Affine, stage: Stage) -> int | None:
     """The dimension that `entry` runs along, with unit dimensions left out; None if it stands still or skips."""
-    found = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-    return found[0] if len(found) == 1 and entry.coefficients[found[0]] == 1 else None
+    found = [d for d, _ in entry.terms if stage.sizes[d] != 1]
+    return found[0] if len(found) == 1 and entry.coefficient(found[0]) == 1 else None
 
 
-def _translate(access: Access, dims: dict[int, int], rank: int) -> Access:
-    entries: list[Affine] = []
-    for entry in access.map:
-        coefficients = [0] * rank
-        for d, coefficient in enumerate(entry.coefficients):
-            if coefficient and d in dims:
-                coefficients[dims[d]] += coefficient
-        entries.append(Affine(tuple(coefficients), entry.constant))
-    return Access(access.value, tuple(entries), access.padding)
+def _translate(access: Access, dims: dict[int, int]) -> Access:
+    return replace(access, map=tuple(entry.renumber(dims) for entry in access.map))
 
 
 def _same(a: Sequence[Affine], b: Sequence[Affine], main: Stage) -> bool:
-    def bare(entry: Affine) -> tuple[tuple[int, ...], int]:
-        return tuple(c if main.sizes[d] != 1 else 0 for d, c in enumerate(entry.coefficients)), entry.constant
+    def bare(entry: Affine) -> Affine:
+        return Affine(tuple((d, c) for d, c in entry.terms if main.sizes[d] != 1), entry.constant)
+
     return [bare(entry) for entry in a] == [bare(entry) for entry in b]

@@ -21,6 +21,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from motet.compiler.ir.affine import Affine
+
 Size = int | str
 
 EXTENT = "tensor.dim"  # a scalar: the dynamic extent that its `predicate` names
@@ -54,34 +56,6 @@ class Value:
     @property
     def rank(self) -> int:
         return len(self.shape)
-
-
-@dataclass(frozen=True)
-class Affine:
-    """`constant + sum(coefficients[i] * d_i)` over the dimensions of a stage."""
-
-    coefficients: tuple[int, ...]
-    constant: int = 0
-
-    @property
-    def is_constant(self) -> bool:
-        return not any(self.coefficients)
-
-    @property
-    def single(self) -> int | None:
-        """The dimension, if this is exactly one dimension with factor 1 and no constant."""
-        if self.constant == 0 and sum(map(abs, self.coefficients)) == 1 and 1 in self.coefficients:
-            return self.coefficients.index(1)
-        return None
-
-    def __add__(self, other: Affine) -> Affine:
-        return Affine(
-            tuple(a + b for a, b in zip(self.coefficients, other.coefficients, strict=True)),
-            self.constant + other.constant,
-        )
-
-    def scaled(self, factor: int) -> Affine:
-        return Affine(tuple(factor * a for a in self.coefficients), factor * self.constant)
 
 
 @dataclass(frozen=True)
@@ -173,19 +147,6 @@ class Packing:
     blocks: tuple[int, ...]
     split_permutation: tuple[int, ...]
     multiples: tuple[int, ...] = ()
-
-
-def identity_map(rank: int) -> tuple[Affine, ...]:
-    return tuple(Affine(tuple(int(i == j) for j in range(rank))) for i in range(rank))
-
-
-def substitute(outer: Affine, inner: Sequence[Affine], rank: int) -> Affine:
-    """`outer(inner_0(d), inner_1(d), …)` over `rank` dimensions."""
-    result = Affine((0,) * rank, outer.constant)
-    for coefficient, expression in zip(outer.coefficients, inner, strict=True):
-        if coefficient:
-            result += expression.scaled(coefficient)
-    return result
 
 
 def row_major(rank: int) -> tuple[int, ...]:

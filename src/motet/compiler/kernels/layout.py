@@ -156,13 +156,13 @@ def output_channel(stage: Stage) -> int | None:
     if len(stage.inputs) != 2 or not stage.reductions:
         return None
     image, filters = (
-        {d for e in access.map for d, factor in enumerate(e.coefficients) if factor} for access in stage.inputs
+        {d for entry in access.map for d in entry.dims} for access in stage.inputs
     )
-    windowed = any(sum(map(bool, e.coefficients)) > 1 for access in stage.inputs for e in access.map)
+    windowed = any(len(e.terms) > 1 for access in stage.inputs for e in access.map)
     output = [e.single for e in stage.outputs[0].map]
     if not windowed:
         return _upsampled_channel(output, image, filters)
-    if not any(sum(map(bool, e.coefficients)) > 1 for e in stage.inputs[0].map):
+    if not any(len(e.terms) > 1 for e in stage.inputs[0].map):
         image, filters = filters, image
     candidates = [axis for axis, d in enumerate(output) if d is not None and d in filters]
     # The last of those side by side: a group's stands before it, phases of an upsampling stand behind pixels.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from motet.compiler.kernels.kernel import Access, Affine, Stage
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Access, Stage
 
 Dimension = tuple[int, int]  # a stage and one of its dimensions
 Class = dict[int, int]  # dimensions that run together, by stage

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, StridedAccess, place_of, product_of
@@ -84,8 +85,8 @@ def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequen
 
 def _only(entry: Affine, stage: Stage) -> int | None:
     """The one dimension that `entry` runs along, those of extent 1 left out."""
-    moving = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-    return moving[0] if len(moving) == 1 and entry.coefficients[moving[0]] == 1 else None
+    moving = [d for d, _ in entry.terms if stage.sizes[d] != 1]
+    return moving[0] if len(moving) == 1 and entry.coefficient(moving[0]) == 1 else None
 
 
 def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:
@@ -111,7 +112,7 @@ def _order(stage: Stage) -> list[int]:
     seen: list[int] = []
     for access in (*stage.inputs, *stage.outputs):
         for entry in access.map:
-            seen += [d for d, c in enumerate(entry.coefficients) if c and d not in seen]
+            seen += [d for d, _ in entry.terms if d not in seen]
     return seen + [d for d in range(len(stage.sizes)) if d not in seen]
 
 
@@ -141,7 +142,7 @@ def _is_consistent(rows: Rows) -> bool:
 def translated(rows: Rows, s: int, access: Access) -> list[dict[int | None, int]]:
     """Where stage `s` accesses a value, by the rows' own dimensions, which stages can be compared by."""
     return [
-        {rows.dims[s][d]: c for d, c in enumerate(entry.coefficients) if c and rows.stages[s].sizes[d] != 1}
+        {rows.dims[s][d]: c for d, c in entry.terms if rows.stages[s].sizes[d] != 1}
         | {None: entry.constant}
         for entry in access.map
     ]

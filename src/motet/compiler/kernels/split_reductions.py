@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, dependencies
+from motet.compiler.ir.affine import Affine, identity_map
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, dependencies
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import Extent, physical_order
@@ -52,7 +53,6 @@ def _split(
 def _halves(
     stage: Stage, values: list[KernelValue], found: list[Reduction], along: int, pieces: int
 ) -> list[Stage]:
-    rank = len(stage.sizes)
     length = int(stage.sizes[along]) // pieces
     kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
     shape = (pieces, *(stage.sizes[d] for d in kept))
@@ -61,11 +61,12 @@ def _halves(
         values.append(KernelValue(shape, each.accumulator, "temporary", tuple(range(len(shape)))))
 
     def moved(entry: Affine) -> Affine:
-        return Affine((entry.coefficients[along] * length, *entry.coefficients), entry.constant)
+        first = entry.coefficient(along) * length
+        return Affine.of({0: first} | {d + 1: c for d, c in entry.terms}, entry.constant)
 
     inputs = tuple(replace(access, map=tuple(map(moved, access.map))) for access in stage.inputs)
-    unit = [Affine(tuple(int(i == d) for i in range(rank + 1))) for d in (0, *(d + 1 for d in kept))]
-    outputs = tuple(Access(first + k, tuple(unit)) for k in range(len(found)))
+    unit = tuple(map(Affine.dim, (0, *(d + 1 for d in kept))))
+    outputs = tuple(Access(first + k, unit) for k in range(len(found)))
     body, yields = _widened(stage, found)
     sizes = (pieces, *(length if d == along else size for d, size in enumerate(stage.sizes)))
     partial = Stage(
@@ -106,18 +107,12 @@ def _combination(
 ) -> Stage:
     """The stage that gathers the partial results in values `first` and following into the stage's outputs."""
     rank = len(kept) + 1
-    entries = [Affine(tuple(int(i == d) for i in range(rank))) for d in range(rank)]
     where = {d: position + 1 for position, d in enumerate(kept)}
 
     def kept_only(access: Access) -> Access:
-        return replace(
-            access,
-            map=tuple(
-                Affine((0, *(entry.coefficients[d] for d in kept)), entry.constant) for entry in access.map
-            ),
-        )
+        return replace(access, map=tuple(entry.renumber(where) for entry in access.map))
 
-    inputs = tuple(Access(first + k, tuple(entries)) for k in range(len(found)))
+    inputs = tuple(Access(first + k, identity_map(rank)) for k in range(len(found)))
     body: list[Scalar] = []
     yields: list[int] = []
     count = 2 * len(found)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,7 @@ def place_of(kernel: Kernel, access: Access, rank: int) -> StridedAccess | None:
     for entry, stride in zip(access.map, memory_strides(value), strict=True):
         if entry.constant:
             offset.append(stride * entry.constant)
-        for dim, coefficient in enumerate(entry.coefficients):
-            if not coefficient:
-                continue
+        for dim, coefficient in entry.terms:
             total = _sum(strides[dim], stride * coefficient)
             if total is None:
                 return None
@@ -113,12 +112,11 @@ def _is_always_inside(entry: Affine, extent: Size, sizes: Sequence[Size]) -> boo
     return span is not None and isinstance(extent, int) and span[0] >= 0 and span[1] < extent
 
 
-def span_of(entry: Affine, sizes: Sequence[Size]) -> tuple[int, int] | None:
+def span_of(entry: Affine, sizes: Sequence[object]) -> tuple[int, int] | None:
     """The least and the greatest of what `entry` is over loops of `sizes`; None where an extent is dynamic."""
     low = high = entry.constant
-    for coefficient, size in zip(entry.coefficients, sizes, strict=True):
-        if not coefficient:
-            continue
+    for dim, coefficient in entry.terms:
+        size = sizes[dim]
         if not isinstance(size, int):
             return None
         low, high = low + min(0, coefficient * (size - 1)), high + max(0, coefficient * (size - 1))
@@ -189,6 +187,6 @@ def physical_order(kernel: Kernel, stage: Stage) -> list[int]:
     found: list[int] = []
     for access in (*stage.outputs, *stage.inputs):
         for axis in kernel.values[access.value].order:
-            found += [d for d, c in enumerate(access.map[axis].coefficients) if c and d not in found]
+            found += [d for d, _ in access.map[axis].terms if d not in found]
     found += [d for d in range(len(stage.sizes)) if d not in found]
     return sorted(found, key=lambda d: stage.iterators[d] == "reduction")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.checked import check_wanted
+from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.kernel import EXTENT, ITEM_BITS, Access, Kernel, Size, Stage
 from motet.compiler.kernels.strides import span_of
 from motet.errors import CompileError
@@ -127,8 +128,10 @@ def _maps(kernel: Kernel) -> Iterator[str]:
             elif len(access.map) != kernel.values[access.value].rank:
                 rank = kernel.values[access.value].rank
                 yield f"{where}: {which} has {len(access.map)} positions in value {access.value} of rank {rank}"
-            elif any(len(entry.coefficients) != len(stage.sizes) for entry in access.map):
+            elif any(not 0 <= d < len(stage.sizes) for entry in access.map for d in entry.dims):
                 yield f"{where}: {which} is not over the {len(stage.sizes)} dimensions of the stage"
+            elif any(entry != Affine.of(dict(entry.terms), entry.constant) for entry in access.map):
+                yield f"{where}: {which} has terms that are zero, or not in the order of their dimensions"
 
 
 def _bounds(kernel: Kernel) -> Iterator[str]:
@@ -150,7 +153,7 @@ def _writes(kernel: Kernel) -> Iterator[str]:
         for k, output in enumerate(stage.outputs):
             if output.padding is not None or kernel.values[output.value].role not in ("result", "temporary"):
                 yield f"{where}: output {k} writes value {output.value}, padded or from outside"
-            if any(entry.coefficients[d] for entry in output.map for d in stage.reductions):
+            if any(entry.coefficient(d) for entry in output.map for d in stage.reductions):
                 yield f"{where}: output {k} moves along a reduction"
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, softmax, stage, value
 
-from motet.compiler.kernels.kernel import Affine, Kernel, Stage
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.verify import RULES, checked, verify
 from motet.errors import CompileError
@@ -50,7 +51,7 @@ def reads_ahead() -> Kernel:
 
 
 def shifted(by: int) -> tuple[Affine, ...]:
-    return (Affine((1, 0, 0), by), Affine((0, 0, 1)))
+    return (Affine.dim(0).plus(by), Affine.dim(2))
 
 
 BODY = matmul().stages[0].body
@@ -71,8 +72,10 @@ BROKEN: list[tuple[str, Callable[[], Kernel]]] = [
     ("outputs", lambda: with_stage(inits=())),
     ("outputs", lambda: with_stage(outputs=(), inits=(), yields=())),
     ("maps", lambda: first(value=3)),
-    ("maps", lambda: first(map=(Affine((1, 0, 0)),))),
-    ("maps", lambda: first(map=(Affine((1, 0)), Affine((0, 1))))),
+    ("maps", lambda: first(map=(Affine.dim(0),))),
+    ("maps", lambda: first(map=(Affine.dim(0), Affine.dim(3)))),
+    ("maps", lambda: first(map=(Affine.dim(0), Affine(((2, 1), (0, 1)))))),
+    ("maps", lambda: first(map=(Affine.dim(0), Affine(((2, 1), (1, 0)))))),
     ("bounds", lambda: first(map=shifted(1))),
     ("bounds", lambda: first(map=shifted(-1))),
     ("bounds", lambda: with_stage(inits=(at(2, 3, 0, (1, {1: 1})),))),

@@ -34,7 +34,7 @@ from motet.compiler.frontends.raising.nest import (
 from motet.compiler.frontends.raising.read import COMBINERS
 from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.linear import Linear
+from motet.compiler.ir.affine import Affine
 
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
 _MUCH = 16  # terms of an element's sum for which a copy of a part of unknown size is worth its time
@@ -82,7 +82,7 @@ def _shape(statement: Statement, extents: dict[int, int]) -> tuple[Statement, di
             dim = index.terms[0][0]
             if not is_known(extents[dim]):
                 raise Unraisable("a store counted downwards from what is not known")
-            statement = _replace(statement, dim, Linear(((dim, -1),), extents[dim] - 1))
+            statement = _replace(statement, dim, Affine(((dim, -1),), extents[dim] - 1))
     used = [index.terms[0][0] for index in statement.indices if index.terms]
     if len(set(used)) != len(used):
         raise Unraisable("a store along a diagonal")
@@ -137,16 +137,16 @@ def _tighten(statement: Statement, extents: dict[int, int]) -> Statement:
         if high < low or dim not in _owned(statement, condition):
             raise Unraisable("a condition that is never, or not for its own loop, fulfilled")
         extents[dim] = high - low + 1
-        statement = _replace(statement, dim, Linear(((dim, 1),), low))
+        statement = _replace(statement, dim, Affine(((dim, 1),), low))
     return replace(statement, conditions=tuple(c for c in statement.conditions if not _holds(c, extents)))
 
 
-def _all_conditions(statement: Statement) -> list[Linear]:
+def _all_conditions(statement: Statement) -> list[Affine]:
     inner = [c for node in nodes(statement.value) if isinstance(node, Reduce) for c in node.conditions]
     return [*statement.conditions, *inner]
 
 
-def _owned(statement: Statement, condition: Linear) -> tuple[int, ...]:
+def _owned(statement: Statement, condition: Affine) -> tuple[int, ...]:
     """The dimensions that a condition bounds: those of the loops that it stands on, not of loops around them."""
     if condition in statement.conditions:
         return statement.dims
@@ -156,11 +156,11 @@ def _owned(statement: Statement, condition: Linear) -> tuple[int, ...]:
     )
 
 
-def _holds(condition: Linear, extents: Mapping[int, int]) -> bool:
+def _holds(condition: Affine, extents: Mapping[int, int]) -> bool:
     return condition.range(extents)[0] >= 0
 
 
-def _replace(statement: Statement, dim: int, by: Linear) -> Statement:
+def _replace(statement: Statement, dim: int, by: Affine) -> Statement:
     return rewrite_statement(statement, lambda linear: linear.substitute({dim: by}), lambda dims: dims)
 
 
@@ -176,16 +176,16 @@ class _Loops:
     inputs: list[tuple[ir.Value, ir.AffineMap]] = field(default_factory=list[tuple[ir.Value, ir.AffineMap]])
     places: dict[Node, int] = field(default_factory=dict[Node, int])
 
-    def map(self, expressions: Sequence[Linear]) -> ir.AffineMap:
+    def map(self, expressions: Sequence[Affine]) -> ir.AffineMap:
         return ir.AffineMap.get(len(self.dims), 0, [self._expression(linear) for linear in expressions])
 
-    def _expression(self, linear: Linear) -> ir.AffineExpr:
+    def _expression(self, linear: Affine) -> ir.AffineExpr:
         total: ir.AffineExpr = ir.AffineExpr.get_constant(linear.constant)
         for dim, coefficient in linear.terms:
             total = total + ir.AffineExpr.get_dim(self.dims.index(dim)) * coefficient
         return total
 
-    def add(self, node: Node, value: ir.Value, expressions: Sequence[Linear]) -> None:
+    def add(self, node: Node, value: ir.Value, expressions: Sequence[Affine]) -> None:
         self.places[node] = len(self.inputs)
         self.inputs.append((value, self.map(expressions)))
 
@@ -213,7 +213,7 @@ class _StatementEmitter:
         attributes = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
         self._create("bufferization.materialize_in_destination", [], [result, statement.memref], attributes)
 
-    def _covers(self, index: Linear, extent: int) -> bool:
+    def _covers(self, index: Affine, extent: int) -> bool:
         size = self.extents[index.terms[0][0]] if index.terms else 1
         return not index.constant and size == extent and (not index.terms or index.single is not None)
 
@@ -311,13 +311,13 @@ class _StatementEmitter:
         }
         hidden = [dim for number, dim in enumerate(loops.dims) if number >= loops.parallel and number not in shown]
         if hidden:
-            loops.inputs.append((self._empty(hidden, element), loops.map([Linear.dim(dim) for dim in hidden])))
+            loops.inputs.append((self._empty(hidden, element), loops.map([Affine.dim(dim) for dim in hidden])))
 
     def _generic(
         self, loops: _Loops, node: Node, combiner: str | None, start: ir.Value, axes: Sequence[int | None]
     ) -> ir.Value:
         self._find_operands(loops, node, None)
-        output = loops.map([Linear() if dim is None else Linear.dim(dim) for dim in axes])
+        output = loops.map([Affine() if dim is None else Affine.dim(dim) for dim in axes])
         kinds = ["parallel"] * loops.parallel + ["reduction"] * (len(loops.dims) - loops.parallel)
         maps = [*(map_ for _, map_ in loops.inputs), output]
         operands = [*(value for value, _ in loops.inputs), start]
@@ -349,7 +349,7 @@ class _StatementEmitter:
             loops.add(node, self._scalar(node), [])
         elif isinstance(node, Reduce):
             free = [dim for dim in loops.dims if dim in free_dims(node)]
-            loops.add(node, self._tensor_of(node, free, node.kind), [Linear.dim(dim) for dim in free])
+            loops.add(node, self._tensor_of(node, free, node.kind), [Affine.dim(dim) for dim in free])
         elif isinstance(node, Compute):
             for operand in node.operands:
                 self._find_operands(loops, operand, padding)
@@ -359,7 +359,7 @@ class _StatementEmitter:
         tensor = ir.RankedTensorType.get(kind.shape, kind.element_type)
         return self._create("bufferization.to_tensor", [tensor], [memref], {"restrict": ir.UnitAttr.get()}).result
 
-    def _element(self, load: Load, padding: _Padding | None) -> tuple[ir.Value, list[Linear]]:
+    def _element(self, load: Load, padding: _Padding | None) -> tuple[ir.Value, list[Affine]]:
         """A tensor of what `load` reads over all iterations, and the index into it, axis by axis."""
         kind = ir.MemRefType(load.memref.type)
         shape = self.sizes.of_shape(load.memref)
@@ -429,16 +429,16 @@ class _IndexWindow:
     offset: int
     size: int
     stride: int
-    index: Linear
+    index: Affine
 
     @staticmethod
-    def of(index: Linear, extent: int, extents: Mapping[int, int]) -> _IndexWindow:
+    def of(index: Affine, extent: int, extents: Mapping[int, int]) -> _IndexWindow:
         low, high = index.range(extents)
         if not index.terms:
-            return _IndexWindow(low, 1, 1, Linear())
+            return _IndexWindow(low, 1, 1, Affine())
         dim, coefficient = index.terms[0]
         if len(index.terms) == 1 and coefficient > 0:
-            return _IndexWindow(low, extents[dim], coefficient, Linear.dim(dim))
+            return _IndexWindow(low, extents[dim], coefficient, Affine.dim(dim))
         if low == 0 and len(index.terms) > 1:
             return _IndexWindow(0, extent, 1, index)
         return _IndexWindow(low, high - low + 1, 1, index.plus(-low))
@@ -466,7 +466,7 @@ class _Padding:
         return any(load is factor for factor in self.factors)
 
 
-def _bounds(load: Load) -> list[Linear]:
+def _bounds(load: Load) -> list[Affine]:
     """What is not negative where `load` is within its memref."""
     extents = ir.MemRefType(load.memref.type).shape
     return [
@@ -475,7 +475,7 @@ def _bounds(load: Load) -> list[Linear]:
     ]
 
 
-def _is_bounded(load: Load, index: Linear, extent: int, padding: _Padding | None, extents: Mapping[int, int]) -> bool:
+def _is_bounded(load: Load, index: Affine, extent: int, padding: _Padding | None, extents: Mapping[int, int]) -> bool:
     """Whether conditions keep `index` of `load` within `[0, extent)` on each side where it could be outside."""
     conditions = load.conditions
     if not conditions and padding is not None and padding.conditions and padding.allows(load):
@@ -517,7 +517,7 @@ class _Body:
         operands = [self.value(operand) for operand in node.operands]
         return self.create(node.name, operands, node.kind, node.attributes)
 
-    def _index(self, linear: Linear) -> ir.Value:
+    def _index(self, linear: Affine) -> ir.Value:
         index = ir.IndexType.get()
         total = self._number(linear.constant)
         for dim, coefficient in linear.terms:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.linear import Linear
+from motet.compiler.ir.affine import Affine
 
 
 class Unraisable(Exception):
@@ -25,10 +25,10 @@ class Load:
     where the program says so, counting loads and stores, and `within` are the dimensions of the loops around it."""
 
     memref: ir.Value
-    indices: tuple[Linear, ...]
+    indices: tuple[Affine, ...]
     place: int
     within: tuple[int, ...]
-    conditions: tuple[Linear, ...] = ()
+    conditions: tuple[Affine, ...] = ()
     otherwise: float | int = 0
 
 
@@ -43,7 +43,7 @@ class NestScalar:
 class Index:
     """A counter, or what is computed from counters linearly, as data."""
 
-    value: Linear
+    value: Affine
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Reduce:
     """`combiner` over `initial` and the terms of all iterations of `dims` that fulfil `conditions`, in any order."""
 
     dims: tuple[int, ...]
-    conditions: tuple[Linear, ...]
+    conditions: tuple[Affine, ...]
     combiner: str
     initial: Node
     term: Node
@@ -76,9 +76,9 @@ class Statement:
     """A store of `value`, in all iterations of `dims` that fulfil `conditions`."""
 
     dims: tuple[int, ...]
-    conditions: tuple[Linear, ...]
+    conditions: tuple[Affine, ...]
     memref: ir.Value
-    indices: tuple[Linear, ...]
+    indices: tuple[Affine, ...]
     value: Node
     place: int
 
@@ -107,7 +107,7 @@ def loads(node: Node) -> list[Load]:
     return [found for found in nodes(node) if isinstance(found, Load)]
 
 
-def linears(node: Node) -> Iterator[Linear]:
+def linears(node: Node) -> Iterator[Affine]:
     """Every linear expression in `node`."""
     for found in nodes(node):
         if isinstance(found, Load):
@@ -119,7 +119,7 @@ def linears(node: Node) -> Iterator[Linear]:
             yield from found.conditions
 
 
-def statement_linears(statement: Statement) -> Iterator[Linear]:
+def statement_linears(statement: Statement) -> Iterator[Affine]:
     yield from statement.indices
     yield from statement.conditions
     yield from linears(statement.value)
@@ -139,7 +139,7 @@ def free_dims(node: Node) -> frozenset[int]:
     return frozenset()
 
 
-def rewrite(node: Node, linear: Callable[[Linear], Linear], dims: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Node:
+def rewrite(node: Node, linear: Callable[[Affine], Affine], dims: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Node:
     """`node` with `linear` applied to every linear expression and `dims` to the dimensions of reductions."""
     if isinstance(node, Load):
         return replace(
@@ -159,7 +159,7 @@ def rewrite(node: Node, linear: Callable[[Linear], Linear], dims: Callable[[tupl
 
 
 def rewrite_statement(
-    statement: Statement, linear: Callable[[Linear], Linear], dims: Callable[[tuple[int, ...]], tuple[int, ...]]
+    statement: Statement, linear: Callable[[Affine], Affine], dims: Callable[[tuple[int, ...]], tuple[int, ...]]
 ) -> Statement:
     return replace(
         statement, dims=dims(statement.dims), conditions=tuple(map(linear, statement.conditions)),

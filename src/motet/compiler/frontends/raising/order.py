@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.raising.nest import Load, LoopNest, Statement, Unraisable, loads
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.linear import Linear
+from motet.compiler.ir.affine import Affine
 
 VIEWS = frozenset({
     "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",
@@ -24,7 +24,7 @@ class _Access:
     """`within` are the dimensions of the loops around it."""
 
     memref: ir.Value
-    indices: tuple[Linear, ...]
+    indices: tuple[Affine, ...]
     within: tuple[int, ...]
     writes: bool
 

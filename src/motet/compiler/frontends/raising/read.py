@@ -23,7 +23,7 @@ from motet.compiler.frontends.raising.nest import (
 )
 from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.linear import Linear
+from motet.compiler.ir.affine import Affine
 
 # Operations that give the same whatever the order of the terms (floating ones up to rounding).
 COMBINERS = frozenset({
@@ -47,7 +47,7 @@ class _NestReader:
         self.loop = loop
         self.sizes = sizes
         self.extents: dict[int, int] = {}
-        self.counters: dict[ir.Value, tuple[Linear, int, tuple[Linear, ...]]] = {}
+        self.counters: dict[ir.Value, tuple[Affine, int, tuple[Affine, ...]]] = {}
         self.statements: list[Statement] = []
         self.nodes: dict[ir.Value, Node] = {}
         self.load_places: dict[ir.Value, int] = {}
@@ -77,13 +77,13 @@ class _NestReader:
 
     # -- loops and conditions --------------------------------------------------------------------
 
-    def _loop(self, loop: ir.Operation, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+    def _loop(self, loop: ir.Operation, dims: tuple[int, ...], conditions: tuple[Affine, ...]) -> None:
         if len(loop.results) and not _stores(loop):
             return  # read where its results are stored
         dim, new = self._dim(loop)
         self._walk(loop.regions[0].blocks[0], (*dims, dim), (*conditions, *new))
 
-    def _walk(self, block: ir.Block, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+    def _walk(self, block: ir.Block, dims: tuple[int, ...], conditions: tuple[Affine, ...]) -> None:
         for entry in block.operations:
             op = entry.operation
             if op.name == "memref.store":
@@ -95,7 +95,7 @@ class _NestReader:
             elif not op.name.startswith(_READ_WHERE_USED):
                 raise Unraisable(f"{op.name} in a loop")
 
-    def _branch(self, op: ir.Operation, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+    def _branch(self, op: ir.Operation, dims: tuple[int, ...], conditions: tuple[Affine, ...]) -> None:
         if len(op.results):
             raise Unraisable("a branch both hands values on and stores")
         wanted = self._condition(op.operands[0])
@@ -104,9 +104,9 @@ class _NestReader:
         if otherwise and len(otherwise[0].operations) > 1:
             if len(wanted) != 1:
                 raise Unraisable("an else branch of a condition with several parts")
-            self._walk(otherwise[0], dims, (*conditions, wanted[0] * -1 + Linear((), -1)))
+            self._walk(otherwise[0], dims, (*conditions, wanted[0] * -1 + Affine((), -1)))
 
-    def _dim(self, loop: ir.Operation) -> tuple[int, tuple[Linear, ...]]:
+    def _dim(self, loop: ir.Operation) -> tuple[int, tuple[Affine, ...]]:
         """The dimension of a loop and the conditions that its bounds stand for."""
         counter = loop.regions[0].blocks[0].arguments[0]
         if counter in self.counters:
@@ -124,7 +124,7 @@ class _NestReader:
         if len(lowers) == 1:
             base = lowers[0]
         elif step.constant == 1:
-            base = Linear((), max(lower.range(self.extents)[0] for lower in lowers))
+            base = Affine((), max(lower.range(self.extents)[0] for lower in lowers))
         else:
             raise Unraisable("several lower bounds of a loop with a step")
         extent, *others = [(upper - base).range(self.extents)[1] for upper in uppers]
@@ -133,7 +133,7 @@ class _NestReader:
         self.extents[dim] = -(-extent // step.constant)
         if self.extents[dim] <= 0:
             raise Unraisable("a loop that never runs")
-        value = base + Linear.dim(dim) * step.constant
+        value = base + Affine.dim(dim) * step.constant
         conditions = [value - lower for lower in lowers] + [(upper - value).plus(-1) for upper in uppers]
         if unknown:
             conditions = []  # bounds are the same in all iterations
@@ -141,13 +141,13 @@ class _NestReader:
         self.counters[counter] = value, dim, new
         return dim, new
 
-    def _bounds(self, value: ir.Value, name: str) -> list[Linear]:
+    def _bounds(self, value: ir.Value, name: str) -> list[Affine]:
         owner = _owner(value)
         if owner is not None and owner.name == name:
             return [bound for operand in owner.operands for bound in self._bounds(operand, name)]
         return [self._linear(value)]
 
-    def _condition(self, value: ir.Value) -> tuple[Linear, ...]:
+    def _condition(self, value: ir.Value) -> tuple[Affine, ...]:
         """What must not be negative for `value`, an i1, to be true."""
         owner = _owner(value)
         if owner is None:
@@ -174,7 +174,7 @@ class _NestReader:
             raise Unraisable("an unsigned comparison with what may be negative")
         return tuple(condition for condition in found if condition.range(self.extents)[0] < 0)
 
-    def _end(self, left: Linear, right: Linear, predicate: int) -> Linear:
+    def _end(self, left: Affine, right: Affine, predicate: int) -> Affine:
         """The condition that something known is less than something that is not: `if (i < n)`."""
         if predicate in (4, 5, 8):
             left, right, predicate = right, left, predicate - 2
@@ -183,23 +183,23 @@ class _NestReader:
         if predicate == 6:
             if left.range(self.extents)[0] < 0:
                 raise Unraisable("an unsigned comparison with what may be negative")
-            right = Linear((), self.sizes.unsigned(right.constant))
+            right = Affine((), self.sizes.unsigned(right.constant))
         return right - left if predicate == 3 else (right - left).plus(-1)
 
     # -- linear expressions ----------------------------------------------------------------------
 
-    def _linear(self, value: ir.Value) -> Linear:
+    def _linear(self, value: ir.Value) -> Affine:
         if value in self.counters:
             return self.counters[value][0]
         owner = _owner(value)
         if self._is_size(value, owner):
-            return Linear((), self.sizes.of_value(value))
+            return Affine((), self.sizes.of_value(value))
         if owner is None:
             raise Unraisable("an index from outside the nest")
         if owner.name == "arith.constant":
             attribute = owner.attributes["value"]
             if isinstance(attribute, ir.IntegerAttr):
-                return Linear((), attribute.value)
+                return Affine((), attribute.value)
         elif owner.name in _LINEAR:
             left, right = (self._linear(operand) for operand in owner.operands)
             if owner.name == "arith.addi":
@@ -228,7 +228,7 @@ class _NestReader:
             return False
         return owner is None or owner.name != "arith.constant"
 
-    def _fits(self, found: Linear, value: ir.Value) -> Linear:
+    def _fits(self, found: Affine, value: ir.Value) -> Affine:
         """`found`, if narrow integers hold it: they would wrap."""
         width = 64 if isinstance(value.type, ir.IndexType) else ir.IntegerType(value.type).width
         low, high = found.range(self.extents)
@@ -238,7 +238,7 @@ class _NestReader:
 
     # -- values ----------------------------------------------------------------------------------
 
-    def _store(self, op: ir.Operation, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+    def _store(self, op: ir.Operation, dims: tuple[int, ...], conditions: tuple[Affine, ...]) -> None:
         value, memref, *indices = op.operands
         place = self.store_places[len(self.statements)]
         self._outside(memref)

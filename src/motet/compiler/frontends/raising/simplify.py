@@ -25,7 +25,7 @@ from motet.compiler.frontends.raising.nest import (
 from motet.compiler.frontends.raising.order import root
 from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.linear import Linear
+from motet.compiler.ir.affine import Affine
 
 
 def simplify(nest: LoopNest, sizes: Sizes) -> None:
@@ -36,7 +36,7 @@ def simplify(nest: LoopNest, sizes: Sizes) -> None:
     while (pair := _mergeable(nest)) is not None:
         outer, inner = pair
         nest.extents[inner] *= nest.extents.pop(outer)
-        _substitute(nest, {outer: Linear()})
+        _substitute(nest, {outer: Affine()})
     for dim in nest.extents:
         _shorten(nest, dim, sizes)
 
@@ -66,7 +66,7 @@ def _shorten(nest: LoopNest, dim: int, sizes: Sizes) -> None:
     ]
 
 
-def _is_upper_bound(condition: Linear, dim: int) -> bool:
+def _is_upper_bound(condition: Affine, dim: int) -> bool:
     return len(condition.terms) == 1 and condition.terms[0][0] == dim and condition.terms[0][1] < 0
 
 
@@ -96,7 +96,7 @@ def _is_zero(node: Node) -> bool:
     return isinstance(value, (ir.FloatAttr, ir.IntegerAttr)) and value.value == 0
 
 
-def _linears(nest: LoopNest) -> list[Linear]:
+def _linears(nest: LoopNest) -> list[Affine]:
     return [found for statement in nest.statements for found in statement_linears(statement)]
 
 
@@ -105,10 +105,10 @@ def _drop_units(nest: LoopNest) -> None:
     for dim in [dim for dim, extent in nest.extents.items() if extent == 1]:
         if not any(found.single == dim for found in _linears(nest)):
             del nest.extents[dim]
-            _substitute(nest, {dim: Linear()})
+            _substitute(nest, {dim: Affine()})
 
 
-def _substitute(nest: LoopNest, replaced: Mapping[int, Linear]) -> None:
+def _substitute(nest: LoopNest, replaced: Mapping[int, Affine]) -> None:
     """Put linear expressions in the place of dimensions, which are gone then."""
     nest.statements = [
         rewrite_statement(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from motet.compiler.frontends.raising.nest import Compute, Load, LoopNest, Node, Reduce, Statement, loads
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.linear import Linear
+from motet.compiler.ir.affine import Affine
 
 
 def unflatten(nest: LoopNest, before: ir.Operation) -> None:
@@ -48,7 +48,7 @@ def _stride(nest: LoopNest, tried: list[tuple[ir.Value, int, int]]) -> tuple[ir.
     return None
 
 
-def _fits(index: Linear, stride: int, extent: int, nest: LoopNest) -> bool:
+def _fits(index: Affine, stride: int, extent: int, nest: LoopNest) -> bool:
     """Whether both parts of `index` stay within their axes."""
     parts = _parts(index, stride, nest)
     if parts is None:
@@ -57,15 +57,15 @@ def _fits(index: Linear, stride: int, extent: int, nest: LoopNest) -> bool:
     return low >= 0 and high < extent // stride
 
 
-def _parts(index: Linear, stride: int, nest: LoopNest) -> tuple[Linear, Linear] | None:
+def _parts(index: Affine, stride: int, nest: LoopNest) -> tuple[Affine, Affine] | None:
     """`index` as a multiple of `stride`, divided by it, and the rest."""
-    rest = Linear.of({dim: c for dim, c in index.terms if c % stride}, index.constant)
+    rest = Affine.of({dim: c for dim, c in index.terms if c % stride}, index.constant)
     whole = rest.range(nest.extents)[0] // stride * stride
     rest = rest.plus(-whole)
     low, high = rest.range(nest.extents)
     if low < 0 or high >= stride:
         return None
-    return Linear.of({dim: c // stride for dim, c in index.terms if not c % stride}, whole // stride), rest
+    return Affine.of({dim: c // stride for dim, c in index.terms if not c % stride}, whole // stride), rest
 
 
 def _view(memref: ir.Value, axis: int, stride: int, before: ir.Operation) -> ir.Value:
@@ -86,7 +86,7 @@ def _view(memref: ir.Value, axis: int, stride: int, before: ir.Operation) -> ir.
 def _on_view(
     statement: Statement, memref: ir.Value, axis: int, stride: int, view: ir.Value, nest: LoopNest
 ) -> Statement:
-    def taken_apart(indices: tuple[Linear, ...]) -> tuple[Linear, ...]:
+    def taken_apart(indices: tuple[Affine, ...]) -> tuple[Affine, ...]:
         parts = _parts(indices[axis], stride, nest) or (indices[axis],)
         return (*indices[:axis], *parts, *indices[axis + 1 :])
 

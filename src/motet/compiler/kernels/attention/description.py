@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.epilogue import Epilogue
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage
 
 FLOATS = ("f16", "bf16", "f32")
 LARGEST_HEAD = 256

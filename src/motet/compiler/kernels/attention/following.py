@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from motet.compiler.ir.affine import Affine, compose_maps
 from motet.compiler.kernels.attention.description import FLOATS, LOWEST, KeyPiece, Term
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage, substitute
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,13 @@ class Follower:
     factors: tuple[Access, ...] = ()
 
     def run(self) -> Found | None:
-        self.rank = len(self.main.sizes) + len(self.first.reductions)
         keys = [d for d in self.main.reductions if self.main.sizes[d] != 1]
         if len(keys) != 1:
             return None
         self.key = keys[0]
         self.made = {access.value: stage for stage in self.kernel.stages for access in stage.outputs}
         try:
-            weight = self._read(self._widened(self.main.inputs[self.side]))
+            weight = self._read(self.main.inputs[self.side])
             weight, empty = self._unguarded(weight)
             score = self._softmax(weight)
         except NoAttention:
@@ -61,7 +61,7 @@ class Follower:
             query, keys_ = keys_, query
         if self._runs(query, self.key) or query.value in self.made:
             return None
-        found = self._parts(keys_), self._parts(self._widened(self.main.inputs[1 - self.side]))
+        found = self._parts(keys_), self._parts(self.main.inputs[1 - self.side])
         if None in found or [part[:2] for part in found[0] or ()] != [part[:2] for part in found[1] or ()]:
             return None
         pieces = (
@@ -73,7 +73,7 @@ class Follower:
     def _parts(self, access: Access) -> list[tuple[int, Size, Access]] | None:
         """What `access` reads of keys or values, piece by piece where it was put together of several: the first
         position, how many, and the access to what was put there."""
-        axes = [axis for axis, entry in enumerate(access.map) if entry.coefficients[self.key]]
+        axes = [axis for axis, entry in enumerate(access.map) if entry.coefficient(self.key)]
         if len(axes) != 1 or access.map[axes[0]].single != self.key:
             return None
         count = self.main.sizes[self.key]
@@ -86,37 +86,28 @@ class Follower:
                 continue
             if stage.body or stage.reductions or len(stage.inputs) != 1 or stage.inputs[0].value in self.made:
                 return None
-            at = [Affine((0,) * self.rank)] * len(stage.sizes)
+            at = [Affine()] * len(stage.sizes)
             part: tuple[int, Size] = (0, 0)
             for axis, entry in enumerate(stage.outputs[0].map):
-                dims = [d for d, c in enumerate(entry.coefficients) if c]
-                if len(dims) != 1 or entry.coefficients[dims[0]] != 1:
+                dim = entry.plus(-entry.constant).single
+                if dim is None:
                     return None
                 if axis == axes[0]:
-                    part = (entry.constant, stage.sizes[dims[0]])
-                elif entry.constant or stage.sizes[dims[0]] != shape[axis]:
+                    part = (entry.constant, stage.sizes[dim])
+                elif entry.constant or stage.sizes[dim] != shape[axis]:
                     return None
-                here = access.map[axis]
-                at[dims[0]] = replace(here, constant=here.constant - entry.constant)
+                at[dim] = access.map[axis].plus(-entry.constant)
             source = stage.inputs[0]
             if source.padding is not None:
                 return None
-            moved = replace(source, map=tuple(substitute(entry, at, self.rank) for entry in source.map))
-            found.append((part[0], part[1], moved))
+            found.append((part[0], part[1], replace(source, map=compose_maps(source.map, at))))
         ends = [first + size if isinstance(size, int) else -1 for first, size, _ in found]
         if [first for first, _, _ in found] != [0, *ends[:-1]] or ends[-1] != count:
             return None
         return found
 
     def _runs(self, access: Access, dim: int) -> bool:
-        return any(entry.coefficients[dim] for entry in access.map)
-
-    def _widened(self, access: Access) -> Access:
-        """An access of `main` in the whole space."""
-        more = (0,) * (self.rank - len(self.main.sizes))
-        return replace(
-            access, map=tuple(replace(entry, coefficients=entry.coefficients + more) for entry in access.map)
-        )
+        return any(entry.coefficient(dim) for entry in access.map)
 
     def _term(self, term: Term) -> int:
         if term not in self.known:
@@ -144,13 +135,12 @@ class Follower:
     def _inverse(self, stage: Stage, access: Access) -> list[Affine]:
         """The dimensions of `stage` at the point that `access` reads of what it makes; zero for those it sums."""
         output = next(one for one in stage.outputs if one.value == access.value)
-        zero = Affine((0,) * self.rank)
-        at = [zero] * len(stage.sizes)
+        at = [Affine()] * len(stage.sizes)
         for there, here in zip(output.map, access.map, strict=True):
-            moving = [d for d, c in enumerate(there.coefficients) if c and stage.sizes[d] != 1]
+            moving = [d for d, _ in there.terms if stage.sizes[d] != 1]
             if not moving:
                 continue
-            if len(moving) > 1 or there.coefficients[moving[0]] != 1 or there.constant:
+            if len(moving) > 1 or there.coefficient(moving[0]) != 1 or there.constant:
                 raise NoAttention
             at[moving[0]] = here
         return at
@@ -158,10 +148,9 @@ class Follower:
     def _product(self, at: list[Affine]) -> int:
         """The first product, which may be read at one point alone."""
         for number, dim in enumerate(self.first.reductions):
-            at[dim] = _unit(len(self.main.sizes) + number, self.rank)
+            at[dim] = Affine.dim(len(self.main.sizes) + number)
         factors = tuple(
-            replace(access, map=tuple(substitute(entry, at, self.rank) for entry in access.map))
-            for access in self.first.inputs
+            replace(access, map=compose_maps(access.map, at)) for access in self.first.inputs
         )
         if self.factors not in ((), factors):
             raise NoAttention
@@ -173,9 +162,9 @@ class Follower:
         dims = [d for d in stage.reductions if stage.sizes[d] != 1]
         if len(dims) != 1 or len(stage.outputs) != 1 or stage.sizes[dims[0]] != self.main.sizes[self.key]:
             raise NoAttention
-        if any(entry.coefficients[self.key] for entry in at):
+        if any(entry.coefficient(self.key) for entry in at):
             raise NoAttention
-        at[dims[0]] = _unit(self.key, self.rank)
+        at[dims[0]] = Affine.dim(self.key)
         inputs = len(stage.inputs)
         position = stage.yields[0] - inputs - 1
         last = stage.body[position] if position >= 0 else None
@@ -198,8 +187,7 @@ class Follower:
     def _body(self, stage: Stage, at: list[Affine], without: int = -1) -> list[int]:
         """Terms for all values of a body, except operation `without`."""
         names = [
-            self._read(replace(access, map=tuple(substitute(entry, at, self.rank) for entry in access.map)))
-            for access in stage.inputs
+            self._read(replace(access, map=compose_maps(access.map, at))) for access in stage.inputs
         ]
         names += [-1] * len(stage.outputs)
         for position, scalar in enumerate(stage.body):
@@ -299,7 +287,3 @@ class Follower:
         score, largest = difference.operands
         highest = self.terms[largest]
         return score if highest.op == "max" and highest.operands == (score,) else None
-
-
-def _unit(dim: int, rank: int) -> Affine:
-    return Affine(tuple(int(i == dim) for i in range(rank)))

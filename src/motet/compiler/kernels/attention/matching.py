@@ -76,7 +76,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
 
 
 def _dims(access: Access) -> set[int]:
-    return {d for entry in access.map for d, coefficient in enumerate(entry.coefficients) if coefficient}
+    return {d for entry in access.map for d in entry.dims}
 
 
 def _together(accesses: Sequence[Access]) -> set[int]:
@@ -86,5 +86,5 @@ def _together(accesses: Sequence[Access]) -> set[int]:
 def _innermost(follower: Follower, shared: Sequence[int]) -> int | None:
     """The dimension of queries along the sequence: the last one of the scores that keys and values do not have."""
     access = follower.main.inputs[follower.side]
-    order = [d for entry in access.map for d, c in enumerate(entry.coefficients) if c and d in shared]
+    order = [d for entry in access.map for d, _ in entry.terms if d in shared]
     return order[-1] if order else None

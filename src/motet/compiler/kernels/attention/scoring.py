@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.attention.description import HIDING, LOWEST, Causal, Term
-from motet.compiler.kernels.kernel import Affine, Scalar
+from motet.compiler.kernels.kernel import Scalar
 
 
 @dataclass
@@ -120,7 +121,7 @@ class Scorer:
                     return self._seen(inner, not holds, key, rows)
         if term.op != "inside" or term.place is None or not holds:
             return None
-        moving = {d: c for d, c in enumerate(term.place.coefficients) if c}
+        moving = dict(term.place.terms)
         row = next((d for d in moving if d in rows), None)
         return (row, term.place.constant) if row is not None and moving == {row: 1, key: -1} else None
 
@@ -144,10 +145,8 @@ class Scorer:
         if predicate in ("sle", "slt", "sge", "sgt"):
             left, right = (self._linear(operand) for operand in operands)
             if left is not None and right is not None:
-                greater = _subtract(left, right) if predicate[1] == "g" else _subtract(right, left)
-                return self._new(
-                    Term("inside", place=replace(greater, constant=greater.constant - int(predicate[2] == "t")))
-                )
+                greater = left - right if predicate[1] == "g" else right - left
+                return self._new(Term("inside", place=greater.plus(-int(predicate[2] == "t"))))
         return number if operands == term.operands else self._new(replace(term, operands=operands))
 
     def _truth(self, term: Term, operands: Sequence[int]) -> int | None:
@@ -168,7 +167,7 @@ class Scorer:
 
     def _outside(self, place: Affine) -> int:
         """Whether `place` is below 0."""
-        return self._new(Term("inside", place=Affine(tuple(-c for c in place.coefficients), -place.constant - 1)))
+        return self._new(Term("inside", place=(place * -1).plus(-1)))
 
     def _linear(self, number: int) -> Affine | None:
         """A term as a sum of positions and a number."""
@@ -181,13 +180,7 @@ class Scorer:
             left, right = (self._linear(operand) for operand in term.operands)
             if left is None or right is None:
                 return None
-            return _subtract(left, right if term.op == "arith.subi" else _subtract(_subtract(left, left), right))
+            return left - right if term.op == "arith.subi" else left + right
         if term.op == "arith.constant" and term.scalar is not None:
-            rank = next((len(t.place.coefficients) for t in self.terms if t.place is not None), 0)
-            return Affine((0,) * rank, int(term.scalar.value or 0))
+            return Affine((), int(term.scalar.value or 0))
         return None
-
-
-def _subtract(a: Affine, b: Affine) -> Affine:
-    pairs = zip(a.coefficients, b.coefficients, strict=True)
-    return Affine(tuple(x - y for x, y in pairs), a.constant - b.constant)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.affine import Affine, compose_maps, identity_map
 from motet.compiler.ir.attributes import FLOAT_PREDICATES, INTEGER_PREDICATES, constant_number
 from motet.compiler.ir.source_names import source_name
-from motet.compiler.kernels.kernel import Access, Affine, Scalar, identity_map, substitute
+from motet.compiler.kernels.kernel import Access, Scalar
 from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of
 
 _AFFINE = {
@@ -20,9 +21,8 @@ class BodyReader:
     """Reads a region of scalar operations. Body values are numbered: inputs, outputs, then operations; while
     reading, outputs and operations have provisional numbers that `read` resolves."""
 
-    def __init__(self, reading: Reading, rank: int) -> None:
+    def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.rank = rank
         self.accesses: list[Access] = []
         self.names: dict[ir.Value, tuple[str, int]] = {}
         self.constants: list[tuple[ir.Value, Number, str]] = []
@@ -32,8 +32,7 @@ class BodyReader:
     def bind(self, argument: ir.Value, source: Source, map_: Sequence[Affine], operand: ir.Value) -> None:
         """`argument` is `operand`, which stands for `source`, at `map_`."""
         if isinstance(source, View):
-            composed = tuple(substitute(expression, map_, self.rank) for expression in source.map)
-            access = Access(source.base, composed, source.padding)
+            access = Access(source.base, compose_maps(source.map, map_), source.padding)
             if access in self.accesses:
                 self.names[argument] = ("input", self.accesses.index(access))
                 return
@@ -120,7 +119,7 @@ class BodyReader:
                 source = self.reading.source_of(operand)
                 table = self._table(op, operand)
                 if table is not None:
-                    self.bind(operand, table, tuple(Affine((0,) * self.rank) for _ in table.shape), operand)
+                    self.bind(operand, table, (Affine(),) * len(table.shape), operand)
                     continue
                 if isinstance(source, View) and source.shape:
                     raise Unreadable(f"{op.name} of a whole tensor inside a linalg body")

@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.affine import Affine, identity_map
 from motet.compiler.ir.attributes import static_or_none
 from motet.compiler.ir.program import checks_indices
 from motet.compiler.kernels.compose import compose
-from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, identity_map
+from motet.compiler.kernels.kernel import EXTENT, Access, Kernel, Scalar, Size, Stage
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.function_reader import Reader, kept_dimensions, padding_value
 from motet.compiler.kernels.reader.reading import Source, Unreadable, View, dtype_of
@@ -171,7 +172,7 @@ class _Computed(Reader):
         self.sources[value] = View(target, (), ())
 
     def _read_apply(self, operation: ir.Operation) -> None:
-        body = BodyReader(self, 0)
+        body = BodyReader(self)
         for operand in operation.operands:
             body.bind(operand, self.sources[operand], (), operand)
         target = self.new_value((), "index")
@@ -184,7 +185,7 @@ class _Computed(Reader):
         source = self.source_of(operation.operands[0])
         if isinstance(source, View):
             rank = ir.RankedTensorType(operation.results[0].type).rank
-            map_ = tuple(Affine((0,) * rank, entry.constant) for entry in source.map)
+            map_ = tuple(Affine((), entry.constant) for entry in source.map)
             source = View(source.base, map_, (1,) * rank, source.padding)
         self.sources[operation.results[0]] = source
 
@@ -230,7 +231,7 @@ class _Computed(Reader):
                 test = writing.add("arith.cmpi", (place, bound), "i1", None, predicate)
                 inside = writing.add("arith.andi", (inside, test), "i1")
         found = writing.add("arith.select", (inside, 0, 1), dtype)
-        origin = tuple(Affine((0,) * rank, entry.constant) for entry in number.map)
+        origin = tuple(Affine((), entry.constant) for entry in number.map)
         inputs = [Access(padded.base, padded.map, padded.padding), Access(number.base, origin, number.padding)]
         target = self.new_value(padded.shape, dtype)
         self._add(padded.shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
@@ -260,7 +261,7 @@ class _Computed(Reader):
             taken = writing.add("tensor.extract", (number, *moved), dtype_of(kind))
             inside = writing.add("arith.cmpi", (places[axis], start), "i1", None, "sge")
             found = writing.add("arith.select", (inside, taken, found), dtype_of(kind))
-        inputs = [Access(part.base, (Affine((0,) * rank),) * rank) for part in parts]
+        inputs = [Access(part.base, (Affine(),) * rank) for part in parts]
         target = self.new_value(shape, dtype_of(kind))
         self._add(shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
         self.sources[operation.results[0]] = View(target, identity_map(rank), shape)
@@ -280,8 +281,8 @@ class _Computed(Reader):
         computed = iter(given[segments[1] : segments[1] + segments[2]])
         extents = [self._slice_extent(next(computed)) if size is None else size for size in sizes]
         shape = tuple(extents[axis] for axis in kept)
-        body = BodyReader(self, len(shape))
-        origin = (Affine((0,) * len(shape)),) * len(source.shape)
+        body = BodyReader(self)
+        origin = (Affine(),) * len(source.shape)
         body.bind(operation.operands[0], source, origin, operation.operands[0])
         moves = iter(given[: segments[1]])
         begins: list[Callable[[_Writing], int]] = []

@@ -15,21 +15,10 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.affine import Affine, compose_maps, identity_map
 from motet.compiler.ir.attributes import CONSTANT, constant_number, reassociation, static_or_none
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.kernels.kernel import (
-    EXTENT,
-    Access,
-    Affine,
-    Kernel,
-    Scalar,
-    Size,
-    Stage,
-    Value,
-    identity_map,
-    row_major,
-    substitute,
-)
+from motet.compiler.kernels.kernel import EXTENT, Access, Kernel, Scalar, Size, Stage, Value, row_major
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.generic_reader import read_generic
 from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
@@ -151,8 +140,7 @@ class Reader(Reading):
         if len(known) != len(indices):
             raise Unreadable("an element at a computed place")
         if isinstance(source, View):
-            map_ = tuple(substitute(expression, known, 0) for expression in source.map)
-            source = View(source.base, map_, (), source.padding)
+            source = View(source.base, compose_maps(source.map, known), (), source.padding)
         self.sources[operation.results[0]] = source
 
     def _is_scalar(self, operation: ir.Operation) -> bool:
@@ -169,7 +157,7 @@ class Reader(Reading):
             with np.errstate(over="ignore"):
                 self.sources[operation.results[0]] = float(np.float64(source).astype(DTYPES[dtype]))
             return
-        body = BodyReader(self, 0)
+        body = BodyReader(self)
         for operand in operation.operands:
             body.bind(operand, self.sources[operand], (), operand)
         target = self.new_value((), dtype)
@@ -201,16 +189,13 @@ class Reader(Reading):
             size if lo == hi == 0 else self._grown(size, lo + hi)
             for size, lo, hi in zip(source.shape, low, high, strict=True)
         )
-        shift = [
-            Affine(tuple(int(i == j) for j in range(rank)), -low[i]) for i in range(rank)
-        ]
+        shift = [Affine.dim(axis).plus(-low[axis]) for axis in range(rank)]
         if any(low) or any(high):
             base_shape = self.values[source.base].shape
             if source.shape != base_shape or source.map != identity_map(rank):
                 source = self.materialised(source, dtype_of(operation.operands[0].type))
-        map_ = tuple(substitute(expression, shift, rank) for expression in source.map)
         pad = padding if any(low) or any(high) else source.padding
-        self.sources[operation.results[0]] = View(source.base, map_, shape, pad)
+        self.sources[operation.results[0]] = View(source.base, compose_maps(source.map, shift), shape, pad)
 
     def _padding_of(self, value: ir.Value) -> Number:
         source = self.sources.get(value)
@@ -229,15 +214,11 @@ class Reader(Reading):
         sizes = static_or_none(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
         kept = kept_dimensions(sizes, [extent_of(result, i) for i in range(result.rank)])
-        inner: list[Affine] = []
-        for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
-            coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
-            inner.append(Affine(coefficients, offset))
+        inner = _strided(kept, offsets, strides)
         given = iter(list(operation.operands)[1:])  # offsets and strides are no operands: they are static
         extents = [self._slice_extent(next(given)) if size is None else size for size in sizes]
         shape = tuple(extents[axis] for axis in kept)
-        map_ = tuple(substitute(expression, inner, len(kept)) for expression in source.map)
-        self.sources[operation.results[0]] = View(source.base, map_, shape, source.padding)
+        self.sources[operation.results[0]] = View(source.base, compose_maps(source.map, inner), shape, source.padding)
 
     def _slice_extent(self, value: ir.Value) -> Size:
         """The extent of a slice whose size is computed: that of some tensor, or not to be told."""
@@ -260,16 +241,14 @@ class Reader(Reading):
         real = [[axis for axis in group if extent_of(wide, axis) != 1] for group in groups]
         if any(len(axes) > 1 for axes in real):
             raise Unreadable("a reshape that merges or splits dimensions")
-        zero = Affine((0,) * result.rank)
-        identity = identity_map(result.rank)
-        inner = [zero] * len(source.shape)
+        inner = [Affine()] * len(source.shape)
         shape: list[Size] = [1] * result.rank
         for narrow, axes in enumerate(real):
             axis = axes[0] if axes else groups[narrow][0]
             old, new = (narrow, axis) if expands else (axis, narrow)
-            inner[old] = identity[new]
+            inner[old] = Affine.dim(new)
             shape[new] = source.shape[old]
-        map_ = tuple(substitute(expression, inner, result.rank) for expression in source.map)
+        map_ = compose_maps(source.map, inner)
         self.sources[operation.results[0]] = View(source.base, map_, tuple(shape), source.padding)
 
     def _read_insert_slice(self, operation: ir.Operation) -> None:
@@ -281,12 +260,8 @@ class Reader(Reading):
         kind = ir.RankedTensorType(operation.operands[0].type)
         known = [size if isinstance(size, int) else None for size in sizes]
         kept = kept_dimensions(known, [extent_of(kind, i) for i in range(kind.rank)])
-        map_ = tuple(
-            Affine(tuple(strides[axis] if d == axis else 0 for d in kept), offsets[axis])
-            for axis in range(result.rank)
-        )
         extents = tuple(sizes[axis] for axis in kept)
-        self._copy(source, extents, Access(target, map_), operation)
+        self._copy(source, extents, Access(target, _strided(kept, offsets, strides)), operation)
         self.sources[operation.results[0]] = View(target, identity_map(result.rank), self.values[target].shape)
 
     def _inserted_sizes(self, operation: ir.Operation, source: Source) -> Sequence[Size]:
@@ -481,3 +456,12 @@ def _must_drop(
 
 def _describe(operation: ir.Operation) -> str:
     return f"{operation.name} {operation.location}"
+
+
+def _strided(kept: Sequence[int], offsets: Sequence[int], strides: Sequence[int]) -> tuple[Affine, ...]:
+    """The positions along each axis that a slice walks; `kept` are the axes that are its dimensions."""
+    where = {axis: dim for dim, axis in enumerate(kept)}
+    return tuple(
+        Affine.of({where[axis]: stride} if axis in where else {}, offset)
+        for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True))
+    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.kernels.kernel import Access, Affine, Size, Stage, identity_map, substitute
+from motet.compiler.ir.affine import Affine, compose_maps, identity_map
+from motet.compiler.kernels.kernel import Access, Size, Stage
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.reading import (
     Number,
@@ -56,7 +57,7 @@ class _Generic:
         count = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
         operands = list(operation.operands)
         maps = [ir.AffineMapAttr(map_).value for map_ in ir.ArrayAttr(operation.attributes["indexing_maps"])]
-        linear = [tuple(affine_of(result, len(iterators)) for result in map_.results) for map_ in maps]
+        linear = [tuple(affine_of(result) for result in map_.results) for map_ in maps]
         return _Generic(
             operation, operation.regions[0].blocks[0], tuple(iterators), operands[:count], operands[count:],
             [reading.source_of(operand) for operand in operands], linear,
@@ -122,19 +123,16 @@ def _view(generic: _Generic, sizes: Sequence[Size]) -> Source:
     if not isinstance(source, View):
         return source
     read, written = generic.maps
-    rank = len(written)
-    inverse = [Affine((0,) * rank)] * len(sizes)
+    inverse = [Affine()] * len(sizes)
     for axis, expression in enumerate(written):
         if expression.single is not None:
-            inverse[expression.single] = identity_map(rank)[axis]
+            inverse[expression.single] = Affine.dim(axis)
     shape = tuple(1 if e.single is None else sizes[e.single] for e in written)
-    moved = tuple(substitute(expression, inverse, rank) for expression in read)
-    map_ = tuple(substitute(expression, moved, rank) for expression in source.map)
-    return View(source.base, map_, shape, source.padding)
+    return View(source.base, compose_maps(source.map, compose_maps(read, inverse)), shape, source.padding)
 
 
 def _read_stage(reading: Reading, generic: _Generic, sizes: Sequence[Size]) -> None:
-    body = BodyReader(reading, generic.rank)
+    body = BodyReader(reading)
     arguments = list(generic.block.arguments)
     for argument, source, map_, operand in zip(
         arguments, generic.sources, generic.maps, generic.inputs, strict=False
@@ -172,8 +170,7 @@ def _init(generic: _Generic, k: int, body: BodyReader) -> Access | Number | None
         raise Unreadable("a reduction into undefined contents")
     body.bind_output(argument, k)
     if isinstance(source, View):
-        composed = tuple(substitute(expression, map_, generic.rank) for expression in source.map)
-        return Access(source.base, composed, source.padding)
+        return Access(source.base, compose_maps(source.map, map_), source.padding)
     return source
 
 

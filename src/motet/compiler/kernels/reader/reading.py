@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.affine import Affine, identity_map
 from motet.compiler.ir.intervals import Intervals
-from motet.compiler.kernels.kernel import (
-    ITEM_BITS,
-    Access,
-    Affine,
-    Size,
-    Stage,
-    Value,
-    identity_map,
-    item_bytes,
-    row_major,
-)
+from motet.compiler.kernels.kernel import ITEM_BITS, Access, Size, Stage, Value, item_bytes, row_major
 
 
 class Unreadable(Exception):
@@ -116,23 +107,22 @@ def dtype_of(kind: ir.Type) -> str:
     return name
 
 
-def affine_of(expression: ir.AffineExpr, rank: int) -> Affine:
+def affine_of(expression: ir.AffineExpr) -> Affine:
     """A linear map's result; `floordiv`, `mod` and symbols are `Unreadable`."""
     if isinstance(expression, ir.AffineConstantExpr):
-        return Affine((0,) * rank, ir.AffineConstantExpr(expression).value)
+        return Affine((), ir.AffineConstantExpr(expression).value)
     if isinstance(expression, ir.AffineDimExpr):
-        position = ir.AffineDimExpr(expression).position
-        return Affine(tuple(int(i == position) for i in range(rank)))
+        return Affine.dim(ir.AffineDimExpr(expression).position)
     if isinstance(expression, ir.AffineAddExpr):
         pair = ir.AffineBinaryExpr(expression)
-        return affine_of(pair.lhs, rank) + affine_of(pair.rhs, rank)
+        return affine_of(pair.lhs) + affine_of(pair.rhs)
     if isinstance(expression, ir.AffineMulExpr):
         pair = ir.AffineBinaryExpr(expression)
-        left, right = affine_of(pair.lhs, rank), affine_of(pair.rhs, rank)
+        left, right = affine_of(pair.lhs), affine_of(pair.rhs)
         if left.is_constant:
             left, right = right, left
         if right.is_constant:
-            return left.scaled(right.constant)
+            return left * right.constant
     raise Unreadable(f"indexing expression {expression}")
 
 

@@ -107,13 +107,13 @@ def _match(operation: ir.Operation) -> _Groups | None:
         return None
     if any(str(ir.RankedTensorType(operand.type).element_type) not in _SHORT for operand in operation.operands[:2]):
         return None
-    dims = [{d for entry in map_ for d, c in enumerate(entry.coefficients) if c} for map_ in structure.maps]
+    dims = [{d for entry in map_ for d in entry.dims} for map_ in structure.maps]
     shared = sorted(dims[0] & dims[1] & dims[2])
     if len(shared) != 1:
         return None
     group = shared[0]
     image = next((number for number in (0, 1) if any(
-        sum(map(bool, entry.coefficients)) > 1 for entry in structure.maps[number]
+        len(entry.terms) > 1 for entry in structure.maps[number]
     )), None)
     if image is None or not _is_constant(operation.operands[1 - image]):
         return None

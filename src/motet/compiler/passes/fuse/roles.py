@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.affine import Affine
 from motet.compiler.ir.attributes import constant_number, reassociation
-from motet.compiler.kernels.kernel import Affine
 from motet.compiler.kernels.reader.reading import Unreadable, affine_of
 
 
@@ -95,7 +95,7 @@ def structure_of(operation: ir.Operation) -> Structure | None:
     rank = len(iterators)
     try:
         maps = tuple(
-            tuple(affine_of(e, rank) for e in ir.AffineMapAttr(a).value.results)
+            tuple(affine_of(e) for e in ir.AffineMapAttr(a).value.results)
             for a in ir.ArrayAttr(operation.attributes["indexing_maps"])
         )
     except Unreadable:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.kernels.kernel import Affine
+from motet.compiler.ir.affine import Affine
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.splitting import Split
@@ -145,12 +145,12 @@ def _axes(
     result = structure.maps[-1]
     axes: list[_WindowAxis] = []
     for axis, entry in enumerate(structure.maps[image]):
-        dims = [d for d, factor in enumerate(entry.coefficients) if factor]
+        dims = [d for d, _ in entry.terms]
         if len(dims) == 1 and steps[axis] == 1 and offsets[axis] == 0 and entry.single is not None:
             continue
         inside = [d for d in dims if d in structure.reduced]
         outside = [d for d in dims if d not in structure.reduced]
-        if len(inside) != 1 or len(outside) != 1 or entry.constant or {entry.coefficients[d] for d in dims} != {1}:
+        if len(inside) != 1 or len(outside) != 1 or entry.constant or any(factor != 1 for _, factor in entry.terms):
             return None
         extents = [_shape(operation.results[0])[a] for a, out in enumerate(result) if out.single == outside[0]]
         windows = [_shape(operation.operands[filters])[a] for a, own in enumerate(structure.maps[filters])
@@ -325,8 +325,8 @@ def _nest(operation: ir.Operation, found: _Upsampling) -> tuple[list[ir.AffineMa
 
     def expression(entry: Affine) -> ir.AffineExpr:
         result = ir.AffineExpr.get_constant(entry.constant, context)
-        for d, factor in enumerate(entry.coefficients):
-            if factor and d not in gone:
+        for d, factor in entry.terms:
+            if d not in gone:
                 result = result + ir.AffineExpr.get_dim(order.index(d), context) * factor
         return result
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage, Value
 
 
 def value(
@@ -18,7 +19,7 @@ def at(index: int, rank: int, *entries: int | tuple, padding: float | int | None
     maps = []
     for entry in entries:
         constant, terms = (0, {entry: 1}) if isinstance(entry, int) else entry
-        maps.append(Affine(tuple(terms.get(d, 0) for d in range(rank)), constant))
+        maps.append(Affine.of(terms, constant))
     return Access(index, tuple(maps), padding)
 
 

@@ -150,14 +150,14 @@ def _image_axes(
     plain: list[int] = []
     for axis, entry in enumerate(image.map):
         extent = kernel.values[image.value].shape[axis]
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+        dims = [d for d, _ in entry.terms if stage.sizes[d] != 1]
         straight = len(dims) <= 1 and entry.constant == 0 and all(
-            entry.coefficients[d] == 1 and stage.iterators[d] == "parallel" for d in dims
+            entry.coefficient(d) == 1 and stage.iterators[d] == "parallel" for d in dims
         )
         if straight and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
             plain += dims
             continue
-        window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
+        window = window_of(stage, entry, dims, extent, steps[axis])
         if window is None:
             return None
         windows.append(window)
@@ -182,8 +182,8 @@ def _filter_taps(
     kernels = [w.kernel for w in windows]
     axis_of: dict[int, int] = {}
     for axis, entry in enumerate(access.map):
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        if entry.constant or len(dims) > 1 or any(entry.coefficients[d] != 1 or d in axis_of for d in dims):
+        dims = [d for d, _ in entry.terms if stage.sizes[d] != 1]
+        if entry.constant or len(dims) > 1 or any(entry.coefficient(d) != 1 or d in axis_of for d in dims):
             return None
         for d in dims:
             axis_of[d] = axis

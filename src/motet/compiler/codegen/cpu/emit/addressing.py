@@ -57,10 +57,7 @@ class Nest:
                 operand,
                 strides=tuple(operand.strides[d] for d in order),
                 bounds=tuple(
-                    replace(bound, entry=replace(
-                        bound.entry, coefficients=tuple(bound.entry.coefficients[d] for d in order)
-                    ))
-                    for bound in operand.bounds
+                    replace(bound, entry=bound.entry.renumber(where)) for bound in operand.bounds
                 ),
             ),
             sizes=tuple(self.sizes[d] for d in order),
@@ -81,7 +78,7 @@ class Nest:
             return False
         return all(
             operand.strides[outer] == operand.strides[inner] * self.sizes[inner]
-            and not any(bound.entry.coefficients[outer] or bound.entry.coefficients[inner] for bound in operand.bounds)
+            and not any(bound.entry.dims & {outer, inner} for bound in operand.bounds)
             for operand in self.operands
         )
 
@@ -118,7 +115,7 @@ def nest_of(kernel: Kernel, stage: Stage) -> Nest:
         if output.padding is not None:
             raise Unsupported("a padded write")
         for d in stage.reductions:
-            if any(entry.coefficients[d] for entry in output.map):
+            if any(entry.coefficient(d) for entry in output.map):
                 raise Unsupported("a write that moves along a reduction")
     return Nest(
         stage,
@@ -347,10 +344,10 @@ def inside(f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: La
     result: Value = None
     for bound in operand.bounds:
         position: Index = bound.entry.constant
-        for c, i in zip(bound.entry.coefficients, indices, strict=True):
-            position = f.iadd(position, f.imul(c, i))
+        for dim, coefficient in bound.entry.terms:
+            position = f.iadd(position, f.imul(coefficient, indices[dim]))
         point: Value = f.index(position)
-        step = 0 if lanes.dim is None else bound.entry.coefficients[lanes.dim]
+        step = 0 if lanes.dim is None else bound.entry.coefficient(lanes.dim)
         if step and lanes.count > 1:
             steps = ir.Constant(ir.VectorType(I64, lanes.count), [lane * step for lane in range(lanes.count)])
             point = f.add(f.splat(point, lanes.count), steps)

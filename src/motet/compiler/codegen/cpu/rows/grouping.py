@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess, physical_order

@@ -482,12 +482,12 @@ def transpose(f: Builder, vectors: Sequence[Value]) -> list[Value]:
 def _range_inside(f: Frame, bound: Bound, point: Sequence[Index], spans: Sequence[Index]) -> Value:
     low: Index = bound.entry.constant
     high: Index = 0
-    for c, i, span in zip(bound.entry.coefficients, point, spans, strict=True):
-        low = f.iadd(low, f.imul(c, i))
+    for dim, c in bound.entry.terms:
+        low = f.iadd(low, f.imul(c, point[dim]))
         if c > 0:
-            high = f.iadd(high, f.imul(c, span))
-        elif c < 0:
-            low = f.iadd(low, f.imul(c, span))
-            high = f.iadd(high, f.imul(-c, span))
+            high = f.iadd(high, f.imul(c, spans[dim]))
+        else:
+            low = f.iadd(low, f.imul(c, spans[dim]))
+            high = f.iadd(high, f.imul(-c, spans[dim]))
     inside = f.icmp_signed(">=", f.index(low), f.index(0))
     return f.and_(inside, f.icmp_signed("<", f.index(f.iadd(low, high)), f.index(f.extent(bound.extent))))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from motet.compiler.ir._mlir import arith, ir
-from motet.compiler.ir.linear import Linear
+from motet.compiler.ir.affine import Affine
 
 Rows = int | tuple[int, int]
 """A number of rows, or the (argument, axis) whose extent it is."""
@@ -161,7 +161,7 @@ class _Counters:
     """Indices within one outermost loop as linear expressions; its own counter is dimension 0."""
 
     def __init__(self, loop: ir.Operation) -> None:
-        self.values: dict[ir.Value, Linear | None] = {loop.regions[0].blocks[0].arguments[0]: Linear.dim(0)}
+        self.values: dict[ir.Value, Affine | None] = {loop.regions[0].blocks[0].arguments[0]: Affine.dim(0)}
         self.extents: dict[int, int] = {0: 1}
         for operation in reversed(list(_operations(loop))):  # outer loops before inner ones
             if operation.name == "scf.for":
@@ -173,7 +173,7 @@ class _Counters:
         if lower is not None and upper is not None and step is not None and upper > lower:
             dim = len(self.extents)
             self.extents[dim] = -(-(upper - lower) // step)
-            known = Linear.dim(dim) * step + Linear((), lower)
+            known = Affine.dim(dim) * step + Affine((), lower)
         self.values[loop.regions[0].blocks[0].arguments[0]] = known
 
     def stretch(self, index: ir.Value) -> int | None:
@@ -182,20 +182,20 @@ class _Counters:
         if linear is None:
             return None
         length = linear.coefficient(0)
-        low, high = (linear - Linear.dim(0) * length).range(self.extents)
+        low, high = (linear - Affine.dim(0) * length).range(self.extents)
         return length if length > 0 and low >= 0 and high < length else None
 
-    def _linear(self, value: ir.Value) -> Linear | None:
+    def _linear(self, value: ir.Value) -> Affine | None:
         if value not in self.values:
             self.values[value] = self._read(value)
         return self.values[value]
 
-    def _read(self, value: ir.Value) -> Linear | None:
+    def _read(self, value: ir.Value) -> Affine | None:
         if isinstance(value.owner, ir.Block):
             return None
         number = _constant(value)
         if number is not None:
-            return Linear((), number)
+            return Affine((), number)
         operation = value.owner.operation
         if operation.name not in ("arith.addi", "arith.subi", "arith.muli"):
             return None

@@ -7,12 +7,12 @@ gets simpler.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.text.scalars import constant, expression
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.attention.description import Attention, Term
-from motet.compiler.kernels.kernel import Affine
 
 
 @dataclass
@@ -81,8 +81,7 @@ class Scores:
         term = a.terms[number_]
         if self.careful or a.causal is None or term.op != "inside" or term.place is None or a.row is None:
             return False
-        moving = {dim: c for dim, c in enumerate(term.place.coefficients) if c}
-        return moving == {a.row: 1, a.key: -1} and term.place.constant >= a.causal.offset
+        return dict(term.place.terms) == {a.row: 1, a.key: -1} and term.place.constant >= a.causal.offset
 
     def _zero(self, number_: int) -> bool:
         term = self.attention.terms[number_]
@@ -91,8 +90,8 @@ class Scores:
     def _inside(self, place: Affine) -> str:
         """Whether `place` is at least 0, the two sides compared as they lie."""
         w = self.w
-        above = replace(place, coefficients=tuple(max(c, 0) for c in place.coefficients))
-        below = Affine(tuple(max(-c, 0) for c in place.coefficients))
+        above = Affine(tuple((d, c) for d, c in place.terms if c > 0), place.constant)
+        below = Affine(tuple((d, -c) for d, c in place.terms if c < 0))
         return w.define("x", f"(({w.affine(above, self.at).text}) >= ({w.affine(below, self.at).text}))")
 
     def _dtype(self, number_: int) -> str:

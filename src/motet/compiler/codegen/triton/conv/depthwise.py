@@ -83,7 +83,7 @@ def match(kernel: Kernel, stage: Stage) -> WindowReduction | None:
     access = stage.inputs[windowed[0]]
     pairs: list[tuple[int, int]] = []
     for axis in kernel.values[access.value].order:
-        dims = [d for d, factor in enumerate(access.map[axis].coefficients) if factor]
+        dims = [d for d, _ in access.map[axis].terms]
         inside = [d for d in dims if stage.iterators[d] == "reduction"]
         outside = [d for d in dims if d not in inside]
         if inside and (len(inside) != 1 or len(outside) != 1):
@@ -266,7 +266,7 @@ class _Patches:
         found = self.found.windows
         stage = found.stage
         parts = stage.inputs[found.image].map
-        factors = {d: factor for part in parts for d, factor in enumerate(part.coefficients) if factor}
+        factors = {d: factor for part in parts for d, factor in part.terms}
         others = [d for d in stage.reductions if d not in (found.down, found.along)]
         pairs = [(row, down) for row in range(self.patch.rows) for down in downs]
         both = [dim for dim in (found.row, found.down) if dim is not None]
@@ -300,7 +300,7 @@ class _Patches:
         bounds = tuple(
             Bound(entry, Extent.of(extent))
             for entry, extent in zip(access.map, w.kernel.values[access.value].shape, strict=True)
-            if entry in known or any(entry.coefficients[dim] for dim in beyond)
+            if entry in known or entry.dims & beyond
         )
         return replace(source, bounds=bounds, padding=0 if source.padding is None else source.padding)
 
@@ -310,8 +310,7 @@ def _moved(source: StridedAccess, steps: dict[int, int]) -> StridedAccess:
     distance = sum(source.strides[dim].factor * step for dim, step in steps.items())
     offset = (*source.offset, Extent(distance)) if distance else source.offset
     bounds = tuple(
-        Bound(replace(bound.entry, constant=bound.entry.constant + sum(
-            bound.entry.coefficients[dim] * step for dim, step in steps.items()
-        )), bound.extent) for bound in source.bounds
+        Bound(bound.entry.plus(sum(bound.entry.coefficient(dim) * step for dim, step in steps.items())), bound.extent)
+        for bound in source.bounds
     )
     return replace(source, offset=offset, bounds=bounds)

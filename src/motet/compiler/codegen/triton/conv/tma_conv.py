@@ -87,7 +87,7 @@ def _axes(
     found: list[Axis] = []
     for axis in value.order[:-1]:
         entry = access.map[axis]
-        dims = [(d, by) for d, by in enumerate(entry.coefficients) if by and sizes[d] > 1]
+        dims = [(d, by) for d, by in entry.terms if sizes[d] > 1]
         pixels = [d for d, by in dims if iterators[d] != "reduction" and by == 1]
         places = [(d, by) for d, by in dims if iterators[d] == "reduction"]
         if len(pixels) + len(places) != len(dims) or len(pixels) > 1 or len(places) > 1:

@@ -91,7 +91,7 @@ def _sides(found: Rows, s: int) -> tuple[set[int], set[int]]:
     image = _image(stage)
     result: list[set[int]] = []
     for access in (image, next(access for access in stage.inputs if access is not image)):
-        numbers = {found.dims[s][d] for entry in access.map for d, c in enumerate(entry.coefficients) if c}
+        numbers = {found.dims[s][d] for entry in access.map for d in entry.dims}
         result.append({number for number in numbers if number is not None and number < len(found.outer)})
     return result[0], result[1]
 

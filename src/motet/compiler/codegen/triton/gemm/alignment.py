@@ -18,7 +18,8 @@ from dataclasses import replace
 from motet.compiler.codegen.triton.gemm.operand_layout import matrix_of
 from motet.compiler.codegen.triton.rows.loops import LoopTask, power_of_two
 from motet.compiler.codegen.triton.text.writer import is_windowed, source_of
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
+from motet.compiler.ir.affine import Affine, identity_map
+from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value, item_bytes, row_major
 from motet.compiler.kernels.product import match_product
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -124,7 +125,7 @@ def _channels_last(
     if channel is None or value.dtype != factor or value.order[-1] == channel[0]:
         return kernel
     axis, dim = channel
-    pixels = {d for entry in access.map for d, c in enumerate(entry.coefficients) if c} | set(classes[0])
+    pixels = {d for entry in access.map for d in entry.dims} | set(classes[0])
     window = [d for d in classes[3] if d != dim]
     often = _count(stage, [d for d in (*classes[1], *classes[2]) if d not in pixels]) * _count(stage, window)
     if _count(stage, [dim]) < _CHANNELS:
@@ -140,7 +141,7 @@ def _channels_last(
     if kernel.values[filters.value].role == "constant" or filters.padding is not None:
         return kernel
     _, m, n, k = classes
-    read = {d for entry in filters.map for d, c in enumerate(entry.coefficients) if c}
+    read = {d for entry in filters.map for d in entry.dims}
     dims = [*(d for d in (*m, *n) if d in read), *(d for d in k if d != dim), dim]
     return _copied(kernel, stage, other, dims)[0]
 
@@ -156,13 +157,13 @@ def _few_channels(
     count = _count(stage, [dim])
     wanted = max(_TOGETHER, power_of_two(count))
     last = access.map[value.order[-1]]
-    steps = [c for d, c in enumerate(last.coefficients) if c and stage.iterators[d] == "parallel"]
-    overlap = _count(stage, [d for d in window if last.coefficients[d]]) > max(steps, default=1)
+    steps = [c for d, c in last.terms if stage.iterators[d] == "parallel"]
+    overlap = _count(stage, [d for d in window if last.coefficient(d)]) > max(steps, default=1)
     if not 1 < count <= _FEW or _count(stage, window) < _LARGE or not overlap or access.padding not in (None, 0):
         return kernel
     shape = tuple(wanted if a == axis else size for a, size in enumerate(value.shape))
     order = (*(a for a in range(value.rank) if a != axis), axis)
-    here = tuple(_unit(value.rank, a) for a in range(value.rank))
+    here = identity_map(value.rank)
     index = len(kernel.values)
     copy = Stage(
         shape, ("parallel",) * value.rank, (Access(access.value, here, 0),), (Access(index, here),), (None,), (), (0,),
@@ -188,7 +189,7 @@ def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]
     access = stage.inputs[number]
     value = kernel.values[access.value]
     index = len(kernel.values)
-    here = tuple(_unit(value.rank, axis) for axis in range(value.rank))
+    here = identity_map(value.rank)
     copy = Stage(
         value.shape, ("parallel",) * value.rank, (Access(access.value, here),), (Access(index, here),), (None,), (),
         (0,), f"a layout for {stage.source}" if stage.source else "",
@@ -228,16 +229,14 @@ def _copied(kernel: Kernel, stage: Stage, number: int, dims: Sequence[int]) -> t
     shape = _padded(sizes, value.dtype) if depth == 1 else tuple(sizes)
     temporary = Value(shape, value.dtype, "temporary", row_major(len(dims)))
     index = len(kernel.values)
-    remapped = tuple(
-        Affine(tuple(entry.coefficients[d] for d in dims), entry.constant) for entry in access.map
-    )
+    where = {old: new for new, old in enumerate(dims)}
+    remapped = tuple(entry.renumber(where) for entry in access.map)
     copy = Stage(
         tuple(sizes), ("parallel",) * len(dims), (Access(access.value, remapped),),
-        (Access(index, tuple(_unit(len(dims), position) for position in range(len(dims)))),), (None,), (), (0,),
+        (Access(index, identity_map(len(dims))),), (None,), (), (0,),
         f"a layout for {stage.source}" if stage.source else "",
     )
-    rank = len(stage.sizes)
-    return _before(kernel, stage, copy, temporary, number, Access(index, tuple(_unit(rank, d) for d in dims)))
+    return _before(kernel, stage, copy, temporary, number, Access(index, tuple(map(Affine.dim, dims))))
 
 
 def _before(
@@ -249,10 +248,6 @@ def _before(
     for each in kernel.stages:
         stages += [copy, changed] if each is stage else [each]
     return replace(kernel, values=(*kernel.values, temporary), stages=tuple(stages)), changed
-
-
-def _unit(rank: int, position: int) -> Affine:
-    return Affine(tuple(int(i == position) for i in range(rank)))
 
 
 def _padded(sizes: Sequence[Size], dtype: str) -> tuple[Size, ...]:

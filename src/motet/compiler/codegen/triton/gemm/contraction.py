@@ -95,7 +95,7 @@ def classify(kernel: Kernel, stage: Stage) -> tuple[list[int], list[int], list[i
 
 
 def _dimensions(access: Access) -> set[int]:
-    return {d for entry in access.map for d, coefficient in enumerate(entry.coefficients) if coefficient}
+    return {d for entry in access.map for d in entry.dims}
 
 
 def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
@@ -184,7 +184,7 @@ def _filter_order(
     """The axes of a constant factor, those along which products are summed as `image` lies, before or after the
     others."""
     depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
-    axes = {d: axis for axis, entry in enumerate(filters.map) for d, c in enumerate(entry.coefficients) if c}
+    axes = {d: axis for axis, entry in enumerate(filters.map) for d in entry.dims}
     inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
     outside = [axis for axis in range(len(filters.map)) if axis not in inside]
     return tuple([*outside, *inside] if depth_last else [*inside, *outside])
@@ -194,7 +194,7 @@ def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
     """The stage's dimensions as `access` walks memory, the fastest last."""
     found: list[int] = []
     for axis in kernel.values[access.value].order:
-        found += [d for d, c in enumerate(access.map[axis].coefficients) if c and d not in found]
+        found += [d for d, _ in access.map[axis].terms if d not in found]
     return found
 
 

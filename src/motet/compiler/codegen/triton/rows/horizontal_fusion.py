@@ -12,6 +12,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import gathered
 from motet.compiler.kernels.kernel import Access, Stage
+from motet.compiler.kernels.strides import span_of
 
 _MARK = "@triton.jit\n"
 _NUMBER = "tl.program_id(0)"
@@ -42,26 +43,11 @@ def _meet(one: Access, sizes: Sequence[object], other: Access, others: Sequence[
     """Whether two accesses may touch the same element."""
     if one.value != other.value:
         return False
-    for mine, theirs in zip(_ranges(one, sizes), _ranges(other, others), strict=True):
+    for own, its in zip(one.map, other.map, strict=True):
+        mine, theirs = span_of(own, sizes), span_of(its, others)
         if mine is not None and theirs is not None and (mine[1] < theirs[0] or theirs[1] < mine[0]):
             return False
     return True
-
-
-def _ranges(access: Access, sizes: Sequence[object]) -> list[tuple[int, int] | None]:
-    """The first and the last index along each axis; None where that is not known."""
-    found: list[tuple[int, int] | None] = []
-    for entry in access.map:
-        low = high = entry.constant
-        known = True
-        for coefficient, size in zip(entry.coefficients, sizes, strict=True):
-            if coefficient and not isinstance(size, int):
-                known = False
-            elif coefficient and isinstance(size, int):
-                low += min(0, coefficient * (size - 1))
-                high += max(0, coefficient * (size - 1))
-        found.append((low, high) if known else None)
-    return found
 
 
 def together(forms: Sequence[Form], symbol: str) -> Form | None:

@@ -65,7 +65,7 @@ class LoopTask:
         found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
         for source in (*self.sources, *(init for init in self.inits if isinstance(init, StridedAccess))):
             for bound in source.bounds:
-                found |= {d for d, coefficient in enumerate(bound.entry.coefficients) if coefficient}
+                found |= bound.entry.dims
         return frozenset(found)
 
     def merged(self, dims: Sequence[int]) -> list[Loop]:

@@ -20,8 +20,9 @@ from motet.compiler.codegen.triton.text.scalars import (
     number,
     to_storage,
 )
+from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.epilogue import Epilogue
-from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.kernel import EXTENT, Access, Kernel, Scalar, Size, Stage, Value
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, bounded_place_of, memory_strides
 
 _WIDE = 1 << 31  # elements from which on offsets take 64 bits
@@ -169,8 +170,8 @@ class Writer:
         known = entry.constant
         parts: list[str] = []
         axes: set[int] = set()
-        for dim, coefficient in enumerate(entry.coefficients):
-            if coefficient and dim in at:
+        for dim, coefficient in entry.terms:
+            if dim in at:
                 if at[dim].text.isdigit():
                     known += coefficient * int(at[dim].text)
                 else:
@@ -364,7 +365,7 @@ def _end(body: Sequence[Scalar], position: int, sizes: Sequence[Size]) -> Size |
 
 def is_windowed(access: Access) -> bool:
     """Whether an axis is read along two loops at once, as convolutions and poolings do."""
-    return any(sum(map(bool, entry.coefficients)) > 1 for entry in access.map)
+    return any(len(entry.terms) > 1 for entry in access.map)
 
 
 def symbol_name(symbol: str) -> str:
