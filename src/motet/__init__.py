@@ -88,14 +88,14 @@ def compile(
 def load(
     source: str | os.PathLike[str] | bytes | Artifact,
     *,
-    devices: Mapping[str, str] | None = None,
+    devices: Mapping[str, str] | str | None = None,
     threads: int | None = None,
     in_flight: int | None = None,
 ) -> Session:
     """Load an artifact (a path, its bytes, or what `compile` returned) and bind it to this machine's devices.
 
-    `devices` binds named devices to physical ones, `{"gpu": "cuda:0"}`; `threads` limits the processors that
-    host code uses, `in_flight` the calls that `submit` runs at once (4 if not given). Raises `ArtifactError` for a
+    `devices` binds named devices to physical ones, `{"gpu": "cuda:0"}`, or all to one; `threads` limits the processors
+    that host code uses, `in_flight` the calls that `submit` runs at once (4 if not given). Raises `ArtifactError` for a
     file that is no sound artifact, `DeviceError` where no code in it fits this machine.
     """
     from motet import runtime
@@ -127,7 +127,7 @@ def _request(
         source=data,
         path=path,
         format=implied or format,
-        devices=tuple((flag.name, flag.expression) for flag in device_flags_of(devices)),
+        devices=device_flags_of(devices),
         options=tuple((key, _option_text(value)) for key, value in (options or {}).items()),
         cache=cache,
         placement=placement,

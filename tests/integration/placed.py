@@ -16,6 +16,7 @@ from motet.compiler.frontends import load_source
 from motet.compiler.ir._mlir import ir
 from motet.compiler.placement.place import placer
 from motet.compiler.placement.rates import RateTable
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.verify.oracle import run_oracle
 
@@ -29,7 +30,7 @@ def build_placed(
     """The artifact of a program with the devices that `flags` name; with `table`, what devices can do, cost decides
     where it runs."""
     data = source if isinstance(source, str) else source.serialize()
-    program = load_source(data, "test.mlir", place=placer(tuple(flags), table is not None, table=table))
+    program = load_source(data, "test.mlir", place=placer(parse_device_flags(flags), table is not None, table=table))
     with program.module.context as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         found = [resolve_target(name) for name in targets]

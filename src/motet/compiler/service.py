@@ -30,11 +30,12 @@ import msgspec
 import numpy as np
 
 import motet.errors as errors
+from motet.artifact.device_flags import DeviceFlag, options_of, print_alternative
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
 from motet.compiler import external_data
 from motet.compiler.external_data import State
-from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.ir.hal_attributes import ALIASES, own_family
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.process.fork_server import Hired, Keeper
 from motet.compiler.process.job import (
@@ -54,7 +55,6 @@ from motet.compiler.process.job import (
 from motet.compiler.process.prefork import Standby
 from motet.compiler.protobuf import Content
 from motet.compiler.targets.cpu import DEFAULT_TARGETS
-from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
 from motet.compiler.targets.families import HOST, driver_options, target_names
 from motet.errors import ArtifactError, CompileError, Location, MotetError, OptionError, WorkerCrash
 from motet.version import VERSION
@@ -100,7 +100,7 @@ OPTIONS = {
 @dataclass(frozen=True)
 class CompileRequest:
     """What to compile. `source` is text, bytes or, where it is read from the file `path`, None.
-    `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
+    `devices` are as `--device` gives them; `options` are those of `OPTIONS`; `placement` is `default`, where
     the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
     patterns of names that operations have in the source, and the devices where those run. `reports` says what is
     printed of passes, on standard error; the program is then compiled even if the cache has its artifact."""
@@ -108,7 +108,7 @@ class CompileRequest:
     source: str | bytes | None
     path: str = ""
     format: str = "auto"
-    devices: tuple[tuple[str, str], ...] = ()
+    devices: tuple[DeviceFlag, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     cache: bool = True
     placement: str = "default"
@@ -218,8 +218,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
     _check_reports(request.reports)
     if request.placement not in PLACEMENTS:
         raise OptionError(f"placement {request.placement}: unknown; available: {', '.join(PLACEMENTS)}")
-    texts = tuple(f"{name}={expression}" if name else expression for name, expression in request.devices)
-    flags = parse_device_flags(texts)
+    flags = request.devices
     source = request.source
     data: bytes | None = source.encode() if isinstance(source, str) else source
     file, state, model = "", (0, 0), ""
@@ -233,7 +232,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
     return Job(
         kind, request.path or "<string>", data, isinstance(source, str), request.format,
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
-        devices=() if _is_host(flags) else texts, placement=request.placement,
+        devices=() if _is_host(flags) else flags, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
         library=_library(options.get("library")), schedules=_schedules(options.get("schedules")),
@@ -261,9 +260,11 @@ def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
     found: dict[str, None] = {}
     for flag in flags:
         for alternative in flag.alternatives:
-            if alternative.target:
-                family = ALIASES.get(alternative.target) or DEPRECATED.get(alternative.target, alternative.target)
-                found |= dict.fromkeys(target_names(family, dict(alternative.options), str(alternative)))
+            if alternative.family:
+                names = target_names(
+                    own_family(alternative.family), options_of(alternative), print_alternative(alternative)
+                )
+                found |= dict.fromkeys(names)
     return list(found)
 
 
@@ -272,7 +273,7 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
     if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
-    return ALIASES.get(only.target) == HOST and only.ordinal is None and not driver_options(HOST, dict(only.options))
+    return ALIASES.get(only.family) == HOST and only.ordinal is None and not driver_options(HOST, options_of(only))
 
 
 def _large_file(path: str) -> tuple[str, tuple[int, int]]:
@@ -395,7 +396,7 @@ def _key(job: Job) -> str:
     """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
-    parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
+    parts += [job.placement, *map(str, job.devices), repr(job.places), job.rates, repr(job.memory_limit)]
     parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
     parts += [job.schedules.decode(), str(job.keep_source), job.sequences]
     if job.tune_schedule:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import motet.runtime.cpu_features as cpu_features
+from motet.artifact.device_flags import print_alternative
 from motet.artifact.plans import all_steps
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
@@ -174,15 +175,6 @@ def describe_choice(choice: DeviceChoice) -> list[str]:
     return [*lines, f"{name}: note: {choice.note}"] if choice.note else lines
 
 
-def show_alternative(alternative: Alternative) -> str:
-    """As on the command line: `cuda`, `cuda[1]`, `@cpu`."""
-    if alternative.fallback:
-        return f"@{alternative.fallback}"
-    family = alternative.family or "device"
-    ordinal = "" if alternative.ordinal is None else f"[{alternative.ordinal}]"
-    return f"{family}{ordinal}" + (f"{{{alternative.options.replace('&', ',')}}}" if alternative.options else "")
-
-
 # -- inside ----------------------------------------------------------------------------------------
 
 
@@ -253,7 +245,7 @@ class _Binding:
                 self.later[device.name] = device.alternatives[number + 1 :]
                 self.choices[device.name] = self.chosen(device, alternative, found, reasons)
                 return
-            reasons.append(f"{show_alternative(alternative)} ({found})")
+            reasons.append(f"{print_alternative(alternative)} ({found})")
         self.passed[device.name] = ", ".join(reasons) or "it has no alternatives"
         self.failed[device.name] = self.nothing_fits(device, reasons)
 
@@ -355,7 +347,7 @@ class _Binding:
         others = [other.name for other in self.devices if other.name in self.choices and other.name != device.name]
         fallback = f"@{others[0]}" if others else HOST
         flag = f"{device.name}=" if device.name else ""
-        wanted = ",".join(dict.fromkeys([*map(show_alternative, named), fallback]))
+        wanted = ",".join(dict.fromkeys([*map(print_alternative, named), fallback]))
         return (
             f"{self.name(device)}: none of its alternatives is present: {', '.join(reasons) or 'it has none'}; "
             f"present: {here}. Bind it with --device {flag}…, or recompile with a fallback: --device {flag}{wanted}"

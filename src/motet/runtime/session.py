@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import motet.runtime.cpu_features as cpu_features
+from motet.artifact.device_flags import bindings_of
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
 from motet.artifact.states import INITIAL_STATE, has_state, initial_states
@@ -69,7 +70,7 @@ def load(
         source = Artifact.open(source)
     elif not isinstance(source, Artifact):
         source = Artifact.from_bytes(source)
-    bindings = {"": devices} if isinstance(devices, str) else dict(devices or {})
+    bindings = bindings_of(devices)
     if threads is not None and threads < 1:
         raise OptionError(f"threads: {threads} given, at least 1 expected")
     if in_flight < 1:

@@ -101,9 +101,11 @@ def compile_program(
         raise OptionError(f"--parameters {parameters}: expected embedded or external")
     if emit is not None:
         _check_stage(emit)
+    from motet.compiler.targets.device_flags import parse_device_flags
+
     request = make_request(
-        input, format=format, devices=device or [], options=option or [], cache=not no_cache, placement=placement,
-        places=place or [],
+        input, format=format, devices=parse_device_flags(device or []), options=option or [], cache=not no_cache,
+        placement=placement, places=place or [],
     )
     request = _with_reports(request, print_after or [], print_changed, time_passes)
     if emit is not None:

@@ -62,11 +62,12 @@ def export_function(
 
 
 def _static(file: str, target: str, function: str | None, extents: list[str]) -> StaticFunction:
+    from motet.compiler.targets.device_flags import parse_device_flags
     from motet.exporting.static import find_variant, make_static
     from motet.tools.opening import is_artifact, open_artifact
     from motet.tools.run import choose_function
 
-    devices = [] if is_artifact(file) else [_device(target)]
+    devices = () if is_artifact(file) else parse_device_flags([_device(target)])
     artifact = open_artifact(file, devices=devices).artifact
     hidden = artifact.functions.get(function or "")  # such as what state is first, which callers of C set themselves
     name = choose_function(artifact.callable_functions, function, file).name if hidden is None else hidden.name

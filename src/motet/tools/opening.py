@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Sequence
@@ -13,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from motet.artifact.device_flags import parse_bindings
 from motet.errors import OptionError
 
 if TYPE_CHECKING:
+    from motet.artifact.device_flags import DeviceFlag
     from motet.artifact.reader import Artifact
     from motet.compiler.service import CompileRequest
     from motet.runtime.session import Session
 
-# driver:path, driver/path or driver?options; what the compiler is told has none of these behind the family's name.
-_PHYSICAL = re.compile(r"(?:([A-Za-z_$][\w$.-]*)=)?([A-Za-z_][\w.-]*[:/?].*)")
 FORMATS = ("auto", "mlir", "onnx", "stablehlo")
 STANDARD_INPUT = "-"
 
@@ -74,15 +73,12 @@ def reason(error: OSError) -> str:
 
 
 def make_request(
-    file: str, *, format: str = "auto", devices: Sequence[str] = (), options: Sequence[str] = (),
+    file: str, *, format: str = "auto", devices: Sequence[DeviceFlag] = (), options: Sequence[str] = (),
     cache: bool = True, placement: str = "default", places: Sequence[str] = (),
 ) -> CompileRequest:
     """The request that a command line stands for; `OptionError` for what of it does not parse."""
-    from motet.compiler.targets.device_flags import parse_device_flags
-
     if format not in FORMATS:
         raise OptionError(f"--format {format}: no such format; expected one of {', '.join(FORMATS)}")
-    parsed_devices = tuple((flag.name, flag.expression) for flag in parse_device_flags(devices))
     parsed_options = tuple(_parse_option(option) for option in options)
     if file == STANDARD_INPUT:
         source, path = sys.stdin.buffer.read(), "<stdin>"
@@ -94,7 +90,7 @@ def make_request(
     from motet.compiler.service import CompileRequest
 
     return CompileRequest(
-        source=source, path=path, format=format, devices=parsed_devices, options=parsed_options, cache=cache,
+        source=source, path=path, format=format, devices=tuple(devices), options=parsed_options, cache=cache,
         placement=placement, places=tuple(_parse_place(place) for place in places),
     )
 
@@ -114,10 +110,10 @@ def _parse_option(text: str) -> tuple[str, str]:
 
 
 def open_artifact(
-    file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default",
+    file: str, *, format: str = "auto", devices: Sequence[DeviceFlag] = (), placement: str = "default",
     places: Sequence[str] = (),
 ) -> Opened:
-    """Read an artifact, or compile a program for `devices` (device flags)."""
+    """Read an artifact, or compile a program for `devices`."""
     if is_artifact(file):
         from motet.artifact.reader import Artifact
 
@@ -142,20 +138,21 @@ def open_bound(
     """Open `file`; with it, which of its devices are to be which physical ones. `--device` of an artifact names
     physical devices; that of a program may say what to compile for instead, or name a physical device, whose family
     it then is compiled for."""
-    given = [_GivenDevice.parse(text) for text in devices]
     if is_artifact(file):
-        opened = open_artifact(file, format=format, placement=placement, places=places)
-        return opened, _bindings(given)
-    flags = [each.flag for each in given]
+        bindings = parse_bindings(devices)
+        return open_artifact(file, format=format, placement=placement, places=places), bindings
+    from motet.compiler.targets.device_flags import parse_device_flags_or_uris
+
+    flags = parse_device_flags_or_uris(devices)
     opened = open_artifact(file, format=format, devices=flags, placement=placement, places=places)
     manifest = opened.artifact.manifest
     # Flags without names fill the devices in order, the default one first.
     order = sorted(range(len(manifest.devices)), key=lambda index: index != manifest.default_device)
     names = [manifest.devices[index].name for index in order]
-    bindings: dict[str, str] = {}
-    for number, each in enumerate(given):
-        if each.is_physical:
-            bindings[each.name or (names[number] if number < len(names) else "")] = each.value
+    bindings = {
+        flag.name or (names[number] if number < len(names) else ""): flag.uri
+        for number, flag in enumerate(flags) if flag.uri
+    }
     return opened, bindings
 
 
@@ -171,44 +168,3 @@ def start_session(
     for note in session.notes:
         typer.echo(f"note: {note}", err=True)
     return session, opened
-
-
-@dataclass(frozen=True)
-class _GivenDevice:
-    """One `--device` of `run` or `bench`: `[NAME=]VALUE`, where the value is a URI, or what to compile for."""
-
-    text: str
-    name: str
-    value: str
-    is_physical: bool
-
-    @staticmethod
-    def parse(text: str) -> _GivenDevice:
-        match = _PHYSICAL.fullmatch(text.strip())
-        if match is not None:
-            return _GivenDevice(text, match[1] or "", match[2], True)
-        name, equals, value = text.partition("=")
-        if not equals or not re.fullmatch(r"\s*[A-Za-z_$][\w$.-]*\s*", name):
-            name, value = "", text
-        return _GivenDevice(text, name.strip(), value.strip(), False)
-
-    @property
-    def flag(self) -> str:
-        """What the compiler is to know: the family of a physical device."""
-        if not self.is_physical:
-            return self.text
-        from motet.runtime.uri import family_of
-
-        return f"{self.name}={family_of(self.value)}" if self.name else family_of(self.value)
-
-
-def _bindings(given: Sequence[_GivenDevice]) -> dict[str, str]:
-    """Physical devices by the names of an artifact's; one without a name stands for all devices."""
-    bindings: dict[str, str] = {}
-    for each in given:
-        if each.name in bindings:
-            raise OptionError(f"--device {each.text}: the name '{each.name}' is given twice; expected each name once")
-        if not each.value:
-            raise OptionError(f"--device {each.text}: expected NAME=PHYSICAL, such as gpu=cuda:0")
-        bindings[each.name] = each.value
-    return bindings

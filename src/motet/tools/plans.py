@@ -28,11 +28,11 @@ def measure_steps(session: Session, name: str, arrays: Sequence[Any]) -> list[fl
 def plan_lines(manifest: Manifest, measured: Mapping[str, Sequence[float] | None] | None = None) -> list[str]:
     """The devices of a program and the plan of each of its functions; `measured` are the seconds of its steps, by
     function."""
+    from motet.artifact.device_flags import print_alternative
     from motet.artifact.schema import Alternative
-    from motet.runtime.selection import show_alternative
 
     def alternatives(given: Sequence[Alternative]) -> str:
-        return ", else ".join(map(show_alternative, given))
+        return ", else ".join(map(print_alternative, given))
 
     lines = ["devices"]
     for number, device in enumerate(manifest.devices):

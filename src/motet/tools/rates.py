@@ -67,10 +67,13 @@ def measure_rates(info: DeviceInfo, artifact: Artifact) -> Rates:
 
 def measure_family(info: DeviceInfo) -> dict[str, float | bool]:
     """What a device can do, as a file of rates has it: three digits of each, without those that are infinite."""
+    from motet.artifact.device_flags import DeviceFlag
+    from motet.artifact.schema import Alternative
     from motet.compiler import service
     from motet.compiler.placement.rates import Rates
 
-    request = service.CompileRequest(programs(), path="rates.mlir", devices=(("", info.family),))
+    flag = DeviceFlag("", (Alternative(info.family),))
+    request = service.CompileRequest(programs(), path="rates.mlir", devices=(flag,))
     rates = measure_rates(info, service.compile(request))
     found: dict[str, float | bool] = {}
     for name in Rates.__struct_fields__:

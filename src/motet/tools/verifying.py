@@ -67,7 +67,4 @@ def _request(kept: KeptSource, path: Path) -> CompileRequest:
     from motet.compiler.service import CompileRequest
     from motet.compiler.targets.device_flags import parse_device_flags
 
-    flags = parse_device_flags(kept.devices)
-    return CompileRequest(
-        None, str(path), kept.format, tuple((flag.name, flag.expression) for flag in flags), cache=False
-    )
+    return CompileRequest(None, str(path), kept.format, parse_device_flags(kept.devices), cache=False)

@@ -24,7 +24,8 @@ import re
 from dataclasses import dataclass
 from functools import reduce
 
-from motet.artifact.schema import Alternative, Link
+from motet.artifact.device_flags import NAME
+from motet.artifact.schema import Link
 
 DEVICE_OP = "motet.device"
 TRANSFER_OP = "motet.transfer"
@@ -43,11 +44,9 @@ ALTERNATIVES = "alternatives"
 QUEUES = 64
 ANY_QUEUE = (1 << QUEUES) - 1
 
-_NAME = r"[A-Za-z_$][\w$.-]*"
-_ALTERNATIVE = re.compile(rf"@({_NAME})|([A-Za-z_][\w.-]*)?(?:\[([0-9]{{1,9}})\])?(?:\{{([^{{}}]*)\}})?")
-_LINK = re.compile(rf"({_NAME})->({_NAME})(?::(.*))?")
+_LINK = re.compile(rf"({NAME})->({NAME})(?::(.*))?")
 _PROPERTIES = ("transparent", "unified")
-_TERM = re.compile(r"([A-Za-z_$][\w$.-]*)(?:\[([0-9,\s]*)\])?")
+_TERM = re.compile(rf"({NAME})(?:\[([0-9,\s]*)\])?")
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def _print_term(name: str, mask: int) -> str:
 
 def is_device_name(text: str) -> bool:
     """Whether a device can be called so: an affinity names it without quotes."""
-    return re.fullmatch(_NAME, text) is not None
+    return re.fullmatch(NAME, text) is not None
 
 
 # -- algebra -------------------------------------------------------------------------------------
@@ -129,27 +128,6 @@ def executable_with(left: Affinity | None, right: Affinity | None) -> bool:
         return True
     masks = dict(right.devices)
     return all(name in masks and mask & ~masks[name] == 0 for name, mask in left.devices)
-
-
-# -- alternatives --------------------------------------------------------------------------------
-
-
-def print_alternative(alternative: Alternative) -> str:
-    """`cuda`, `host[1]`, `riscv{harts=4&memory=1G}` or `@cpu`: what `motet.device` lists."""
-    if alternative.fallback:
-        return f"@{alternative.fallback}"
-    ordinal = "" if alternative.ordinal is None else f"[{alternative.ordinal}]"
-    return alternative.family + ordinal + (f"{{{alternative.options}}}" if alternative.options else "")
-
-
-def parse_alternative(text: str) -> Alternative:
-    """Reads what `print_alternative` prints. Raises ValueError that says what is wrong."""
-    match = _ALTERNATIVE.fullmatch(text.strip())
-    if match is None or not match[0]:
-        raise ValueError(
-            f"alternative '{text}': expected FAMILY, FAMILY[ORDINAL] or [ORDINAL], each with {{OPTIONS}}, or @DEVICE"
-        )
-    return Alternative(match[2] or "", int(match[3]) if match[3] else None, match[1] or "", match[4] or "")
 
 
 # -- links ---------------------------------------------------------------------------------------

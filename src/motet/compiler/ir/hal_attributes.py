@@ -50,6 +50,11 @@ _UNSET = ("", "generic")
 T = TypeVar("T")
 
 
+def own_family(name: str) -> str:
+    """The name of a family of devices that IREE's programs call `name`."""
+    return ALIASES.get(name) or DEPRECATED.get(name, name)
+
+
 class SpellingError(ValueError):
     """What is wrong with an attribute; `offset` is the place in the text."""
 

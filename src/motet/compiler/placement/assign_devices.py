@@ -24,12 +24,13 @@ from typing import Self
 
 from msgspec import structs
 
-from motet.artifact import schema
+from motet.artifact.device_flags import DeviceFlag, options_of, print_alternative
+from motet.artifact.schema import Alternative
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import ALTERNATIVES, DEFAULT_DEVICE, print_alternative
+from motet.compiler.ir.devices import ALTERNATIVES, DEFAULT_DEVICE
 from motet.compiler.ir.find import all_operations
-from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED, own_family
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.text import split_words
 from motet.compiler.placement.default_device import default_device
@@ -37,15 +38,15 @@ from motet.compiler.placement.read_devices import declarations, declare, declare
 from motet.compiler.placement.resolve_aliases import resolve_alias
 from motet.compiler.placement.uses_devices import uses_devices
 from motet.compiler.placement.verify_devices import mentioned
-from motet.compiler.targets.device_flags import DeviceFlag, FlagAlternative, parse_device_flags
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code
 from motet.errors import CompileError, OptionError
 
 _log = logging.getLogger("motet")
 
-Assigned = Sequence[tuple[DeviceFlag, list[schema.Alternative]]]  # flags, with what they say
+Assigned = Sequence[tuple[DeviceFlag, list[Alternative]]]  # flags, with what they say
 
-_HOST = schema.Alternative(HOST)
+_HOST = Alternative(HOST)
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,16 @@ class AssignDevices(ModulePass):
     has."""
 
     name = "assign-devices"
-    flags: tuple[str, ...] = ()
+    flags: tuple[DeviceFlag, ...] = ()
     used: frozenset[str] | None = None  # where given, other names than these and the program's are refused
 
     @classmethod
     def parse(cls, options: str) -> Self:
         """The options are the texts of `--device`, with spaces between them."""
-        return cls(tuple(split_words(options)))
+        return cls(parse_device_flags(split_words(options)))
 
     def run(self, module: ir.Module) -> None:
-        flags = parse_device_flags(self.flags)
+        flags = self.flags
         assigned = [(flag, alternatives(flag)) for flag in flags]
         declared = {declared_name(operation): operation for operation in declarations(module)}
         if flags and flags[0].name:
@@ -103,26 +104,26 @@ def _expect_used(
             )
 
 
-def alternatives(flag: DeviceFlag) -> list[schema.Alternative]:
+def alternatives(flag: DeviceFlag) -> list[Alternative]:
     """What a flag says that its device may be. Raises OptionError for families that nobody knows."""
     return [_alternative(flag, one) for one in flag.alternatives]
 
 
-def _alternative(flag: DeviceFlag, given: FlagAlternative) -> schema.Alternative:
+def _alternative(flag: DeviceFlag, given: Alternative) -> Alternative:
     if given.fallback:
-        return schema.Alternative(fallback=given.target)
+        return given
     known = {*ALIASES, *DEPRECATED, *families()}
-    if given.target and given.target not in known:
-        if (reason := broken_families().get(given.target)) is not None:
+    if given.family and given.family not in known:
+        if (reason := broken_families().get(given.family)) is not None:
             raise OptionError(f"device '{flag.name or flag.expression}': {reason}")
         raise OptionError(
-            f"device '{flag.name or flag.expression}': {given.target} is no family of devices; "
+            f"device '{flag.name or flag.expression}': {given.family} is no family of devices; "
             f"available: {', '.join(families_with_code())}; or @ and the name of another device"
         )
-    if given.target in DEPRECATED:
-        _log.warning("device name '%s' is deprecated; write '%s'", given.target, DEPRECATED[given.target])
-    named = resolve_alias(schema.Alternative(given.target, given.ordinal))
-    return structs.replace(named, options=driver_options(named.family, dict(given.options)))
+    if given.family in DEPRECATED:
+        _log.warning("device name '%s' is deprecated; write '%s'", given.family, DEPRECATED[given.family])
+    named = resolve_alias(given)
+    return structs.replace(named, options=driver_options(named.family, options_of(given)))
 
 
 def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
@@ -132,7 +133,7 @@ def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
     only = flags[0].alternatives
     return (
         len(only) == 1 and not only[0].fallback and only[0].ordinal is None
-        and not driver_options(resolve_alias(schema.Alternative(only[0].target)).family, dict(only[0].options))
+        and not driver_options(own_family(only[0].family), options_of(only[0]))
     )
 
 
@@ -160,12 +161,12 @@ def _fill(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assign
         _replace(declared[name], filled)
 
 
-def _replace(declaration: ir.Operation, filled: list[schema.Alternative]) -> None:
+def _replace(declaration: ir.Operation, filled: list[Alternative]) -> None:
     texts = [ir.StringAttr.get(print_alternative(one)) for one in filled]
     declaration.attributes[ALTERNATIVES] = ir.ArrayAttr.get(texts)
 
 
-def _add(module: ir.Module, name: str, filled: list[schema.Alternative]) -> None:
+def _add(module: ir.Module, name: str, filled: list[Alternative]) -> None:
     """Behind the devices that are there, before all else."""
     there = declarations(module)
     point = ir.InsertionPoint.after(there[-1]) if there else ir.InsertionPoint.at_block_begin(module.body)

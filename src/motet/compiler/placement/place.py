@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from motet.artifact.device_flags import DeviceFlag
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import LOOP_PART, parse_affinity
 from motet.compiler.ir.program import Place, Placement, Program
@@ -27,10 +28,10 @@ def read_devices(module: ir.Module) -> None:
 
 
 def placer(
-    flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = (), table: RateTable | None = None,
-    left: frozenset[str] = frozenset(), obstacles: FindObstacles = control_flow,
+    flags: Sequence[DeviceFlag], automatic: bool, places: Sequence[tuple[str, str]] = (),
+    table: RateTable | None = None, left: frozenset[str] = frozenset(), obstacles: FindObstacles = control_flow,
 ) -> Place:
-    """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
+    """What places a module, whose own devices `flags`, what `--device` says, add to or replace; `places` are
     patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
     else does; `table` says what devices can do. Operations for which a
     device has `obstacles`, and those from the locations `left`, run on what it falls back to."""
@@ -81,7 +82,7 @@ def placer(
 
 
 def annotator(
-    flags: Sequence[str], take: Callable[[str], None], places: Sequence[tuple[str, str]] = (),
+    flags: Sequence[DeviceFlag], take: Callable[[str], None], places: Sequence[tuple[str, str]] = (),
     table: RateTable | None = None,
 ) -> Place:
     """What gives `take` the text of a module with what is found of its operations, and leaves it for one device. With
@@ -107,7 +108,7 @@ def annotator(
 
 
 def assign(
-    module: ir.Module, flags: Sequence[str], places: Sequence[tuple[str, str]] = (), automatic: bool = False
+    module: ir.Module, flags: Sequence[DeviceFlag], places: Sequence[tuple[str, str]] = (), automatic: bool = False
 ) -> None:
     """Gives a module that has been read the devices of the command line, and verifies what there is then."""
     used = frozenset(name for _, text in places for name in _devices_in(text))

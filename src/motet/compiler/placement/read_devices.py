@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from motet.artifact.device_flags import parse_alternative, print_alternative
 from motet.artifact.schema import Alternative, Link, LogicalDevice
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
@@ -16,12 +17,10 @@ from motet.compiler.ir.devices import (
     DEVICE_OP,
     LINKS,
     is_device_name,
-    parse_alternative,
     parse_link,
-    print_alternative,
 )
 from motet.compiler.placement.default_device import default_device
-from motet.errors import CompileError
+from motet.errors import CompileError, OptionError
 
 
 def devices_of(module: ir.Module) -> tuple[list[LogicalDevice], int, list[Link]]:
@@ -71,7 +70,7 @@ def alternatives_of(declaration: ir.Operation) -> list[Alternative]:
         )
     try:
         return [parse_alternative(text) for text in texts]
-    except ValueError as error:
+    except OptionError as error:
         raise CompileError(f"{where}: {error}", locate(declaration.location)) from None
 
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import structs
+
+from motet.artifact.device_flags import print_alternative
 from motet.artifact.schema import Alternative
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import ALTERNATIVES, print_alternative
-from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.ir.devices import ALTERNATIVES
+from motet.compiler.ir.hal_attributes import own_family
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import alternatives_of, declarations
 
@@ -32,5 +35,4 @@ class ResolveAliases(ModulePass):
 
 def resolve_alias(alternative: Alternative) -> Alternative:
     """The same alternative with the family's own name."""
-    family = ALIASES.get(alternative.family) or DEPRECATED.get(alternative.family) or alternative.family
-    return Alternative(family, alternative.ordinal, alternative.fallback, alternative.options)
+    return structs.replace(alternative, family=own_family(alternative.family))

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from motet.artifact.device_flags import DeviceFlag
+
 REQUEST = "request.msgpack"  # in the job's folder
 SOURCE = "source"  # what is to be compiled, where it is large
 RESULT = "result"  # the artifact, or the text asked for
@@ -57,7 +59,7 @@ class Job(msgspec.Struct, frozen=True):
     text: bool = False
     format: str = "auto"
     targets: tuple[str, ...] = ()  # full names, `targets/families.py`
-    devices: tuple[str, ...] = ()  # texts of `--device` that are more than processor levels
+    devices: tuple[DeviceFlag, ...] = ()  # those that say more than processor levels
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
     rates: str = ""  # what devices can do, JSON, `placement/rates.py`

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from motet.compiler.targets.family import Target
     from motet.compiler.tuning.kernels import Choice
 
-_FALLBACK = "@"  # in a device expression
 _log = logging.getLogger("motet")
 
 
@@ -86,7 +85,8 @@ def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
         with _reported(job):
             _do(job, folder, left)
     except NoCode as refusal:
-        if left or not refusal.places or not any(_FALLBACK in device for device in job.devices):
+        alternatives = [one for flag in job.devices for one in flag.alternatives]
+        if left or not refusal.places or not any(one.fallback for one in alternatives):
             raise CompileError(refusal.message, refusal.location) from None
         _log.info("once more, without the operations that have no code: %s", refusal.reason or refusal.message)
         perform(job, folder, refusal.places)

@@ -46,7 +46,7 @@ def source_members(job: Job, source: Content, parameters: Sequence[np.ndarray]) 
         with _mapped(job, location) as content:
             spans = [span for name, *span in tensors if name == location]
             files.append(SourceFile(location, _pieces(content, spans, known, stored)))
-    kept = KeptSource(files, job.format, job.devices)
+    kept = KeptSource(files, job.format, tuple(map(str, job.devices)))
     return {DESCRIPTION: msgspec.json.encode(kept), BYTES: bytes(stored)}
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from motet.artifact.device_flags import print_alternative
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.kernels import KernelTable
 from motet.artifact.schema import Manifest
-from motet.runtime.selection import show_alternative
 from motet.tools.plans import describe_step, numbered_steps
 from motet.tools.report.binding import ReportedDevice
 from motet.tools.report.facts import FunctionFacts, label
@@ -137,7 +137,7 @@ def contents_html(manifest: Manifest, devices: Sequence[ReportedDevice]) -> str:
     parts = ["<h3>Functions</h3><ul>"]
     parts += [f"<li><code>{safe(show_signature(signature))}</code></li>" for signature in manifest.functions]
     parts.append("</ul><h3>Devices</h3>")
-    wanted = {device.name: ", else ".join(map(show_alternative, device.alternatives)) for device in manifest.devices}
+    wanted = {device.name: ", else ".join(map(print_alternative, device.alternatives)) for device in manifest.devices}
     parts.append(_table(
         ["device", "may be", "is", "which is", "runs code for", "note"],
         [[f"@{bound.name}" if bound.name else "-", wanted.get(bound.name, "-"), bound.uri, bound.description or "-",

@@ -10,6 +10,7 @@ import motet
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.placement.place import placer
 from motet.compiler.stages import optimise
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CallError, CompileError, MotetError
 
 FILE = "model.mlir"
@@ -245,5 +246,5 @@ def test_attributes_that_nothing_follows_are_told(caplog: pytest.LogCaptureFixtu
     assert messages[0] == f"attributes that are not followed: my.flag ({FILE}:1:1), loop.schedule ({FILE}:5:3, 2 times)"
     caplog.clear()
     with caplog.at_level("WARNING", logger="motet"):
-        load_mlir(LOOPS, FILE, placer(("a=host", "b=null"), automatic=False))
+        load_mlir(LOOPS, FILE, placer(parse_device_flags(("a=host", "b=null")), automatic=False))
     assert "memref.on_device" not in caplog.text

@@ -11,6 +11,7 @@ from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.insert_transfers import InsertTransfers
 from motet.compiler.placement.place import assign, read_devices
 from motet.compiler.placement.place_operations import PlaceOperations
+from motet.compiler.targets.device_flags import parse_device_flags
 
 FILE = "model.mlir"
 DEVICES = "".join(
@@ -40,7 +41,7 @@ def read(text: str, flags: tuple[str, ...] = ()) -> ir.Module:
     with context, ir.Location.unknown():
         read_devices(module)
         InlineCalls().run(module)
-        assign(module, flags)
+        assign(module, parse_device_flags(flags))
     return module
 
 

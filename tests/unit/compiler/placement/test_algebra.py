@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.artifact.device_flags import parse_alternative, print_alternative
 from motet.artifact.schema import Alternative, Link
 from motet.compiler.ir.devices import (
     ANY_QUEUE,
@@ -14,11 +15,10 @@ from motet.compiler.ir.devices import (
     join_and,
     join_or,
     parse_affinity,
-    parse_alternative,
     parse_link,
-    print_alternative,
     print_link,
 )
+from motet.errors import OptionError
 
 
 def affinity(text: str) -> Affinity | None:
@@ -106,7 +106,7 @@ def test_alternatives_are_read_as_they_are_printed(alternative: Alternative):
 
 @pytest.mark.parametrize("text", ["", "cuda[", "cuda[x]", "@", "cuda]", "a b", "@a[1]", "[]"])
 def test_what_is_no_alternative(text: str):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(OptionError, match="expected"):
         parse_alternative(text)
 
 

@@ -7,6 +7,7 @@ from tests.unit.compiler.placement.modules import FILE, spelled
 
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.placement.place import placer
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError, MotetError, OptionError
 
 A = 'util.global private @a = #hal.device.alias<"local"> : !hal.device\n'
@@ -16,7 +17,7 @@ F = "func.func @f(%x: $T) -> $T { %0 = math.exp %x : $T return %0 : $T }"
 
 def error_of(text: str, flags: tuple[str, ...] = ()) -> MotetError:
     with pytest.raises(MotetError) as caught:
-        load_mlir(spelled(text), FILE, placer(flags, automatic=False))
+        load_mlir(spelled(text), FILE, placer(parse_device_flags(flags), automatic=False))
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -276,7 +277,7 @@ PROGRAMS = {
     ),
     "Motet's own device with a bad alternative": (
         '"motet.device"() {sym_name = "a", alternatives = ["host[x]"]} : () -> ()\n' + F, "1:1",
-        ["motet.device @a: alternative 'host[x]'", "FAMILY[ORDINAL]"],
+        ["motet.device @a: device 'host[x]': column 6", "expected an ordinal"],
     ),
     "Motet's own device twice": (
         '"motet.device"() {sym_name = "a", alternatives = ["host"]} : () -> ()\n' * 2 + F, "2:1", ["symbol named 'a'"],

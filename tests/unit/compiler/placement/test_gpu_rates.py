@@ -12,6 +12,7 @@ from motet.compiler.frontends import load_source
 from motet.compiler.placement.machine import ProgramMachine, rates_of_families
 from motet.compiler.placement.place import placer
 from motet.compiler.targets.cuda import CUDA
+from motet.compiler.targets.device_flags import parse_device_flags
 
 EXAMPLE = Path(__file__).parents[4] / "examples/gpu/classifier.mlir"
 
@@ -19,7 +20,7 @@ EXAMPLE = Path(__file__).parents[4] / "examples/gpu/classifier.mlir"
 def places(text: str) -> dict[str, str]:
     """The device of every region."""
     flags = ("cpu=host", "gpu=cuda,@cpu")
-    program = load_source(text, "test.mlir", place=placer(flags, True, table=rates_of_families()))
+    program = load_source(text, "test.mlir", place=placer(parse_device_flags(flags), True, table=rates_of_families()))
     return dict(re.findall(r'func\.func @(\w+)\(.*motet\.device = "(\w+)"', str(program.module)))
 
 

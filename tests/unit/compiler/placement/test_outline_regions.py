@@ -13,12 +13,13 @@ from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DEVICE, Program
 from motet.compiler.placement.place import placer
+from motet.compiler.targets.device_flags import parse_device_flags
 
 NAMES = "abc"
 
 
 def loaded(text: str, flags: tuple[str, ...] = ()) -> Program:
-    return load_mlir(spelled(DEVICES + text), FILE, placer(flags, automatic=False))
+    return load_mlir(spelled(DEVICES + text), FILE, placer(parse_device_flags(flags), automatic=False))
 
 
 def plan_of(text: str) -> Plan:

@@ -9,6 +9,7 @@ from motet.compiler.frontends import load_source
 from motet.compiler.passes import registry
 from motet.compiler.placement.place import annotator
 from motet.compiler.stages import optimise
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError, MotetError, OptionError
 
 F = spelled(DEVICES + """
@@ -76,7 +77,7 @@ def test_pipelines_that_mean_nothing(pipeline: str, kind: type[MotetError], mess
 
 def annotated(text: str, *flags: str) -> str:
     found: list[str] = []
-    program = load_source(text, FILE, place=annotator(flags, found.append))
+    program = load_source(text, FILE, place=annotator(parse_device_flags(flags), found.append))
     assert program.placement is None
     return found[0]
 

@@ -20,6 +20,7 @@ from motet.compiler.placement.rates import DEFAULTS, UNKNOWN, Rates, RateTable, 
 from motet.compiler.placement.search.heft import upward_ranks
 from motet.compiler.placement.search.problem import Problem, dispatch
 from motet.compiler.placement.units import Units, units_of
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError
 
 # Operations per second such that an operation on each of the four elements takes a second.
@@ -34,7 +35,8 @@ def rates(**changed: float | bool) -> Rates:
 
 
 def plan_of(text: str, flags: tuple[str, ...], table: Mapping[str, Rates], name: str = "f") -> Plan:
-    placement = load_mlir(spelled(text), FILE, placer(flags, automatic=True, table=RateTable(table))).placement
+    place = placer(parse_device_flags(flags), automatic=True, table=RateTable(table))
+    placement = load_mlir(spelled(text), FILE, place).placement
     assert placement is not None
     assert placement.automatic
     return placement.plans[name]
@@ -88,7 +90,8 @@ def test_nothing_goes_where_no_code_can_be_made() -> None:
     with pytest.raises(CompileError, match="no code can be made for metal"):
         plan_of(text, ("a=metal", "b=host"), fast)
     table = RateTable(fast, frozenset({"host"}))
-    placement = load_mlir(spelled(text), FILE, placer(("a=metal", "b=host"), automatic=True, table=table)).placement
+    place = placer(parse_device_flags(("a=metal", "b=host")), automatic=True, table=table)
+    placement = load_mlir(spelled(text), FILE, place).placement
     assert placement is not None
     assert runs(placement.plans["f"]) == [1]
 
@@ -401,7 +404,7 @@ def test_three_thousand_operations_are_placed_in_time() -> None:
       return {kept} : {kinds}
     }}"""
     taken: list[float] = []
-    place = placer((HOST, NULL, OTHER), automatic=True)
+    place = placer(parse_device_flags((HOST, NULL, OTHER)), automatic=True)
 
     def timed(module: ir.Module):
         begin = time.process_time()

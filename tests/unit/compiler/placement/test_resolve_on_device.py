@@ -6,6 +6,7 @@ import pytest
 
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.placement.place import placer
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError
 
 TEXT = """
@@ -17,7 +18,7 @@ func.func @main(%x: memref<4xf32>, %y: memref<4xf32> {{memref.on_device{value}}}
 
 
 def input_devices(flags: tuple[str, ...], value: str = "") -> list[str]:
-    placement = load_mlir(TEXT.format(value=value), "test.mlir", placer(flags, False)).placement
+    placement = load_mlir(TEXT.format(value=value), "test.mlir", placer(parse_device_flags(flags), False)).placement
     assert placement is not None
     return [placement.devices[number].name for number in placement.plans["main"].input_devices]
 

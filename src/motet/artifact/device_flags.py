@@ -1,0 +1,287 @@
+"""Device flags: what stands after `--device`, in the Python interface's `devices`, and in programs, read and printed.
+
+    flag        = [name "="] alternative {"," alternative}
+    alternative = family ["[" ordinal "]" | (":" | "/") ordinal] ["{" option {("," | "&") option} "}"]
+                | "[" ordinal "]" | "@" name | "#hal.device." kind "<" … ">"
+    option      = key "=" value
+    binding     = [name "="] device                 a physical device: its URI or UUID
+
+    cpu=host{cpu=x86-64-v4}     gpu=cuda[1],@cpu     gpu=cuda:1     '#hal.device.target<"local", {ordinal = 1 : index}>'
+
+Quotes around a flag are taken off. An ordinal alone is the device that the machine lists there, of any family. Flags
+say what a program is compiled for, bindings which devices of the machine an artifact runs on; what `run` gets for a
+program may be either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+from motet.artifact.schema import Alternative, Struct
+from motet.errors import OptionError
+
+# Reads an attribute `#…` of a text from an offset on: the alternatives that it stands for, and where it ends. Raises
+# OptionError.
+ReadAttribute = Callable[[str, int], tuple[list[Alternative], int]]
+
+NAME = r"[A-Za-z_$][\w$.-]*"  # of a device of a program
+FAMILY = r"[A-Za-z_][\w.-]*"
+_NAME, _FAMILY = re.compile(NAME), re.compile(FAMILY)
+_NAMED = re.compile(rf"\s*({NAME})\s*=")
+_ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
+_AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # as the machine's devices are called: cuda:1, host/0
+_VALUE = re.compile(r"[^,&{}\[\]=]+")
+_URI = re.compile(rf"({FAMILY})(?:[:/][^,{{}}\[\]?]*(?:\?.*)?|\?.*)")
+
+
+class DeviceFlag(Struct, frozen=True):
+    """A device (`name` is empty where the flag names none) and its alternatives, the preferred one first. `uri` is the
+    physical device that it is to be, if the flag is the URI of one."""
+
+    name: str
+    alternatives: tuple[Alternative, ...]
+    uri: str = ""
+
+    @property
+    def expression(self) -> str:
+        return ",".join(map(print_alternative, self.alternatives))
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.expression}" if self.name else self.expression
+
+
+# -- flags -----------------------------------------------------------------------------------------
+
+
+def parse_flags(flags: Iterable[str], attribute: ReadAttribute | None = None) -> tuple[DeviceFlag, ...]:
+    """Every `--device` of a command line that compiles. `attribute` reads IREE's spelling, where it is known.
+
+    Raises `OptionError` for text that does not parse, a name given twice, and a mixture of named and unnamed
+    devices. Whether the devices that others fall back to exist depends on the program: verify-devices says it.
+    """
+    return _together(_Parser(text, attribute).flag() for text in flags)
+
+
+def parse_flags_or_uris(flags: Iterable[str], attribute: ReadAttribute | None = None) -> tuple[DeviceFlag, ...]:
+    """Every `--device` of a command line that compiles and runs: a flag, or the URI of a physical device, for whose
+    family the program is then compiled. Raises as `parse_flags`."""
+    return _together(_Parser(text, attribute).flag_or_uri() for text in flags)
+
+
+def flags_of(
+    devices: Mapping[str, str] | str | None, attribute: ReadAttribute | None = None
+) -> tuple[DeviceFlag, ...]:
+    """The same as `parse_flags`, from what the Python interface takes: `{"gpu": "cuda,@cpu"}`, or one expression for
+    all."""
+    named = _mapping(devices, "{\"gpu\": \"cuda,@cpu\"}, or one text for all devices")
+    return parse_flags((f"{name}={text}" if name else text for name, text in named.items()), attribute)
+
+
+def _together(flags: Iterable[DeviceFlag]) -> tuple[DeviceFlag, ...]:
+    parsed = tuple(flags)
+    names = [flag.name for flag in parsed if flag.name]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"device '{name}': the name is given twice; expected each name once, "
+                              f"with its alternatives joined by commas: {name}=first,second")
+    if names and len(names) < len(parsed):
+        unnamed = next(flag.uri or flag.expression for flag in parsed if not flag.name)
+        raise OptionError(f"device '{unnamed}': it has no name, but '{names[0]}' has one; "
+                          f"expected all or none to be named: write NAME={unnamed}")
+    return parsed
+
+
+# -- bindings --------------------------------------------------------------------------------------
+
+
+def parse_bindings(flags: Iterable[str]) -> dict[str, str]:
+    """The physical devices that a command line gives for those of an artifact, by name; one without a name stands for
+    all. Raises `OptionError` for a name given twice and for no device."""
+    bindings: dict[str, str] = {}
+    for text in flags:
+        name, uri = _Parser(text).binding()
+        if name in bindings:
+            raise OptionError(f"--device {text}: the name '{name}' is given twice; expected each name once")
+        if not uri:
+            raise OptionError(f"--device {text}: expected NAME=PHYSICAL, such as gpu=cuda:0")
+        bindings[name] = uri
+    return bindings
+
+
+def bindings_of(devices: Mapping[str, str] | str | None) -> dict[str, str]:
+    """The same, from what the Python interface takes: `{"gpu": "cuda:0"}`, or one device for all."""
+    return _mapping(devices, "{\"gpu\": \"cuda:0\"}, or one text for all devices")
+
+
+def _mapping(devices: Any, expected: str) -> dict[str, str]:
+    """Texts by names of devices; "" is the name of a text alone. Raises OptionError for anything else."""
+    if devices is None:
+        return {}
+    if isinstance(devices, str):
+        return {"": devices}
+    if not isinstance(devices, Mapping):
+        raise OptionError(f"devices: it is of type {type(devices).__qualname__}; expected {expected}")
+    given: Mapping[Any, Any] = devices
+    for name, text in given.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            kind = type(text if isinstance(name, str) else name).__qualname__
+            raise OptionError(f"devices: {name!r}: {text!r}: {kind} given; expected texts: {expected}")
+    return dict(given)
+
+
+# -- alternatives ----------------------------------------------------------------------------------
+
+
+def parse_alternative(text: str) -> Alternative:
+    """One alternative alone, as `print_alternative` prints it. Raises `OptionError`."""
+    return _Parser(text).alone()
+
+
+def print_alternative(alternative: Alternative) -> str:
+    """`cuda`, `host[1]`, `riscv{harts=4,memory=1G}` or `@cpu`."""
+    if alternative.fallback:
+        return f"@{alternative.fallback}"
+    ordinal = "" if alternative.ordinal is None else f"[{alternative.ordinal}]"
+    options = f"{{{alternative.options.replace('&', ',')}}}" if alternative.options else ""
+    return alternative.family + ordinal + options
+
+
+def options_of(alternative: Alternative) -> dict[str, str]:
+    """The options of an alternative that has been read, by key."""
+    pairs = (option.partition("=") for option in alternative.options.split("&") if option)
+    return {key: value for key, _, value in pairs}
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+class _Parser:
+    """Reads one text from left to right; errors name the column of what does not parse."""
+
+    def __init__(self, text: str, attribute: ReadAttribute | None = None) -> None:
+        stripped = text.strip()
+        quoted = len(stripped) > 1 and stripped[0] == stripped[-1] and stripped[0] in "\"'"
+        self.text = stripped[1:-1] if quoted else text
+        self.attribute = attribute
+        self.position = 0
+
+    # -- wholes --
+
+    def flag(self) -> DeviceFlag:
+        name = self.name()
+        alternatives = self.element()
+        while self.accept(","):
+            alternatives += self.element()
+        if self.position < len(self.text):
+            self.fail("',' and another alternative, or the end")
+        return DeviceFlag(name, tuple(alternatives))
+
+    def flag_or_uri(self) -> DeviceFlag:
+        name, uri = self.binding()
+        match = _URI.fullmatch(uri)
+        if match is not None:
+            return DeviceFlag(name, (Alternative(match[1]),), uri)
+        self.position = 0
+        return self.flag()
+
+    def binding(self) -> tuple[str, str]:
+        name = self.name()
+        return name, self.text[self.position :].strip()
+
+    def alone(self) -> Alternative:
+        found = self.alternative()
+        if self.position < len(self.text):
+            self.fail("the end after one alternative")
+        return found
+
+    # -- parts --
+
+    def name(self) -> str:
+        match = _NAMED.match(self.text)
+        if match is None:
+            return ""
+        self.position = match.end()
+        return match[1]
+
+    def element(self) -> list[Alternative]:
+        self.skip_space()
+        if self.attribute is None or not self.text.startswith("#", self.position):
+            return [self.alternative()]
+        found, self.position = self.attribute(self.text, self.position)
+        self.skip_space()
+        if self.position < len(self.text) and self.text[self.position] != ",":
+            self.fail("',' or the end after this attribute")
+        return found
+
+    def alternative(self) -> Alternative:
+        self.skip_space()
+        if self.text.startswith("[", self.position):
+            return self.numbered("")
+        if self.accept("@"):
+            return Alternative(fallback=self.take(_NAME, "the name of another device after '@'"))
+        family = self.take(_FAMILY, "a target such as host or cuda, or @ and the name of another device")
+        return self.numbered(family)
+
+    def numbered(self, family: str) -> Alternative:
+        ordinal = None
+        options: dict[str, str] = {}
+        if self.accept("["):
+            ordinal = int(self.take(_ORDINAL, "an ordinal, a number from 0, and ']'"))
+            self.accept("]")
+        elif family and (spelled := _AS_URI.match(self.text, self.position)) is not None:
+            ordinal, self.position = int(spelled[1]), spelled.end()
+        if self.accept("{"):
+            options = self.options()
+        if self.position < len(self.text) and self.text[self.position] != ",":
+            self.fail(f"',' or the end after '{family}'" if ordinal is None and not options
+                      else "',' or the end after this alternative")
+        return Alternative(family, ordinal, options="&".join(f"{key}={value}" for key, value in options.items()))
+
+    def options(self) -> dict[str, str]:
+        options: dict[str, str] = {}
+        if self.accept("}"):
+            return options
+        while True:
+            start = self.position
+            key = self.take(_NAME, "the name of an option")
+            if key in options:
+                self.position = start
+                self.fail(f"another option than '{key}', which is given twice")
+            if not self.accept("="):
+                self.fail(f"'=' and a value after '{key}'")
+            options[key] = self.take(_VALUE, f"a value for '{key}'").strip()
+            if self.accept("}"):
+                return options
+            if not self.accept(",") and not self.accept("&"):
+                self.fail("',' and another option, or '}'")
+
+    # -- characters --
+
+    def accept(self, character: str) -> bool:
+        self.skip_space()
+        if not self.text.startswith(character, self.position):
+            return False
+        self.position += 1
+        self.skip_space()
+        return True
+
+    def take(self, pattern: re.Pattern[str], expected: str) -> str:
+        self.skip_space()
+        match = pattern.match(self.text, self.position)
+        if match is None:
+            self.fail(expected)
+        self.position = match.end()
+        self.skip_space()
+        return match[0]
+
+    def skip_space(self) -> None:
+        while self.position < len(self.text) and self.text[self.position].isspace():
+            self.position += 1
+
+    def fail(self, expected: str) -> NoReturn:
+        rest = self.text[self.position:]
+        there = f"'{rest}'" if rest else "the end"
+        raise OptionError(f"device '{self.text}': column {self.position + 1}: expected {expected}; "
+                          f"there is {there}")
