@@ -7,7 +7,7 @@ branches of a choice are counted. An elementary function counts as many operatio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
@@ -15,7 +15,8 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import indexing_maps, ir
 from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.devices import TRANSFER_OP
-from motet.compiler.passes.fuse.roles import ALIASES
+from motet.compiler.passes.fuse.roles import ALIASES, Role
+from motet.compiler.passes.fuse.rules import WRITTEN, Space
 
 DYNAMIC_EXTENT = 128
 TRIPS = 16
@@ -34,14 +35,12 @@ _CHEAP = ("math.absf", "math.absi", "math.copysign", "math.fma", "math.floor", "
 
 @dataclass(frozen=True)
 class Cost:
-    """`operations` are arithmetic operations on 32-bit floats; `domain` are the extents of the loops, unit ones left
-    out, `outer` of those that are not reduced, in order; `trailing`: the reduced ones come last."""
+    """`operations` are arithmetic operations on 32-bit floats; `role` and `space` are what it is to grouping."""
 
     kind: Kind
     operations: float = 0.0
-    domain: tuple[int, ...] = ()
-    outer: tuple[int, ...] = ()
-    trailing: bool = True
+    role: Role = Role.OPAQUE
+    space: Space = field(default_factory=Space)
 
 
 def cost_of(operation: ir.Operation) -> Cost:
@@ -60,8 +59,8 @@ def cost_of(operation: ir.Operation) -> Cost:
     if name == "tensor.pad" and _is_read_by_windows(operation):
         return Cost("view")
     if name in ("tensor.pad", "tensor.insert_slice", "tensor.concat"):
-        return Cost("elementwise", 0.0, _written(operation), _written(operation))
-    return Cost("generic", _nested(operation), _written(operation), _written(operation))
+        return Cost("elementwise", 0.0, Role.ELEMENTWISE, Space(_written(operation)))
+    return Cost("generic", _nested(operation))
 
 
 def _is_read_by_windows(pad: ir.Operation) -> bool:
@@ -103,33 +102,31 @@ def _linalg_cost(operation: ir.Operation) -> Cost:
     maps = indexing_maps(operation)
     body = [entry.operation for entry in operation.regions[0].blocks[0].operations]
     if maps is None or any(len(inner.regions) or inner.name == "tensor.extract" for inner in body):
-        return Cost("generic", _nested(operation), _written(operation), _written(operation))
+        return Cost("generic", _nested(operation))
     singles = [[_dimension(e) for e in ir.AffineMapAttr(each).value.results] for each in maps]
     extents = _loops(operation, singles)
     written = [dim for dim in singles[-1] if dim is not None]
     reduced = [dim for dim in extents if dim not in written]
     kept = [dim for dim in sorted(extents) if extents[dim] != 1]
-    domain = tuple(extents[dim] for dim in kept)
-    outer = tuple(extents[dim] for dim in kept if dim not in reduced)
     points = prod(extents.values())
     kind = _kind(operation, body, singles, bool(reduced))
-    if kind in ("contraction", "convolution"):
-        tile = tuple(extents[dim] for dim in written if extents[dim] != 1)  # in the order of the tensor, not the loops
-        return Cost(kind, 2.0 * points * _width(operation), tile, tile)
     if kind == "view":
         return Cost(kind)
-    last = kept[len(kept) - len([dim for dim in kept if dim in reduced]) :]
-    return Cost(
-        kind, points * max(1.0, _arithmetic(body)) * _width(operation), domain, outer,
-        all(dim in reduced for dim in last),
-    )
+    role = Role.WINDOW if kind == "reduction" and any(None in map_ for map_ in singles) else Role(kind)
+    if role in WRITTEN:  # in the order of the tensor, not of the loops
+        space = Space(tuple(extents[dim] for dim in written if extents[dim] != 1))
+    else:
+        positions = frozenset(position for position, dim in enumerate(kept) if dim in reduced)
+        space = Space(tuple(extents[dim] for dim in kept), positions)
+    arithmetic = 2.0 if kind in ("contraction", "convolution") else max(1.0, _arithmetic(body))
+    return Cost(kind, points * arithmetic * _width(operation), role, space)
 
 
 def _element_by_element(operation: ir.Operation) -> Cost:
     """The cost of arithmetic on whole tensors."""
     written = _written(operation)
     points = prod(written) * max(1.0, _arithmetic([operation])) * _width(operation)
-    return Cost("elementwise", points, written, written)
+    return Cost("elementwise", points, Role.ELEMENTWISE, Space(written))
 
 
 def _kind(

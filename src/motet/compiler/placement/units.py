@@ -4,8 +4,9 @@
     %1 = linalg.add %0, %bias   ├ one unit: 2·m·n·k + 2·m·n operations, the bytes of what it reads and writes
     %2 = linalg.max %1, 0       ┘
 
-The rules are those of `passes/fuse/group.py`, told from what an operation costs instead of from canonical forms, so
-that they hold before anything is rewritten: a unit that is placed as a whole is the kernel that partitioning makes.
+The rules are those of grouping (`passes/fuse/rules.py`), told from what an operation costs instead of from canonical
+forms, so that they hold before anything is rewritten: a unit that is placed as a whole is the kernel that partitioning
+makes.
 What only renames elements goes with what reads it, a reshape with what it reshapes, and what is computed from
 constants alone with its reader: it is computed once, when the program is compiled.
 """
@@ -16,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.fuse.group import LARGEST_GROUP, captured_values
+from motet.compiler.passes.fuse.group import captured_values
+from motet.compiler.passes.fuse.roles import Role
+from motet.compiler.passes.fuse.rules import JOINING, LARGEST_GROUP, Space, may_join, waits_for
 from motet.compiler.placement.affinity_analysis import is_replicable, is_tensor, parameters
 from motet.compiler.placement.costs import WORKING, Cost, Kind, bytes_of, cost_of, is_dynamic
 from motet.compiler.placement.rates import Rates
-
-_DENSE = ("contraction", "convolution")
 
 
 @dataclass
@@ -34,8 +35,8 @@ class PlacementUnit:
     said: str = ""
     operations: list[ir.Operation] = field(default_factory=list[ir.Operation])
     arithmetic: dict[Kind, float] = field(default_factory=dict[Kind, float])
-    domain: tuple[int, ...] = ()
-    outer: tuple[int, ...] = ()
+    role: Role = Role.OPAQUE
+    space: Space = field(default_factory=Space)
     constant: bool = False
     reads: dict[int, int] = field(default_factory=dict[int, int])
     inputs: dict[int, int] = field(default_factory=dict[int, int])
@@ -129,10 +130,10 @@ class _UnitBuilder:
             value in self.constants or (value in self.owner and self.units[self.owner[value]].constant)
             for value in values
         ) and all(is_tensor(result) for result in operation.results) and not len(operation.regions) > 1
-        index = self._joined(cost, said, sources, constant, values)
+        index = self._joined(operation, cost, sources, constant, values)
         if index is None:
             index = len(self.units)
-            self.units.append(PlacementUnit(cost.kind, said, domain=cost.domain, outer=cost.outer, constant=constant))
+            self.units.append(PlacementUnit(cost.kind, said, role=cost.role, space=cost.space, constant=constant))
             self.depends.append(set())
             self.first.append(position)
             self.last.append(position)
@@ -154,52 +155,41 @@ class _UnitBuilder:
         return found
 
     def _joined(
-        self, cost: Cost, said: str, sources: set[int], constant: bool, values: list[ir.Value]
+        self, operation: ir.Operation, cost: Cost, sources: set[int], constant: bool, values: list[ir.Value]
     ) -> int | None:
         """The unit that an operation becomes a part of, None for one of its own."""
+        said = self.said_of(operation)
         if cost.kind == "alias":
             source = next((self.owner[value] for value in values if value in self.owner), None)
             fits = source is not None and self.units[source].said == said
             return source if fits else None
-        if cost.kind not in ("elementwise", "reduction") or constant:
+        if cost.role not in JOINING or constant:
             return None
         for index in sorted(sources, reverse=True):
             unit = self.units[index]
             if self.apart and not sources <= {index, *self.depends[index]}:
                 continue
-            if unit.said == said and not unit.constant and self._fits(unit, cost) and not any(
+            if unit.said == said and not unit.constant and self._fits(unit, operation, cost) and not any(
                 self._reaches(other, index) for other in sources if other != index
             ):
-                if cost.kind == "reduction":
-                    unit.kind, unit.domain, unit.outer = "reduction", cost.domain, cost.outer
+                if cost.role is Role.REDUCTION:
+                    unit.kind, unit.role, unit.space = cost.kind, cost.role, cost.space
                 return index
         return None
 
-    def _fits(self, unit: PlacementUnit, cost: Cost) -> bool:
-        if len(unit.operations) >= LARGEST_GROUP:
-            return False
-        if cost.kind == "elementwise":
-            if unit.kind == "reduction":
-                return cost.domain in (unit.outer, unit.domain)
-            return unit.kind in ("elementwise", *_DENSE) and cost.domain == unit.domain
-        return (
-            unit.kind in ("elementwise", "reduction") and cost.trailing and cost.domain == unit.domain
-            and (unit.kind == "elementwise" or cost.outer == unit.outer)
+    def _fits(self, unit: PlacementUnit, operation: ir.Operation, cost: Cost) -> bool:
+        def is_only_reader() -> bool:
+            users = {use.owner.operation for made in unit.operations for value in made.results for use in value.uses}
+            return users <= {operation, *unit.operations}
+
+        return len(unit.operations) < LARGEST_GROUP and may_join(
+            cost.role, cost.space, unit.role, unit.space, is_only_reader
         )
 
     def _reaches(self, later: int, earlier: int) -> bool:
         """Whether one unit waits for another, directly or not."""
-        seen: set[int] = set()
-        stack = [later]
-        while stack:
-            current = stack.pop()
-            if current == earlier:
-                return True
-            # What was complete before the other began cannot wait for it.
-            if current not in seen and self.last[current] > self.first[earlier]:
-                seen.add(current)
-                stack.extend(self.depends[current])
-        return False
+        begin = self.first[earlier]
+        return waits_for(later, earlier, self.depends.__getitem__, lambda unit: self.last[unit] <= begin)
 
     # -- finishing -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
@@ -21,9 +21,17 @@ from motet.compiler.passes.fuse.roles import (
     role_of,
     structure_of,
 )
+from motet.compiler.passes.fuse.rules import (
+    JOINING,
+    LARGEST_GROUP,
+    WRITTEN,
+    Space,
+    may_join,
+    space_of,
+    waits_for,
+    written_space,
+)
 from motet.compiler.passes.normalise.store_loop_scalars import is_stored_scalar
-
-LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 
 MARK = "motet.attention"  # operation attribute: the number of the attention that an operation is of
 JOINED = "motet.joined"  # operation attribute: the number of the products that an operation is of
@@ -32,25 +40,17 @@ _MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION}
 
 TOGETHER = "motet.together"  # operation attribute: of concatenations that are one group with what makes their parts
 
-JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
-
 SEPARATE_SIBLINGS = "motet.separate_siblings"  # on modules: `group_block` is not to fuse them
 
 
 @dataclass(eq=False)
 class Group:
-    """Operations that will be one kernel. `domain` is the iteration space that all share, unit extents
-    dropped; `reduced` the positions in it over which its reductions run."""
+    """Operations that become one kernel. `space` is the iteration space that all share."""
 
     role: Role
     operations: list[ir.Operation]
-    domain: tuple[int | None, ...] = ()
-    reduced: frozenset[int] = frozenset()
+    space: Space = field(default_factory=Space)
     depends: set[Group] = field(default_factory=set["Group"])
-
-    @property
-    def outer(self) -> tuple[int | None, ...]:
-        return tuple(size for i, size in enumerate(self.domain) if i not in self.reduced)
 
 
 @dataclass
@@ -136,7 +136,7 @@ class _Grouper:
         structure = structure_of(operation) if mark == JOINED else None
         if structure is not None:
             self.structures[operation] = structure
-            group.domain = _written(structure)
+            group.space = written_space(structure)
         group.depends |= self._producers(operation) - {group}
         self.owner[operation] = group
 
@@ -225,9 +225,7 @@ class _Grouper:
             self.groups.remove(other)
             self.owner.update(dict.fromkeys(other.operations, group))
         if structure is not None:
-            group.domain, group.reduced = _domain(structure)
-            if role in (*DENSE_ROLES, Role.WINDOW):
-                group.domain, group.reduced = _written(structure), frozenset()
+            group.space = written_space(structure) if role in WRITTEN else space_of(structure)
         group.depends = producers
         self.groups.append(group)
         self.owner[operation] = group
@@ -257,20 +255,10 @@ class _Grouper:
             return False
         if any(other is not group and self._reaches(other, group) for other in producers):
             return False
-        domain, reduced = _domain(structure)
-        if role is Role.ELEMENTWISE:
-            if group.role in DENSE_ROLES and self._only_feeds_reductions(group, operation):
-                return False
-            if group.role in (Role.ELEMENTWISE, *DENSE_ROLES, Role.WINDOW):
-                return domain == group.domain
-            return group.role is Role.REDUCTION and (
-                domain == group.outer or (domain == group.domain and _trailing(group.domain, group.reduced))
-            )
-        if group.role is Role.ELEMENTWISE:
-            return domain == group.domain and (_trailing(domain, reduced) or self._only_reader(group, operation))
-        return (
-            group.role is Role.REDUCTION
-            and domain == group.domain and reduced == group.reduced and _trailing(domain, reduced)
+        if role is Role.ELEMENTWISE and group.role in DENSE_ROLES and self._only_feeds_reductions(group, operation):
+            return False
+        return may_join(
+            role, space_of(structure), group.role, group.space, lambda: self._only_reader(group, operation)
         )
 
     def _join(
@@ -278,7 +266,7 @@ class _Grouper:
     ) -> None:
         if role is Role.REDUCTION:
             group.role = Role.REDUCTION
-            group.domain, group.reduced = _domain(structure)
+            group.space = space_of(structure)
         group.operations.append(operation)
         group.depends |= producers - {group}
         self.owner[operation] = group
@@ -332,16 +320,7 @@ class _Grouper:
 
     def _reaches(self, later: Group, earlier: Group) -> bool:
         """Whether `later` waits for `earlier`, directly or not."""
-        seen: set[Group] = set()
-        stack = [later]
-        while stack:
-            current = stack.pop()
-            if current is earlier:
-                return True
-            if current not in seen:
-                seen.add(current)
-                stack.extend(current.depends)
-        return False
+        return waits_for(later, earlier, lambda group: group.depends)
 
     def _independent(self, first: Group, other: Group) -> bool:
         return not self._reaches(other, first) and not self._reaches(first, other)
@@ -362,11 +341,11 @@ class _Grouper:
     def _merge_chains(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
         """Element-wise chains over one domain that meet in one operation become one group, with the row
         reductions over that domain that meet them there: `f(x) * g(y)` is one pass, f(x) never written."""
-        domain, _ = _domain(structure)
+        extents = space_of(structure).extents
         meeting = [
             g for g in self.groups
-            if g in producers and g.domain == domain and self._reads_plainly(operation, structure, g)
-            and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and _trailing(g.domain, g.reduced)))
+            if g in producers and g.space.extents == extents and self._reads_plainly(operation, structure, g)
+            and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and g.space.is_trailing))
         ]
         host = next((g for g in meeting if g.role is Role.REDUCTION), meeting[0] if meeting else None)
         for other in meeting:
@@ -384,7 +363,7 @@ class _Grouper:
         As one group they read the tensor once, and their results need not be written."""
         siblings = [
             g for g in self.groups
-            if g in producers and g.role is Role.CONVOLUTION and g.domain == _domain(structure)[0]
+            if g in producers and g.role is Role.CONVOLUTION and g.space.extents == space_of(structure).extents
             and self._only_reader(g, operation)
         ]
         if len(siblings) < 2:
@@ -422,23 +401,6 @@ def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
                     yield from visit(child.operation)
 
     yield from visit(operation)
-
-
-def _domain(structure: Structure) -> tuple[tuple[int | None, ...], frozenset[int]]:
-    """The iteration space without unit extents, and where in it the reductions are."""
-    kept = [i for i, size in enumerate(structure.sizes) if size != 1]
-    reduced = frozenset(position for position, i in enumerate(kept) if i in structure.reduced)
-    return tuple(structure.sizes[i] for i in kept), reduced
-
-
-def _written(structure: Structure) -> tuple[int | None, ...]:
-    """The extents of what a nest writes, in the order of the tensor's dimensions, without unit extents."""
-    written = [structure.sizes[e.single] for e in structure.maps[-1] if e.single is not None]
-    return tuple(size for size in written if size != 1)
-
-
-def _trailing(domain: Sequence[int | None], reduced: frozenset[int]) -> bool:
-    return bool(reduced) and reduced == frozenset(range(len(domain) - len(reduced), len(domain)))
 
 
 def _numbers_places(operation: ir.Operation) -> bool:

@@ -19,10 +19,11 @@ from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
-from motet.compiler.passes.fuse.group import LARGEST_GROUP, MARK
+from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
 from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
 from motet.compiler.passes.fuse.roles import Role, is_unit_reshape, structure_of
+from motet.compiler.passes.fuse.rules import LARGEST_GROUP, Space, space_of
 
 _NUMBER = -1  # that the operations are marked with until they stand
 _WORK = (Role.ELEMENTWISE, Role.REDUCTION)
@@ -122,26 +123,20 @@ def _plain(f: FunctionView, value: ir.Value) -> int | None:
     return position
 
 
-def _points(f: FunctionView, position: int) -> tuple[tuple[int | None, ...], frozenset[int]] | None:
-    """The extents of a loop nest, those of 1 left out, and which of them it reduces; None for what may not join."""
+def _space(f: FunctionView, position: int) -> Space | None:
+    """The space of a loop nest; None for what may not join."""
     operation = f.operations[position]
     free = operation.name == "linalg.generic" and MARK not in operation.attributes  # of no attention
     structure = structure_of(operation) if free else None
-    if structure is None:
-        return None
-    kept = [d for d, size in enumerate(structure.sizes) if size != 1]
-    return (
-        tuple(structure.sizes[d] for d in kept),
-        frozenset(number for number, d in enumerate(kept) if d in structure.reduced),
-    )
+    return None if structure is None else space_of(structure)
 
 
 def _before(f: FunctionView, made: int) -> set[int]:
     """What `made` is made from over the same points, or over rows of them, with the reshapes and views between."""
-    own = _points(f, made)
+    own = _space(f, made)
     if own is None:
         return set()
-    domain = own[0]
+    domain = own.extents
     found = {made}
     stack = list(f.inputs(made))
     while stack:
@@ -156,8 +151,8 @@ def _before(f: FunctionView, made: int) -> set[int]:
             if operation.name != "linalg.generic" or MARK in operation.attributes:
                 continue
         elif role in _WORK:
-            points = _points(f, position)
-            if points is None or points[0] != domain[: len(points[0])]:
+            points = _space(f, position)
+            if points is None or points.extents != domain[: len(points.extents)]:
                 continue
         else:
             continue
@@ -190,10 +185,10 @@ def _after(f: FunctionView, made: int, before: set[int]) -> tuple[set[int], set[
                 reshapes.add(user)
                 stack.append(user)
                 continue
-            points = _points(f, user) if f.role(user) is Role.ELEMENTWISE else None
-            if points is None or domain not in (None, points[0]):
+            points = _space(f, user) if f.role(user) is Role.ELEMENTWISE else None
+            if points is None or domain not in (None, points.extents):
                 continue
-            domain = points[0]
+            domain = points.extents
             work.add(user)
             stack.append(user)
     return work, reshapes

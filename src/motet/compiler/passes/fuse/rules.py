@@ -1,0 +1,90 @@
+"""The rules by which an operation joins others in one kernel, for grouping and for the units of automatic placement.
+
+| operation | joins a group | if |
+|---|---|---|
+| element-wise | that is element-wise, a contraction, a convolution or a window | both run over the same space |
+| element-wise | of reductions | it runs over the rows, or over all their elements where those are the last dimensions |
+| reduction | that is element-wise | it reduces the last dimensions of the group's space, or alone reads the group |
+| reduction | of reductions | it reduces the same last dimensions of the same space |
+
+A group has at most `LARGEST_GROUP` operations, and an operation does not join if two groups would then wait for each
+other (`waits_for`). The passes add what they alone can tell: grouping sees how values are read, placement where
+operations run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from motet.compiler.passes.fuse.roles import DENSE_ROLES, Role, Structure
+
+LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
+JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
+WRITTEN = (*DENSE_ROLES, Role.WINDOW)  # roles whose space is that of their result: what they reduce is their own
+
+G = TypeVar("G", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The loops of an operation, those of extent 1 left out: their extents (None: dynamic), and the positions of those
+    that are reduced."""
+
+    extents: tuple[int | None, ...] = ()
+    reduced: frozenset[int] = frozenset()
+
+    @property
+    def outer(self) -> tuple[int | None, ...]:
+        return tuple(size for position, size in enumerate(self.extents) if position not in self.reduced)
+
+    @property
+    def is_trailing(self) -> bool:
+        """Whether the last loops, and only they, are reduced."""
+        rank = len(self.extents)
+        return bool(self.reduced) and self.reduced == frozenset(range(rank - len(self.reduced), rank))
+
+
+def space_of(structure: Structure) -> Space:
+    """The space of a loop nest."""
+    kept = [i for i, size in enumerate(structure.sizes) if size != 1]
+    reduced = frozenset(position for position, i in enumerate(kept) if i in structure.reduced)
+    return Space(tuple(structure.sizes[i] for i in kept), reduced)
+
+
+def written_space(structure: Structure) -> Space:
+    """The loops along which a nest writes, in the order of the tensor's dimensions."""
+    written = [structure.sizes[e.single] for e in structure.maps[-1] if e.single is not None]
+    return Space(tuple(size for size in written if size != 1))
+
+
+def may_join(role: Role, space: Space, group: Role, among: Space, is_only_reader: Callable[[], bool]) -> bool:
+    """Whether an operation of `role` over `space` may join a group of role `group` over `among`. `is_only_reader` says
+    whether the operation alone reads the group."""
+    if role is Role.ELEMENTWISE:
+        if group is Role.REDUCTION:
+            return space.extents == among.outer or (space.extents == among.extents and among.is_trailing)
+        return group in (Role.ELEMENTWISE, *WRITTEN) and space.extents == among.extents
+    if role is not Role.REDUCTION:
+        return False
+    if group is Role.ELEMENTWISE:
+        return space.extents == among.extents and (space.is_trailing or is_only_reader())
+    return group is Role.REDUCTION and space == among and space.is_trailing
+
+
+def waits_for(
+    later: G, earlier: G, depends: Callable[[G], Iterable[G]], ends_before: Callable[[G], bool] = lambda group: False
+) -> bool:
+    """Whether group `later` waits for `earlier`, directly or not. `ends_before` tells groups that cannot wait for
+    `earlier`, as they are complete where it begins."""
+    seen: set[G] = set()
+    stack = [later]
+    while stack:
+        current = stack.pop()
+        if current == earlier:
+            return True
+        if current not in seen and not ends_before(current):
+            seen.add(current)
+            stack.extend(depends(current))
+    return False
