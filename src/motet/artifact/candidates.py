@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import structs
 
 from motet.artifact.contracts import CONTRACTS, TargetContract, decode_contracts, seal
+from motet.artifact.expressions import substitute
 from motet.artifact.kernel_schedules import drop_schedules
 from motet.artifact.library import LibraryCall, damage, with_library
 from motet.artifact.reader import PARAMETERS, Artifact
@@ -157,15 +158,7 @@ class Grid:
 
     def over(self, sizes: Sequence[Expr]) -> Expr:
         """The same over what the sizes of a command are."""
-        return _substituted(self.tasks, dict(zip(self.symbols, sizes, strict=True)))
-
-
-def _substituted(expression: Expr, values: Mapping[str, Expr]) -> Expr:
-    if isinstance(expression, str):
-        return values[expression]
-    if isinstance(expression, list):
-        return [expression[0], *(_substituted(operand, values) for operand in expression[1:])]
-    return expression
+        return substitute(self.tasks, dict(zip(self.symbols, sizes, strict=True)))
 
 
 def _with_grids(variant: Variant, grids: Mapping[str, Grid]) -> Variant:

@@ -28,6 +28,8 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "max": max,
     "min": min,
 }
+OPERATORS = tuple(_OPERATIONS)
+_CALLS = ("max", "min", "ceildiv")  # operators that are written as calls
 
 
 # -- evaluated -----------------------------------------------------------------------------------
@@ -66,19 +68,19 @@ def symbols_of(expression: Expr) -> set[str]:
     return {expression} if isinstance(expression, str) else set()
 
 
-def show(expression: Expr) -> str:
-    """The expression as one reads it: `(n + 1) * 4`."""
+def show(expression: Expr, space: str = " ") -> str:
+    """The expression as one reads it: `(n + 1) * 4`, with `space` around operators."""
     if not isinstance(expression, list):
         return str(expression)
     operator, left, right = expression
-    if operator in ("max", "min", "ceildiv"):
-        return f"{operator}({show(left)}, {show(right)})"
-    return " ".join((_bracket(left), str(operator), _bracket(right)))
+    if operator in _CALLS:
+        return f"{operator}({show(left, space)}, {show(right, space)})"
+    return space.join((_bracket(left, space), str(operator), _bracket(right, space)))
 
 
-def _bracket(expression: Expr) -> str:
-    infix = isinstance(expression, list) and expression[0] not in ("max", "min", "ceildiv")
-    return f"({show(expression)})" if infix else show(expression)
+def _bracket(expression: Expr, space: str) -> str:
+    infix = isinstance(expression, list) and expression[0] not in _CALLS
+    return f"({show(expression, space)})" if infix else show(expression, space)
 
 
 def _listing(symbols: Mapping[str, int]) -> str:

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import LIMIT, OPERATORS
 from motet.artifact.plans import check_code, check_plans
 from motet.artifact.schema import STATUS_BYTES, Command, Expr, Manifest, Schedule, ScheduleBuffer, Signature, Variant
 from motet.artifact.states import check_states
 from motet.errors import ArtifactError
 
-OPERATORS = ("+", "-", "*", "//", "ceildiv", "max", "min")
 _DEPTH = 64
 _MAXIMUM_RANK = 64
 _MAXIMUM_STREAMS = 1 << 16
-_MAXIMUM = 1 << 62
 _LEAST_PIECE = 1 << 16
 
 
@@ -38,7 +37,7 @@ def validate(manifest: Manifest, where: str) -> None:
     for index, parameter in enumerate(manifest.parameters):
         place = f"{where}: parameter {index} ({parameter.key!r})"
         _check_dtype(parameter.dtype, place)
-        bounded = all(0 <= extent < _MAXIMUM for extent in parameter.shape)
+        bounded = all(0 <= extent < LIMIT for extent in parameter.shape)
         if len(parameter.shape) > _MAXIMUM_RANK or not bounded:
             raise ArtifactError(f"{place}: shape {parameter.shape}")
     for variant in manifest.variants:
@@ -138,7 +137,7 @@ def _check_schedule(schedule: Schedule, signature: Signature, parameters: int, w
     for size in (schedule.least, schedule.serial):
         if size is not None:
             check_expression(size, (), f"{where}: memory")
-    if not 0 <= schedule.scratch < _MAXIMUM:
+    if not 0 <= schedule.scratch < LIMIT:
         raise ArtifactError(f"{where}: {schedule.scratch} bytes of scratch")
     counts = {
         "input": len(signature.inputs), "result": len(signature.results), "parameter": parameters,
@@ -177,7 +176,7 @@ def _check_command(command: Command, index: int, buffers: int, symbols: Collecti
             raise ArtifactError(f"{where}: after command {earlier}; expected an earlier one")
     if not 0 <= command.reads <= len(command.buffers):
         raise ArtifactError(f"{where}: reads {command.reads} buffers; there are {len(command.buffers)}")
-    if not 0.0 <= command.seconds < float(_MAXIMUM):
+    if not 0.0 <= command.seconds < float(LIMIT):
         raise ArtifactError(f"{where}: {command.seconds} seconds")
     if not 0 <= command.stream < _MAXIMUM_STREAMS:
         raise ArtifactError(f"{where}: stream {command.stream}; expected less than {_MAXIMUM_STREAMS}")
@@ -199,7 +198,7 @@ def check_range(offset: int, size: int, available: int, where: str) -> None:
 def check_expression(expression: Expr, symbols: Collection[str], where: str, depth: int = 0) -> None:
     """Raises ArtifactError unless the expression is well formed over `symbols`."""
     if type(expression) is int:
-        if (not 0 <= expression < _MAXIMUM and depth == 0) or abs(expression) >= _MAXIMUM:
+        if (not 0 <= expression < LIMIT and depth == 0) or abs(expression) >= LIMIT:
             raise ArtifactError(f"{where}: {expression} is out of range")
         return
     if isinstance(expression, str):

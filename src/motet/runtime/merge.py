@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.expressions import apply, substitute
+from motet.artifact.expressions import apply, product, round_up, substitute
 from motet.artifact.schema import Command, Expr, Plan, Schedule, ScheduleBuffer, Signature, Step, TensorSpec, Variant
 from motet.runtime.instantiate import ALIGNMENT
 
@@ -185,11 +185,8 @@ class _Merger:
 
 
 def _bytes(extents: list[Expr], dtype: str) -> Expr:
-    size: Expr = DTYPES[dtype].itemsize
-    for extent in extents:
-        size = apply("*", size, extent)
-    return size
+    return product([DTYPES[dtype].itemsize, *extents])
 
 
 def _aligned(size: Expr) -> Expr:
-    return apply("*", apply("ceildiv", size, ALIGNMENT), ALIGNMENT)
+    return round_up(size, ALIGNMENT)

@@ -351,14 +351,15 @@ def _library_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _trial_lines(schedule: Schedule) -> list[str]:
     """What was measured of the schedule's kind when compiling."""
-    from motet.tools.show import show_bytes, show_expression, show_seconds, show_table
+    from motet.artifact.expressions import show
+    from motet.tools.show import show_bytes, show_seconds, show_table
 
     if not schedule.trials:
         return []
     rows = [
         [
             trial.name, show_seconds(trial.seconds), show_seconds(trial.median),
-            show_bytes(trial.arena) if isinstance(trial.arena, int) else f"{show_expression(trial.arena)} B",
+            show_bytes(trial.arena) if isinstance(trial.arena, int) else f"{show(trial.arena, space='')} B",
             "taken" if trial.chosen else "",
         ]
         for trial in schedule.trials
@@ -372,12 +373,13 @@ def _amount(count: int) -> str:
 
 
 def _schedule_text(schedule: Schedule) -> str:
-    from motet.tools.show import show_bytes, show_expression
+    from motet.artifact.expressions import show
+    from motet.tools.show import show_bytes
 
     dispatches = sum(command.op == "dispatch" for command in schedule.commands)
     copies = len(schedule.commands) - dispatches
     sizes = {
-        name: show_bytes(size) if isinstance(size, int) else f"{show_expression(size)} B"
+        name: show_bytes(size) if isinstance(size, int) else f"{show(size, space='')} B"
         for name, size in memory_plan(schedule).items()
     }
     if schedule.least is not None and schedule.serial is not None and schedule.arena != 0:

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from motet.artifact.expressions import show
 from motet.artifact.schema import Expr, Signature, TensorSpec
 
 
-def show_expression(expression: Expr) -> str:
-    """`["*", "n", 128]` as `n*128`; nested expressions in parentheses."""
-    if not isinstance(expression, list):
-        return str(expression)
-    operator, left, right = (expression[0], *(_operand(side) for side in expression[1:]))
-    if operator in ("max", "min", "ceildiv"):
-        return f"{operator}({left}, {right})"
-    return f"{left}{operator}{right}"
-
-
-def _operand(expression: Expr) -> str:
-    text = show_expression(expression)
-    is_infix = isinstance(expression, list) and expression[0] not in ("max", "min", "ceildiv")
-    return f"({text})" if is_infix else text
+def show_shape(extents: Sequence[Expr], dtype: str) -> str:
+    """`64xn*128xf32`: extents, whose expressions have no spaces, and the dtype."""
+    return "x".join([*(show(extent, space="") for extent in extents), dtype])
 
 
 def show_tensor(spec: TensorSpec) -> str:
-    return "x".join([*map(show_expression, spec.shape), spec.dtype])
+    return show_shape(spec.shape, spec.dtype)
 
 
 def show_signature(signature: Signature) -> str:

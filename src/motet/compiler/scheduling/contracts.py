@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from motet.artifact.contracts import KernelContract
-from motet.artifact.expressions import apply, product, substitute
+from motet.artifact.expressions import apply, product, substitute, symbols_of
 from motet.artifact.schema import STATUS_BYTES, Expr
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Size
@@ -92,10 +92,4 @@ def _equalities(entry: Compiled, function: ir.Operation) -> list[list[Expr]]:
 
 def _over(expression: Expr, own: Mapping[str, Expr]) -> Expr | None:
     """An expression over other symbols, where all of them are known."""
-    return substitute(expression, own) if _symbols(expression) <= own.keys() else None
-
-
-def _symbols(expression: Expr) -> set[str]:
-    if isinstance(expression, list):
-        return _symbols(expression[1]) | _symbols(expression[2])
-    return {expression} if isinstance(expression, str) else set()
+    return substitute(expression, own) if symbols_of(expression) <= own.keys() else None

@@ -19,7 +19,7 @@ from motet.artifact.plans import has_loops, one_iteration
 from motet.artifact.schema import Command, Expr, KernelInfo, Manifest, Plan, Schedule, ScheduleBuffer, Signature, Step
 from motet.errors import CallError
 from motet.tools.report.binding import ReportedDevice
-from motet.tools.show import show_expression
+from motet.tools.show import show_shape
 
 NOMINAL = 64  # what an extent is taken for that is only known when the function is called
 
@@ -262,7 +262,7 @@ class _ModelReader:
     def _value(self, name: str, shape: Sequence[Expr], dtype: str, symbols: Mapping[str, int]) -> ReportedValue:
         extents = tuple(_number(extent, symbols) for extent in shape)
         size = DTYPES[dtype].itemsize if dtype in DTYPES else 8
-        text = "x".join([*map(show_expression, shape), dtype])
+        text = show_shape(shape, dtype)
         return ReportedValue(name, text, math.prod(extents) * size, extents)
 
 
