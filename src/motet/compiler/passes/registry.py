@@ -36,8 +36,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "simplify-sizes", "slice-after-splitting", "slice-extracts", "split-groups", "store-loop-scalars",
     ),
     "motet.compiler.passes.fuse": (
-        "distribute-concats", "fold-constants", "fold-widening-casts", "fuse-attention", "fuse-multi-gemm",
-        "inline-indices", "merge-groups", "outline-kernels", "reshape-rows", "sink-reshapes", "unroll-loops",
+        "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
+        "fuse-multi-gemm", "inline-indices", "merge-groups", "outline-kernels", "reshape-rows", "sink-reshapes",
+        "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({
