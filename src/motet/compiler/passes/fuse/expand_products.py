@@ -81,22 +81,19 @@ def _expand_product(expansion: ir.Operation, shapes: Shapes) -> bool:
 def _product_of(value: ir.Value) -> list[ir.Operation] | None:
     """The product whose result `value` is, or is calculated from element by element: the operations from the last one
     back to it, each of which only the next one reads."""
-    chain: list[ir.Operation] = []
-    while True:
-        operation = None if isinstance(value.owner, ir.Block) else value.owner.operation
-        if operation is None or operation.name != "linalg.generic" or len(operation.results) != 1:
-            return None
-        if len(list(value.uses)) != 1 or not _is_plain(operation):
-            return None
-        chain.append(operation)
-        if "reduction" in str(operation.attributes["iterator_types"]):
-            return chain
-        *inputs, output = _maps(operation)
-        whole = [operand for operand, each in zip(operation.operands, inputs, strict=False) if each == output]
-        made = [each for each in whole if not isinstance(each.owner, ir.Block)]
-        if output != ir.AffineMap.get_identity(output.n_dims, operation.context) or len(made) != 1:
-            return None
-        value = made[0]
+    operation = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if operation is None or operation.name != "linalg.generic" or len(operation.results) != 1:
+        return None
+    if len(list(value.uses)) != 1 or not _is_plain(operation):
+        return None
+    if "reduction" in str(operation.attributes["iterator_types"]):
+        return [operation]
+    *inputs, output = _maps(operation)
+    if output != ir.AffineMap.get_identity(output.n_dims, operation.context):
+        return None
+    chains = (_product_of(operand) for operand, each in zip(operation.operands, inputs, strict=False) if each == output)
+    found = next((chain for chain in chains if chain is not None), None)
+    return None if found is None else [operation, *found]
 
 
 def _is_plain(operation: ir.Operation) -> bool:
