@@ -20,7 +20,6 @@ from motet.compiler.frontends.held_memrefs import (
     HeldMemref,
     attributes_of,
     cast,
-    create,
     is_memref,
     is_strided,
     output_count,
@@ -30,6 +29,7 @@ from motet.compiler.frontends.held_memrefs import (
 from motet.compiler.frontends.locations import locate
 from motet.compiler.frontends.memref_views import VIEWS
 from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.create import create
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, STRIDED
 from motet.errors import CompileError

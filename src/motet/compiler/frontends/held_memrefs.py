@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.create import create
 from motet.errors import CompileError
 
 
@@ -83,26 +84,6 @@ class HeldMemref:
         if self.tensor is not None:
             tensor = cast(tensor, self.tensor.type, at)
         self.tensor, self.written = tensor, True
-
-
-def create(
-    name: str,
-    results: list[ir.Type],
-    operands: list[ir.Value],
-    at: ir.Operation,
-    attributes: dict[str, ir.Attribute] | None = None,
-    regions: int = 0,
-) -> ir.Operation:
-    """A new operation before `at`."""
-    return ir.Operation.create(
-        name,
-        results=results,
-        operands=operands,
-        attributes=attributes or {},
-        regions=regions,
-        loc=at.location,
-        ip=ir.InsertionPoint(at),
-    )
 
 
 def cast(value: ir.Value, kind: ir.Type, at: ir.Operation) -> ir.Value:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from motet.compiler.frontends.held_memrefs import HeldMemref, attributes_of, cast, create, tensor_type
+from motet.compiler.frontends.held_memrefs import HeldMemref, attributes_of, cast, tensor_type
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.create import create
 from motet.errors import CompileError
 
 

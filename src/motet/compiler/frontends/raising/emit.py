@@ -32,6 +32,7 @@ from motet.compiler.frontends.raising.nest import (
 from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.frontends.raising.statement_shape import holds, shape_statement
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.create import create
 from motet.compiler.ir.linear import Linear
 
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
@@ -289,10 +290,7 @@ class _StatementEmitter:
         self, name: str, results: list[ir.Type], operands: list[ir.Value], attributes: dict[str, ir.Attribute],
         regions: int = 0,
     ) -> ir.Operation:
-        return ir.Operation.create(
-            name, results=results, operands=operands, attributes=attributes, regions=regions,
-            loc=self.before.location, ip=ir.InsertionPoint(self.before),
-        )
+        return create(name, results, operands, self.before, attributes, regions)
 
 
 @dataclass(frozen=True)
