@@ -71,6 +71,11 @@ class Affine:
         return not any(self.coefficients)
 
     @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions that it depends on."""
+        return tuple(d for d, coefficient in enumerate(self.coefficients) if coefficient)
+
+    @property
     def single(self) -> int | None:
         """The dimension, if this is exactly one dimension with factor 1 and no constant."""
         if self.constant == 0 and sum(map(abs, self.coefficients)) == 1 and 1 in self.coefficients:
@@ -95,6 +100,11 @@ class Access:
     value: int
     map: tuple[Affine, ...]
     padding: float | int | None = None
+
+    @property
+    def dims(self) -> frozenset[int]:
+        """The dimensions of the stage that the element depends on."""
+        return frozenset(d for entry in self.map for d in entry.dims)
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,11 @@ class Stage:
     @property
     def reductions(self) -> tuple[int, ...]:
         return tuple(i for i, kind in enumerate(self.iterators) if kind == "reduction")
+
+    def along(self, entry: Affine) -> int | None:
+        """The one dimension that `entry` walks along by ones, from any beginning on; those of extent 1 are left out."""
+        found = [d for d in entry.dims if self.sizes[d] != 1]
+        return found[0] if len(found) == 1 and entry.coefficients[found[0]] == 1 else None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from itertools import pairwise
 from motet.compiler.codegen.triton.conv.image_boxes import (
     LINE,
     UNIT,
-    Axis,
     Boxes,
     Filters,
     Image,
@@ -31,8 +30,9 @@ from motet.compiler.codegen.triton.conv.tma_conv_text import ImageWriter, TmaCon
 from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish, stay
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import Coordinate
-from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
-from motet.compiler.kernels.strides import StridedAccess, memory_strides
+from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
+from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.windows import Window, read_axes
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -67,7 +67,7 @@ def image_of(c: ContractionLaunch, target: GpuTarget) -> Image | None:
     if any(kernel.values[access.value].dtype != c.factor for access in stage.inputs):
         return None
     for own, other in (stage.inputs, stage.inputs[::-1]):
-        found = _axes(kernel, own, stage.iterators, sizes)
+        found = _axes(kernel, stage, own)
         if found is not None and other.padding is None:
             are_rows = c.left.value == own.value
             place = c.right if are_rows else c.left
@@ -75,42 +75,29 @@ def image_of(c: ContractionLaunch, target: GpuTarget) -> Image | None:
     return None
 
 
-def _axes(
-    kernel: Kernel, access: Access, iterators: Sequence[str], sizes: Sequence[int]
-) -> tuple[tuple[Axis, ...], int] | None:
-    """The axes of an image, and the dimension of its channels, which lie side by side."""
+def _axes(kernel: Kernel, stage: Stage, access: Access) -> tuple[tuple[Window, ...], int] | None:
+    """The axes of an image, the outermost first, and the dimension of its channels, which lie side by side."""
     value = kernel.values[access.value]
-    shape = [size for size in value.shape if isinstance(size, int)]
-    if access.padding not in (None, 0) or not 1 < value.rank <= _RANK or len(shape) != value.rank:
+    if access.padding not in (None, 0) or not 1 < value.rank <= _RANK:
         return None
-    strides = [stride.factor for stride in memory_strides(value)]
-    found: list[Axis] = []
-    for axis in value.order[:-1]:
-        entry = access.map[axis]
-        dims = [(d, by) for d, by in enumerate(entry.coefficients) if by and sizes[d] > 1]
-        pixels = [d for d, by in dims if iterators[d] != "reduction" and by == 1]
-        places = [(d, by) for d, by in dims if iterators[d] == "reduction"]
-        if len(pixels) + len(places) != len(dims) or len(pixels) > 1 or len(places) > 1:
-            return None
-        place, step = places[0] if places else (None, 1)
-        found.append(Axis(shape[axis], strides[axis], entry.constant, pixels[0] if pixels else None, place, step))
-    channel = access.map[value.order[-1]]
-    if channel.single is None or channel.constant or iterators[channel.single] != "reduction":
+    axes = read_axes(kernel, stage, access)
+    *others, last = (axes[number] for number in value.order)
+    windows = [axis.window for axis in others]
+    found = tuple(window for window in windows if window is not None and window.stride == 1)
+    if len(found) != len(others) or last.plain is None or not last.taps or not isinstance(last.extent, int):
         return None
     item = item_bytes(value.dtype)
-    if any(axis.stride * item % _ALIGNMENT for axis in found) or strides[value.order[-1]] != 1:
+    if any(window.step * item % _ALIGNMENT for window in found) or not any(axis.slides for axis in others):
         return None
-    if not any(axis.pixel is not None and axis.place is not None for axis in found):
-        return None
-    return tuple(found), channel.single
+    return found, last.plain.dim
 
 
 def _image(
-    value: int, axes: tuple[Axis, ...], channel: int, sizes: Sequence[int], filters: StridedAccess, are_rows: bool
+    value: int, axes: tuple[Window, ...], channel: int, sizes: Sequence[int], filters: StridedAccess, are_rows: bool
 ) -> Image | None:
     strides = {d: stride.factor for d, stride in enumerate(filters.strides) if stride.factor and sizes[d] > 1}
-    pixels = [(axis.pixel, sizes[axis.pixel]) for axis in axes if axis.pixel is not None]
-    places = [(axis.place, sizes[axis.place]) for axis in axes if axis.place is not None]
+    pixels = [(axis.out, axis.size) for axis in axes if axis.out >= 0]
+    places = [(axis.kernel, axis.taps) for axis in axes if axis.kernel >= 0]
     inside = {channel, *(d for d, _ in places)}
     own = [d for d in strides if d not in inside]
     if len(own) != 1 or own[0] in dict(pixels) or inside - strides.keys():

@@ -141,8 +141,8 @@ class TmaConvText:
             at = corner_of(image, boxes, f"({first} + {number})")
             point: list[str] = []
             for a, axis in enumerate(image.axes):
-                corners.append(f"at{number}_{a} = {'0' if axis.pixel is None else at[axis.pixel]} + {axis.first}")
-                point.append(f"at{number}_{a}" + ("" if axis.place is None else f" + by{a}"))
+                corners.append(f"at{number}_{a} = {'0' if axis.out < 0 else at[axis.out]} + {-axis.low}")
+                point.append(f"at{number}_{a}" + ("" if axis.kernel < 0 else f" + by{a}"))
             to = f"boxes{part}.index(place * {count} + {own})"
             loads.append(f"tma.async_load(image, [{', '.join([*point, 'channel'])}], full.index(place), {to})")
         for i, width in enumerate(self.filter_widths):
@@ -177,8 +177,8 @@ def fetch({", ".join(self.fetched)}):
             names[dim] = f"{rest} % {size}" if position else rest
             rest = f"({rest} // {size})"
         return [
-            f"by{a} = {names[axis.place]} * {axis.step}"
-            for a, axis in enumerate(self.image.axes) if axis.place is not None
+            f"by{a} = {names[axis.kernel]} * {axis.dilation}"
+            for a, axis in enumerate(self.image.axes) if axis.kernel >= 0
         ]
 
     def _multiply(self, arguments: Sequence[str]) -> str:
@@ -278,9 +278,9 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         """The descriptor of the image, and the ring's places for boxes, which are lines of pixels as well."""
         image, kind = self.image, storage_type(self.c.factor)
         sides = dict(zip((d for d, _ in image.pixels), self.boxes.shape, strict=True))
-        block = [*(1 if axis.pixel is None else sides[axis.pixel] for axis in image.axes), UNIT]
-        shape = [*(axis.extent for axis in image.axes), image.channels]
-        strides = [*(axis.stride for axis in image.axes), 1]
+        block = [*(1 if axis.out < 0 else sides[axis.out] for axis in image.axes), UNIT]
+        shape = [*(axis.image for axis in image.axes), image.channels]
+        strides = [*(axis.step for axis in image.axes), 1]
         lines = [
             f"li: gl.constexpr = {_shared(block, kind)}",
             f"image = tma.make_tensor_descriptor(v{image.value}, {shape}, {strides}, {block}, li)",

@@ -22,10 +22,11 @@ from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, produ
 from motet.compiler.codegen.triton.gemm.tiles import GemmShape, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, total
 from motet.compiler.codegen.triton.text.program import Form
-from motet.compiler.codegen.triton.text.writer import is_windowed
+from motet.compiler.kernels.contraction import ContractionDims, read_contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE, StridedAccess
+from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
 _LEAST = 8  # of M, N and K, for which matrix units pay
@@ -50,14 +51,14 @@ _SUMS = ("f16", "bf16", "f32", "f64")
 
 def takes(kernel: Kernel, stage: Stage) -> bool:
     """Whether `stage` is a contraction that is emitted here."""
-    return _worth_matrix_units(kernel, stage) or vectors.takes(kernel, stage, classify(kernel, stage))
+    return _worth_matrix_units(kernel, stage) or vectors.takes(kernel, stage, dims_of(stage))
 
 
 def _worth_matrix_units(kernel: Kernel, stage: Stage) -> bool:
-    classes = classify(kernel, stage)
-    if classes is None or _factor_dtype(kernel, stage) is None:
+    dims = dims_of(stage)
+    if dims is None or _factor_dtype(kernel, stage) is None:
         return False
-    return all(_known(stage, dims) >= _LEAST for dims in classes[1:])
+    return all(_known(stage, part) >= _LEAST for part in (dims.m, dims.n, dims.k))
 
 
 def _known(stage: Stage, dims: Sequence[int]) -> int:
@@ -68,34 +69,12 @@ def _known(stage: Stage, dims: Sequence[int]) -> int:
     return count
 
 
-def classify(kernel: Kernel, stage: Stage) -> tuple[list[int], list[int], list[int], list[int]] | None:
-    """The dimensions that are batch, M, N and K; M belongs to the product's left factor. Dimensions of extent 1 are
-    left out. None for what is no contraction."""
-    product = match_product(stage)
-    if product is None or not stage.reductions:
+def dims_of(stage: Stage) -> ContractionDims | None:
+    """The roles of a contraction's dimensions; None for what is no contraction, or of a form without code."""
+    dims = read_contraction(stage)
+    if dims is None or dims.broadcast or dims.summed:
         return None
-    if any(access.padding not in (None, 0) for access in stage.inputs):
-        return None
-    used = [_dimensions(stage.inputs[side.input]) for side in (product.lhs, product.rhs)]
-    output = _dimensions(stage.outputs[0])
-    batch, m, n, k = [], [], [], []
-    for d, size in enumerate(stage.sizes):
-        if size == 1:
-            continue
-        left, right = d in used[0], d in used[1]
-        if stage.iterators[d] == "reduction":
-            if not (left and right) or d in output:
-                return None
-            k.append(d)
-        elif d not in output or not (left or right):
-            return None
-        else:
-            (batch if left and right else m if left else n).append(d)
-    return batch, m, n, k
-
-
-def _dimensions(access: Access) -> set[int]:
-    return {d for entry in access.map for d, coefficient in enumerate(entry.coefficients) if coefficient}
+    return None if any(access.padding not in (None, 0) for access in stage.inputs) else dims
 
 
 def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
@@ -150,13 +129,13 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
 def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:
     """The input of a product of f32 in full precision that threads read faster with its columns side by side, where
     there are rows enough."""
-    classes = classify(kernel, stage)
-    if classes is None or _factor_dtype(kernel, stage) != "f32" or target.precision != "ieee":
+    dims = dims_of(stage)
+    if dims is None or _factor_dtype(kernel, stage) != "f32" or target.precision != "ieee":
         return None
-    found = runs_along(kernel, stage, classes)
+    found = runs_along(kernel, stage, dims)
     if found is None or not target.is_cuda:
         return None
-    rows = classes[2] if found[1] == classes[1] else classes[1]
+    rows = dims.n if found[1] == dims.m else dims.m
     return found[0] if _known(stage, rows) >= _SIDE else None
 
 
@@ -165,7 +144,7 @@ def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
     value = kernel.values[access.value]
     if not value.rank or any(not isinstance(size, int) for size in (*value.shape, *stage.sizes)):
         return False
-    along = [d for d in _dimensions(access) if stage.iterators[d] == "reduction"]
+    along = [d for d in access.dims if stage.iterators[d] == "reduction"]
     item = item_bytes(value.dtype)
     length = value.shape[value.order[-1]]
     return isinstance(length, int) and length * item % _LINE != 0 and _known(stage, along) * item % _LINE == 0
@@ -184,7 +163,7 @@ def _filter_order(
     """The axes of a constant factor, those along which products are summed as `image` lies, before or after the
     others."""
     depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
-    axes = {d: axis for axis, entry in enumerate(filters.map) for d, c in enumerate(entry.coefficients) if c}
+    axes = {d: axis for axis, entry in enumerate(filters.map) for d in entry.dims}
     inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
     outside = [axis for axis in range(len(filters.map)) if axis not in inside]
     return tuple([*outside, *inside] if depth_last else [*inside, *outside])
@@ -194,31 +173,31 @@ def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
     """The stage's dimensions as `access` walks memory, the fastest last."""
     found: list[int] = []
     for axis in kernel.values[access.value].order:
-        found += [d for d, c in enumerate(access.map[axis].coefficients) if c and d not in found]
+        found += [d for d in access.map[axis].dims if d not in found]
     return found
 
 
 def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
     """`kernel` with factors copied to where the GPU takes them fastest from, where that pays (`alignment.py`)."""
     for stage in kernel.stages:
-        classes, factor = classify(kernel, stage), _factor_dtype(kernel, stage)
-        if classes is None or factor is None or not _worth_matrix_units(kernel, stage):
+        dims, factor = dims_of(stage), _factor_dtype(kernel, stage)
+        if dims is None or factor is None or not _worth_matrix_units(kernel, stage):
             continue
         if factor not in ("f64", "f32") or (factor == "f32" and target.precision == "tf32"):
-            kernel = aligned(kernel, stage, target, classes, factor)
+            kernel = aligned(kernel, stage, target, dims, factor)
         elif factor == "f32" and target.precision == "ieee":
-            kernel = columns_last(kernel, stage, target, classes)
+            kernel = columns_last(kernel, stage, target, dims)
     return kernel
 
 
 def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     """In how many pieces along K a product keeps all processors busy, whose result is too small for it."""
-    classes = classify(kernel, stage)
-    if classes is None or not _worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
+    dims = dims_of(stage)
+    if dims is None or not _worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
         return 1
     if any(not isinstance(size, int) for size in stage.sizes):
         return 1
-    batch, m, n, k = (_known(stage, dims) for dims in classes)
+    batch, m, n, k = (_known(stage, part) for part in (dims.batch, dims.m, dims.n, dims.k))
     fast = target.architecture == _HOPPER and _factor_dtype(kernel, stage) in ("f16", "bf16")
     enough = fast and batch * -(-m // _SIDE) * -(-n // _SLIM) >= _ENOUGH
     if k < (_LONGER if enough else _LONG):
@@ -229,13 +208,12 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
 
 def match(task: LoopTask, target: GpuTarget) -> ContractionLaunch | None:
     stage, kernel = task.stage, task.kernel
-    classes = classify(kernel, stage)
-    product, factor = match_product(stage), _factor_dtype(kernel, stage)
-    if classes is None or product is None or factor is None or not takes(kernel, stage):
+    dims, factor = dims_of(stage), _factor_dtype(kernel, stage)
+    if dims is None or factor is None or not takes(kernel, stage):
         return None
-    sources = task.sources
+    sources, product = task.sources, dims.product
     left, right = sources[product.lhs.input], sources[product.rhs.input]
-    batch, m, n, k = (task.merged(dims) for dims in classes)
+    batch, m, n, k = (task.merged(part) for part in (dims.batch, dims.m, dims.n, dims.k))
     output = next(iter(task.stored.values()))
     if any(output.strides[dim] == ONE for _, dim in m):
         left, right, m, n = right, left, n, m

@@ -6,6 +6,7 @@ all of the sum for some of the results, on the processors' own units, with sever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
@@ -13,10 +14,11 @@ from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finis
 from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import FLOATS, carried_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.kernels.contraction import ContractionDims
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
-from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE, StridedAccess
+from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
 _MOST = 7  # vectors
@@ -44,21 +46,20 @@ _ACROSS = (_GemvBlock(32, 512, 8, 1), _GemvBlock(32, 256, 4, 3), _GemvBlock(16, 
 _WIDE = _GemvBlock(64, 256, 8, 1)  # across, where there are so many results that all processors have some
 
 
-def takes(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...] | None) -> bool:
-    """Whether `stage`, whose dimensions are of `classes` (batch, M, N, K), is such a product."""
-    product = match_product(stage)
-    if classes is None or product is None or any(map(is_windowed, stage.inputs)):
+def takes(kernel: Kernel, stage: Stage, dims: ContractionDims | None) -> bool:
+    """Whether `stage`, whose dimensions have the roles `dims`, is such a product."""
+    if dims is None or any(map(is_windowed, stage.inputs)):
         return False
     dtypes = {kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)}
-    batch, m, n, k = (_count(stage, dims) for dims in classes)
-    if None in (m, n, k) or not dtypes <= set(FLOATS) or product.dtype not in ("f32", "f64"):
+    batch, m, n, k = (_count(stage, part) for part in (dims.batch, dims.m, dims.n, dims.k))
+    if None in (m, n, k) or not dtypes <= set(FLOATS) or dims.product.dtype not in ("f32", "f64"):
         return False
     few, many = sorted((m or 0, n or 0))
     programs = many // _ACROSS[0].results * (batch or 1)
     return few <= _MOST and many >= _LEAST and (k or 0) >= _LEAST and programs >= _PROGRAMS
 
 
-def _count(stage: Stage, dims: list[int]) -> int | None:
+def _count(stage: Stage, dims: Sequence[int]) -> int | None:
     count = 1
     for d in dims:
         size = stage.sizes[d]

@@ -14,8 +14,9 @@ from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finis
 from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
 _DEEPEST = 256  # products of each result

@@ -16,11 +16,12 @@ from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.kernels.rows import Rows, translated
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
+from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
 _ROW = 16384  # elements of a row up to which a block keeps it

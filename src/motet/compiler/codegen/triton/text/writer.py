@@ -362,11 +362,6 @@ def _end(body: Sequence[Scalar], position: int, sizes: Sequence[Size]) -> Size |
     return sizes[int(body[position].value or 0)]
 
 
-def is_windowed(access: Access) -> bool:
-    """Whether an axis is read along two loops at once, as convolutions and poolings do."""
-    return any(sum(map(bool, entry.coefficients)) > 1 for entry in access.map)
-
-
 def symbol_name(symbol: str) -> str:
     """A symbol as the name of an argument."""
     return f"s_{symbol}"
