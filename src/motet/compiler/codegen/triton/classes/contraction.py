@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from motet.artifact.library import LibraryCall
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
-from motet.compiler.codegen.triton.classes.tasks import task_of
+from motet.compiler.codegen.gpu.tasks import LoopTask, task_of
 from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.gemm.library import library_call
-from motet.compiler.codegen.triton.rows.loops import LoopTask
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.targets.gpu import GpuTarget
 

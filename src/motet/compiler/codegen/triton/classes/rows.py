@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
 from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.rows import rows
 from motet.compiler.codegen.triton.text.program import Form
-from motet.compiler.codegen.triton.text.writer import gathered
 from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.rows import Rows
 from motet.compiler.kernels.rows import match_rows as match_stages

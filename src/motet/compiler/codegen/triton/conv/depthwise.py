@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, ceiling, total
+from motet.compiler.codegen.gpu.accesses import gathered, source_of
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, gathered, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
 from motet.compiler.kernels.strides import ONE, Bound, Extent, StridedAccess
 from motet.compiler.kernels.windows import WindowReduction, read_window_reduction

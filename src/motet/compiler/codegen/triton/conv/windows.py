@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from motet.artifact.expressions import apply
-from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, total
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.tasks import Loop, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.rows import Rows, match_rows
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess

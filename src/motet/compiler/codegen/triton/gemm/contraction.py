@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, total
 from motet.compiler.codegen.triton.conv.tma_conv import image_forms
 from motet.compiler.codegen.triton.gemm import gemv as vectors
 from motet.compiler.codegen.triton.gemm import small_gemm as spread
@@ -20,7 +21,6 @@ from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of
 from motet.compiler.codegen.triton.gemm.persistent import ring_cycles, ring_form, rings
 from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, product_form
 from motet.compiler.codegen.triton.gemm.tiles import GemmShape, choose_tiles, cycles, stored_as
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.kernels.contraction import ContractionDims, read_contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
+from motet.compiler.codegen.gpu.tasks import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish
-from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import FLOATS, carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer

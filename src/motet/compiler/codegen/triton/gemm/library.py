@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 
 from motet.artifact.library import CUBLASLT, VERSION, LibraryCall, LibraryOperand
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask
 from motet.compiler.codegen.triton.gemm.contraction import match
 from motet.compiler.codegen.triton.gemm.products import ContractionLaunch
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask
 from motet.compiler.kernels.kernel import Scalar
 from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
+from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.gemm.multi_matching import (
     Joined,
     Sums,
@@ -27,7 +28,6 @@ from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, 
 from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
 from motet.compiler.codegen.triton.gemm.products import group_of, leaving, stay
 from motet.compiler.codegen.triton.gemm.tiles import GemmShape, stored_as
-from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name

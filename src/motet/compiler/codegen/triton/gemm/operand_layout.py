@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.rows.loops import Loop
+from motet.compiler.codegen.gpu.tasks import Loop
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess

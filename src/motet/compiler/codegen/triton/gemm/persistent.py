@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from motet.artifact.expressions import product
+from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix
 from motet.compiler.codegen.triton.gemm.persistent_text import RingWriter, module
 from motet.compiler.codegen.triton.gemm.persistent_tiles import PersistentParts, Ring
 from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish, leaving, stay
 from motet.compiler.codegen.triton.gemm.tiles import RATES, GemmShape, stored_as
-from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import Coordinate
 from motet.compiler.kernels.kernel import item_bytes

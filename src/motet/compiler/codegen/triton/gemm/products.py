@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of
 from motet.compiler.codegen.triton.gemm.tiles import PRECISIONS, Tile, stored_as
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.kernels.rows import Rows, translated

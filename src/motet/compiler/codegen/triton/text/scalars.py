@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
 from motet.compiler.kernels.kernel import ITEM_BITS, Scalar
 
 POINTERS = {
@@ -32,10 +33,6 @@ _STORAGE = {
 SHORT_FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
 FLOATS = (*SHORT_FLOATS, "f32", "f64")
 _NARROW = ("f16", "f8E4M3FN", "f8E5M2")  # floats of a much smaller range than f32's
-
-
-class UnsupportedOnGpu(Exception):
-    """There is no code for this; the text names what."""
 
 
 def pointer_type(dtype: str) -> str:
