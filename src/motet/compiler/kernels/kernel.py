@@ -34,6 +34,8 @@ ITEM_BITS = {
     "complex<f32>": 64, "complex<f64>": 128,
 }
 
+FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "f32", "f64")
+
 
 def item_bytes(dtype: str) -> int:
     """Bytes that one element of `dtype` takes in memory (i1 takes one)."""

@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, is_wide
+from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
 from motet.compiler.codegen.triton.classes import attention
-from motet.compiler.codegen.triton.classes.contraction import ContractionLaunches
+from motet.compiler.codegen.triton.classes.contraction import TritonContractions
 from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
 from motet.compiler.codegen.triton.classes.loops import TritonLoops
 from motet.compiler.codegen.triton.classes.products import ProductLaunches
 from motet.compiler.codegen.triton.classes.rows import RowLaunches
 from motet.compiler.codegen.triton.classes.windows import WindowLaunches
 from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.gemm import multi_matching as joining
 from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
 from motet.compiler.codegen.triton.rows import rows
@@ -38,7 +38,7 @@ from motet.compiler.targets.gpu import GpuTarget
 Class = LaunchClass[Any, Any, Form]
 # The fastest first; the last one takes everything.
 CLASSES: tuple[Class, ...] = (
-    WindowLaunches(), RowLaunches(), ProductLaunches(), ContractionLaunches(), DepthwiseLaunches(), TritonLoops(),
+    WindowLaunches(), RowLaunches(), ProductLaunches(), TritonContractions(), DepthwiseLaunches(), TritonLoops(),
 )
 
 _ANY = 1 << 62

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.accesses import gathered
+from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
-from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.rows import rows
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.kernels.kernel import Kernel, Stage

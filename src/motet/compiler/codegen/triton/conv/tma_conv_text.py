@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.conv.image_boxes import UNIT, Boxes, Image, corner_of, tiles_of
+from motet.compiler.codegen.gpu.conv.image_boxes import UNIT, Boxes, Image, tiles_of
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, indented, tile_function
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, group_of
+from motet.compiler.codegen.triton.gemm.products import group_of
 from motet.compiler.codegen.triton.text.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Kernel, item_bytes
@@ -76,7 +77,7 @@ def stores(image: Image, boxes: Boxes) -> list[str]:
     """Lines that store the boxes of a piece."""
     lines: list[str] = []
     for number in range(boxes.m // UNIT):
-        corner = corner_of(image, boxes, f"(m_at // {UNIT} + {number})")
+        corner = _corner_of(image, boxes, f"(m_at // {UNIT} + {number})")
         point = ", ".join([*(corner[d] for d, _ in image.pixels), "n_at"])
         lines.append(f"tma.async_store(c, [{point}], out_boxes.index({number}))")
     return lines
@@ -138,7 +139,7 @@ class TmaConvText:
         corners: list[str] = []
         loads: list[str] = []
         for number, (part, count, own) in enumerate(units):
-            at = corner_of(image, boxes, f"({first} + {number})")
+            at = _corner_of(image, boxes, f"({first} + {number})")
             point: list[str] = []
             for a, axis in enumerate(image.axes):
                 corners.append(f"at{number}_{a} = {'0' if axis.out < 0 else at[axis.out]} + {-axis.low}")
@@ -343,3 +344,13 @@ def _left(names: Sequence[str]) -> str:
 def _waited(count: int, names: Sequence[str]) -> str:
     """Products behind a wait until at most `count` of them are under way."""
     return f"warpgroup_mma_wait({count}, deps=[{', '.join(names)}])"
+
+
+def _corner_of(image: Image, boxes: Boxes, unit: str) -> dict[int, str]:
+    """The first pixel of the box of a number, by dimension."""
+    at: dict[int, str] = {}
+    for position, ((dim, size), side) in reversed(list(enumerate(zip(image.pixels, boxes.shape, strict=True)))):
+        count = -(-size // side)
+        at[dim] = f"{unit} % {count} * {side}" if position else f"{unit} * {side}"
+        unit = f"({unit} // {count})"
+    return at

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.gemm import contraction
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import LoopTask, total
-from motet.compiler.codegen.triton.gemm import contraction
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, whole
+from motet.compiler.codegen.triton.gemm.products import whole
 from motet.compiler.codegen.triton.text.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.epilogue import Epilogue, EpilogueStep, match_epilogue

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.gemm.operand_layout import matrix_of
 from motet.compiler.codegen.gpu.tasks import LoopTask, power_of_two
-from motet.compiler.codegen.triton.gemm.operand_layout import matrix_of
 from motet.compiler.kernels.contraction import ContractionDims
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
 from motet.compiler.kernels.windows import is_windowed, read_axes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from motet.compiler.codegen.triton.gemm.tiles import Stayed
+from motet.compiler.codegen.gpu.gemm.tiles import Stayed
 from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -105,13 +105,3 @@ def tiles_of(image: Image, boxes: Boxes) -> tuple[int, int]:
     pixels, filters = _pixels(image, boxes), image.filters.count
     m, n = (pixels, filters) if image.are_rows else (filters, pixels)
     return -(-m // boxes.m), -(-n // boxes.n)
-
-
-def corner_of(image: Image, boxes: Boxes, unit: str) -> dict[int, str]:
-    """The first pixel of the box of a number, by dimension."""
-    at: dict[int, str] = {}
-    for position, ((dim, size), side) in reversed(list(enumerate(zip(image.pixels, boxes.shape, strict=True)))):
-        count = -(-size // side)
-        at[dim] = f"{unit} % {count} * {side}" if position else f"{unit} * {side}"
-        unit = f"({unit} // {count})"
-    return at
