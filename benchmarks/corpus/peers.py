@@ -170,7 +170,7 @@ class OpenVino(Peer):
             for index, array in enumerate(results):
                 request.set_output_tensor(index, ov.Tensor(array, shared_memory=True))
 
-        def run(kept: object = (compiled, inputs)) -> Any:
+        def run(kept: object = (compiled, inputs, results)) -> Any:  # the request keeps none of them alive
             request.infer()
             return request
 
