@@ -103,10 +103,10 @@ def _run(folder: Path, below: int, kernels: Mapping[str, str]) -> dict[str, int]
     _command(["cc", "-O1", "-o", "caller", "caller.c", "program.c", *objects, "-lm"], folder)
     _command(["valgrind", "--quiet", "--tool=callgrind", "--callgrind-out-file=counts", "--compress-strings=no",
               "--compress-pos=no", "--dump-line=no", "./caller"], folder)
-    return _counts((folder / "counts").read_text(), kernels)
+    return kernel_counts((folder / "counts").read_text(), kernels)
 
 
-def _counts(profile: str, kernels: Mapping[str, str]) -> dict[str, int]:
+def kernel_counts(profile: str, kernels: Mapping[str, str]) -> dict[str, int]:
     """Instructions in each kernel and the local functions of it, which are called `KERNEL.something`."""
     found = dict.fromkeys(kernels, 0)
     kernel, called = "", False
