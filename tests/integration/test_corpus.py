@@ -58,14 +58,14 @@ def test_a_row_has_the_same_weights_and_inputs_in_every_process():
 
 
 @pytest.mark.parametrize(("found", "why"), [
-    ([np.float32([1, 2])], None),
-    ([np.float32([1, 2.1])], "off by 5.0e-02"),
-    ([np.float32([1, np.nan])], "off by nan"),
-    ([np.float32([[1, 2]])], "shape (1, 2), expected (2,)"),
+    ([np.array([1, 2], np.float32)], None),
+    ([np.array([1, 2.1], np.float32)], "off by 5.0e-02"),
+    ([np.array([1, np.nan], np.float32)], "off by nan"),
+    ([np.array([[1, 2]], np.float32)], "shape (1, 2), expected (2,)"),
     ([], "0 results, expected 1"),
 ])
 def test_results_are_compared_with_the_reference(found: list[Any], why: str | None):
-    assert wrong(Row("r", "f"), found, [np.float64([1, 2])], 1e-3) == why
+    assert wrong(Row("r", "f"), found, [np.array([1.0, 2.0])], 1e-3) == why
 
 
 def test_a_subject_has_its_model_its_reference_and_its_work(tmp_path: Path):
@@ -73,7 +73,7 @@ def test_a_subject_has_its_model_its_reference_and_its_work(tmp_path: Path):
     row = Family("linear").layer("linear 3×5→7", lambda: torch.nn.Linear(5, 7), (3, 5))
     prepare(row, tmp_path)
     (x,), (y,) = load_inputs(row, tmp_path), load_results(row, tmp_path)
-    module, _ = row.module()
+    module: Any = row.module()[0]
     weight, bias = (tensor.detach().numpy().astype(np.float64) for tensor in (module.weight, module.bias))
     np.testing.assert_allclose(y, x @ weight.T + bias, rtol=1e-12)
     facts = load_facts(row, tmp_path)
