@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PEERS = ("torch (oneDNN)", "torch.compile", "onnxruntime", "OpenVINO", "OpenVINO default")
+PEERS = ("torch (oneDNN)", "torch.compile", "onnxruntime", "OpenVINO", "OpenVINO default", "ggml")
 NEEDED = ("torch", "torchvision", "timm", "transformers", "onnxscript", "onnxruntime", "openvino")
 
 

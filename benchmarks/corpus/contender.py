@@ -55,7 +55,7 @@ def rows_of(seed: int, count: int) -> dict[str, Row]:
 
 def _peer(name: str, threads: int, target: str) -> Peer:
     kind = next(kind for kind in PEERS if kind.name == name)
-    if find_spec(kind.package) is None:
+    if find_spec(kind.module or kind.package) is None:
         raise Absent(f"not installed: pip install {kind.package}")
     peer = Motet(target) if kind is Motet else kind()
     peer.start(threads)

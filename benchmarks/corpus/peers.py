@@ -17,10 +17,12 @@ DEFAULT_TARGET = "host{cpu=native}"
 
 
 class Peer:
-    """`package` must be installed. `precise` says that it computes in the row's own dtype."""
+    """`package` must be installed, whose module is `module` if that is another name. `precise` says that it computes in
+    the row's own dtype."""
 
     name = ""
     package = ""
+    module = ""
     precise = True
 
     def allowed(self, row: Row) -> float:
@@ -190,7 +192,31 @@ class OpenVinoDefault(OpenVino):
         return {}
 
 
-PEERS: Sequence[type[Peer]] = (Motet, Torch, TorchCompile, OnnxRuntime, OpenVino, OpenVinoDefault)
+class Ggml(Peer):
+    """llama.cpp's products; the operand that is not the weights is rounded to 8 bits."""
+
+    name = "ggml"
+    package = "libggml-python"
+    module = "libggml"
+    precise = False
+
+    def allowed(self, row: Row) -> float:
+        return 2e-2
+
+    def start(self, threads: int) -> None:
+        from benchmarks.corpus.ggml import Library
+
+        self.library = Library()
+        self.pool = self.library.pool(threads)
+
+    def prepare(self, row: Row, folder: Path, threads: int) -> tuple[Call, Read]:
+        from benchmarks.corpus import ggml
+
+        call, results = ggml.prepare(row, folder, self.library, self.pool, threads)
+        return call, lambda _: results
+
+
+PEERS: Sequence[type[Peer]] = (Motet, Torch, TorchCompile, OnnxRuntime, OpenVino, OpenVinoDefault, Ggml)
 PRECISE = frozenset(kind.name for kind in PEERS if kind.precise and kind is not Motet)
 
 

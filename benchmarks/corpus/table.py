@@ -125,7 +125,7 @@ def _worst(found: Sequence[Result]) -> Iterator[str]:
     yield "|---|---:|---:|---:|---|"
     for result in ranked[:WORST]:
         peer = result.limit / result.peer if result.peer else 0.0
-        yield f"| {_title(result)} | {result.ratio:.2f} | {result.roof:.0%} | {peer:.0%} | {_reason(result.entry)} |"
+        yield f"| {_title(result)} | {_ratio(result.ratio)} | {result.roof:.0%} | {peer:.0%} | {_reason(result.entry)} |"
 
 
 def _reason(entry: Mapping[str, Any]) -> str:
@@ -147,28 +147,36 @@ def _rows(found: Sequence[Result], peers: Sequence[str]) -> Iterator[str]:
     for result in found:
         answers = result.entry["answers"]
         cells = [_ms(answers.get(peer, {}).get("min")) for peer in peers]
-        ratio = "–" if result.ratio is None else f"{result.ratio:.2f}"
+        ratio = _ratio(result.ratio)
         yield f"| {_title(result)} | {' | '.join(cells)} | {_ms(result.limit)} | {ratio} | {result.roof:.2f} |"
 
 
 def _failures(rows: Mapping[str, Any], peers: Sequence[str]) -> Iterator[str]:
     """Results that are missing or wrong, but for operators that a peer does not have."""
     lines: list[str] = []
+    absent: set[str] = set()
     for name, entry in rows.items():
         if "failed" in entry:
             lines.append(f"- {name}: {entry['failed']}")
             continue
         for peer in peers:
             answer = entry["answers"].get(peer, {})
-            if "min" not in answer and _why(answer) != "no such operator":
-                lines.append(f"- {name}, {peer}: {_why(answer)}")
-    if lines:
+            why = _why(answer)
+            if why.startswith("not installed"):
+                absent.add(f"- {peer}: {why}")
+            elif "min" not in answer and why != "no such operator":
+                lines.append(f"- {name}, {peer}: {why}")
+    if lines or absent:
         yield ""
-        yield from lines
+        yield from (*sorted(absent), *lines)
 
 
 def _why(answer: Mapping[str, Any]) -> str:
     return f"wrong: {answer['wrong']}" if "wrong" in answer else str(answer.get("absent", "not measured"))
+
+
+def _ratio(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 or ratio == 0 else f"{ratio:.3f}"
 
 
 def _title(result: Result) -> str:
