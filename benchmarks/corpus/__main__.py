@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,8 +47,6 @@ def parse() -> argparse.Namespace:
 
 
 def _cores(parser: argparse.ArgumentParser, text: str) -> list[int]:
-    import os
-
     there = len(os.sched_getaffinity(0))
     if not all(part.isdecimal() and 1 <= int(part) <= there for part in text.split(",")):
         parser.error(f"--cores {text}: expected numbers from 1 to {there}, such as --cores 1,{there}")
@@ -72,6 +71,9 @@ def make_plan(given: argparse.Namespace) -> Any:
     names = [row.name for row in rows_of(seed, count).values() if row.fresh or row.quick or not given.quick]
     if given.rows:
         names = [name for name in names if any(text in name for text in given.rows)]
+        if not names:
+            raise SystemExit(f"error: --rows {' '.join(given.rows)}: no row has that in its name; expected part of a "
+                             "name, such as conv2d")
     part, parts = given.shard
     peers = given.peers or [name for name in PEERS if not (given.quick and name == "torch.compile")]
     return Plan(

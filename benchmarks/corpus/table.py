@@ -125,7 +125,8 @@ def _worst(found: Sequence[Result]) -> Iterator[str]:
     yield "|---|---:|---:|---:|---|"
     for result in ranked[:WORST]:
         peer = result.limit / result.peer if result.peer else 0.0
-        yield f"| {_title(result)} | {_ratio(result.ratio)} | {result.roof:.0%} | {peer:.0%} | {_reason(result.entry)} |"
+        yield (f"| {_title(result)} | {_ratio(result.ratio)} | {result.roof:.0%} | {peer:.0%} | "
+               f"{_reason(result.entry)} |")
 
 
 def _reason(entry: Mapping[str, Any]) -> str:
