@@ -23,8 +23,9 @@ class Affine:
         return Affine(((dim, 1),))
 
     @property
-    def dims(self) -> frozenset[int]:
-        return frozenset(dim for dim, _ in self.terms)
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions that it depends on, in order."""
+        return tuple(dim for dim, _ in self.terms)
 
     @property
     def is_constant(self) -> bool:

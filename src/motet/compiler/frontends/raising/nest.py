@@ -130,7 +130,7 @@ def free_dims(node: Node) -> frozenset[int]:
     if isinstance(node, Load):
         return frozenset[int]().union(*(index.dims for index in (*node.indices, *node.conditions)))
     if isinstance(node, Index):
-        return node.value.dims
+        return frozenset(node.value.dims)
     if isinstance(node, Compute):
         return frozenset[int]().union(*(free_dims(operand) for operand in node.operands))
     if isinstance(node, Reduce):

@@ -93,5 +93,5 @@ def _write(statement: Statement) -> _Access:
 def _meet_only_in_one_iteration(a: _Access, b: _Access, dim: int) -> bool:
     """Whether equal elements mean equal values of `dim`: some axis has it alone, and alike, in both."""
     return any(
-        left == right and left.dims == frozenset((dim,)) for left, right in zip(a.indices, b.indices, strict=True)
+        left == right and left.dims == (dim,) for left, right in zip(a.indices, b.indices, strict=True)
     )

@@ -54,8 +54,8 @@ def _as_reduction(statement: Statement) -> Statement:
     if not over:
         return statement
     value = statement.value
-    concerned = tuple(c for c in statement.conditions if c.dims & set(over))
-    kept = tuple(c for c in statement.conditions if not c.dims & set(over))
+    concerned = tuple(c for c in statement.conditions if set(c.dims) & set(over))
+    kept = tuple(c for c in statement.conditions if not set(c.dims) & set(over))
     reads_itself = any(load.memref == statement.memref for load in loads(value))
     if not reads_itself and not free_dims(value) & set(over) and not concerned:
         return replace(statement, dims=tuple(dim for dim in statement.dims if dim in stored))

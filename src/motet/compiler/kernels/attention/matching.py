@@ -52,7 +52,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     sizes = main.sizes + tuple(follower.first.sizes[d] for d in follower.first.reductions)
     reads = [found.query, *(access for piece in found.pieces for access in (piece.keys, piece.values))]
     used = [
-        _dims(found.query), _together([piece.keys for piece in found.pieces]),
+        found.query.dims, _together([piece.keys for piece in found.pieces]),
         _together([piece.values for piece in found.pieces]),
     ]
     depth = [d for d in range(len(main.sizes), len(sizes)) if sizes[d] != 1]
@@ -75,16 +75,12 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     )
 
 
-def _dims(access: Access) -> set[int]:
-    return {d for entry in access.map for d in entry.dims}
-
-
 def _together(accesses: Sequence[Access]) -> set[int]:
-    return {d for access in accesses for d in _dims(access)}
+    return {d for access in accesses for d in access.dims}
 
 
 def _innermost(follower: Follower, shared: Sequence[int]) -> int | None:
     """The dimension of queries along the sequence: the last one of the scores that keys and values do not have."""
     access = follower.main.inputs[follower.side]
-    order = [d for entry in access.map for d, _ in entry.terms if d in shared]
+    order = [d for entry in access.map for d in entry.dims if d in shared]
     return order[-1] if order else None

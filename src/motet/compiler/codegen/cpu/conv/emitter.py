@@ -22,10 +22,11 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     write_vector,
 )
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
-from motet.compiler.kernels.convolution import Convolution, Window
+from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Packing, item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.windows import Window
 
 
 class Emitter:

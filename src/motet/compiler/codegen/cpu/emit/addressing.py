@@ -78,7 +78,7 @@ class Nest:
             return False
         return all(
             operand.strides[outer] == operand.strides[inner] * self.sizes[inner]
-            and not any(bound.entry.dims & {outer, inner} for bound in operand.bounds)
+            and not any({outer, inner}.intersection(bound.entry.dims) for bound in operand.bounds)
             for operand in self.operands
         )
 

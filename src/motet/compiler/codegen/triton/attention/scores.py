@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.accesses import source_of
 from motet.compiler.codegen.triton.text.scalars import constant, expression
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.attention.description import Attention, Term
 
