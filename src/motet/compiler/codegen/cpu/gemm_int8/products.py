@@ -1,15 +1,15 @@
-"""Products of 8-bit integers summed up as i32: matrix products in any order of dimensions, quantized ones included.
+"""Products of 8-bit integers accumulated as i32: matrix products in any order of dimensions, also quantized ones.
 
-    sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs, then element-wise stages, fused
+    sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs, then a fused element-wise epilogue
 
-The processor's dot-product and matrix instructions are used where it has them (`dot_tiles.py`). Zero points come out
-of the sum: with the sums of A's rows and of B's columns,
+They use the CPU's dot-product and matrix instructions (`tiles.py`). Zero points are moved out of the sum, with the sums
+of A's rows and of B's columns:
 
     sum a*b  -  a_zero * sum b  -  b_zero * (sum a  -  K * a_zero)
 
-A phase brings both factors into the order that the tiles read, except where that was done when compiling or A already
-lies so (at a multiple of a cache line, where AMX reads it: else every row of a tile is two lines). All arithmetic wraps
-around as i32, so that the order of the sums changes no bit.
+A first phase packs both operands in the order that the tiles read, unless that was done when compiling or A already has
+this layout (for AMX also aligned to a cache line, since otherwise every row of a tile spans two lines). All arithmetic
+wraps around as i32, so that the order of the sums does not change the result.
 
 Source of the zero points' terms: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018, section 2.3.
@@ -42,11 +42,11 @@ from motet.compiler.kernels.schedule import IntegerProductSchedule
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
-_PACKED_LINES = 64  # of one task
+_PACKED_LINES = 64  # packed by one task
 
 
 def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a product of bytes that is cut as `schedule` says."""
+    """Generate code for an 8-bit product by `schedule`."""
     how = arithmetic_of(target, found.a.unsigned, found.b.unsigned, schedule.way)
     assert how is not None
     return _Int8Emitter(found, schedule, how).run()
@@ -56,7 +56,7 @@ CLASS = KernelClass(IntegerProductSchedule, lambda kernel, _: match(kernel), cho
 
 
 class _Int8Emitter:
-    """Emits one module: packing, register tiles, what follows them, and the tasks that call these."""
+    """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
 
     def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
         self.found, self.plan, self.c = found, plan, found.c
@@ -148,14 +148,15 @@ class _Int8Emitter:
 
     @property
     def _amx_rows(self) -> int:
-        """Rows of one AMX tile."""
+        """The number of rows of one AMX tile."""
         known = self.m.known
         return 16 if known is None else -(-known // -(-known // 16))
 
     # -- packing -------------------------------------------------------------------------------------
 
     def _pack_phase(self) -> Phase | None:
-        """Packs what the tiles do not read in place: tasks of 64 rows of A, then of 64 columns of B."""
+        """The phase that packs operands which tiles do not read in place: tasks of 64 rows of A, then of 64 columns of
+        B."""
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
@@ -233,7 +234,7 @@ class _Int8Emitter:
     def _packed_lines(
         self, f: TileFrame, index: Index, place: StridedAccess, extent: Extent
     ) -> tuple[list[Index], Index, Index]:
-        """Coordinates in the outer loops, their number among those that `place` knows, and the first line."""
+        """The coordinates in the outer loops, their linear index among the loops of `place`, and the first line."""
         groups = f.iceil(f.extent(extent), _PACKED_LINES)
         outer, group = f.idiv(index, groups), f.irem(index, groups)
         at: list[Index] = [0] * self.c.rank
@@ -260,7 +261,7 @@ class _Int8Emitter:
     def _block(
         self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
     ) -> None:
-        """All the work of one task at one outer iteration."""
+        """Emit the work of one task at one outer iteration."""
         plan = self.plan
         a, b = self._factor_a(f, at), self._factor_b(f, at)
         deep = self._deep(f)
@@ -291,7 +292,7 @@ class _Int8Emitter:
         self._panels(f, panels, last)
 
     def _deep(self, f: TileFrame) -> Index:
-        """How far the tiles go along the depth: in sixty-fours by AMX, in fours else."""
+        """The number of steps of the tiles along K: of 64 numbers with AMX, else of four."""
         step = DEPTH if self.how.way == "tiles" else QUAD
         return f.imul(f.iceil(f.extent(self.k), step), step)
 
@@ -304,7 +305,7 @@ class _Int8Emitter:
         return f.at(sums, f.imul(f.isub(p, panels[0]), self.plan.width), I32)
 
     def _factor_a(self, f: TileFrame, at: list[Index]) -> ir.Value:
-        """A's first row at outer coordinates `at`."""
+        """The address of A's first row at outer coordinates `at`."""
         if self.aligns_a:
             packed = self._memory(f, self.a_workspace)
             return f.select(self._a_is_aligned(f), f.address(self.c.a, at), packed)
@@ -330,7 +331,7 @@ class _Int8Emitter:
         return f.at(b, f.imul(f.imul(p, self.plan.width), self._padded_depth(f)), I8)
 
     def _a_row(self, f: TileFrame) -> Index:
-        """Bytes from row to row of A."""
+        """A's stride between rows in bytes."""
         if self.plan.in_place:
             return f.extent(self.c.a.strides[self.row_dim]) if self.row_dim is not None else 0
         return f.imul(self._padded_depth(f), self.how.a_bytes)
@@ -338,7 +339,7 @@ class _Int8Emitter:
     # -- panels and tiles ----------------------------------------------------------------------------
 
     def _panels(self, f: TileFrame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
-        """Whole panels in a loop, then the one that is not."""
+        """Emit `panel` for whole panels in a loop, then for the incomplete one."""
         whole = f.idiv(f.extent(self.n), self.plan.width)
         f.loop(panels[0], f.imin(panels[1], whole), 1, lambda p, _: panel(p, False))
         if self.n.known is not None and self.n.known % self.plan.width == 0:
@@ -347,13 +348,13 @@ class _Int8Emitter:
             panel(whole, True)
 
     def _blocks(self, tail: bool) -> int:
-        """Blocks of a panel that are calculated; of a tail of unknown width, all."""
+        """The number of blocks computed of a panel; of a tail of unknown width, all."""
         if not tail or self.n.known is None:
             return self.plan.blocks
         return -(-(self.n.known % self.plan.width) // BLOCK)
 
     def _sum_columns(self, f: TileFrame, b: ir.Value, tail: bool) -> None:
-        """The sums of a panel's columns, to the scratch memory."""
+        """Compute the sums of a panel's columns in scratch memory."""
         if not self.column_sums:
             return
         name = f"{self.kernel.name}.columns{'_tail' if tail else ''}"
@@ -405,7 +406,8 @@ class _Int8Emitter:
         return f.iadd(f.imul(t, size), f.imin(t, longer))
 
     def _row_tiles(self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int], None]) -> None:
-        """Call `one(first row, rows)` for register tiles: balanced where M is known; else whole ones, then less."""
+        """Call `one(first row, rows)` for register tiles: of nearly equal size if M is known; else whole ones, then the
+        rest."""
         rows, m = self.plan.rows, f.extent(self.m)
         begin, end = tiles
         if self.how.way != "tiles" and self.m.known is not None:
@@ -424,7 +426,8 @@ class _Int8Emitter:
             self._rest(f, f.imul(whole, rows), f.irem(m, rows), one)
 
     def _rest(self, f: TileFrame, row: Index, left: Index, one: Callable[[Index, int], None]) -> None:
-        """The rows after the last whole tile: AMX takes whole tiles of them, vectors as many as there are."""
+        """Emit the rows after the last whole tile: AMX uses whole tiles, vector instructions exactly the remaining
+        rows."""
         rows = self.plan.rows
         if self.how.way == "tiles":
             half = self._amx_rows
@@ -467,7 +470,7 @@ class _Int8Emitter:
 
     def _finish(self, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, sums, columns, row sums, m, n, left, rows, outer…)` that corrects a tile's
-        sums and runs the epilogue on them, row by row."""
+        sums for zero points and runs the epilogue on them, row by row."""
         name = f"{self.kernel.name}.finish{'_tail' if tail else ''}"
         arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
         return shared_function(self.module, name, arguments, self.kernel, lambda f: self._write_finish(f, tail))
@@ -494,7 +497,7 @@ class _Int8Emitter:
         f.loop(0, rows, 1, line)
 
     def _vectors(self, f: TileFrame, tail: bool, left: Index) -> list[tuple[int, PartialVector]]:
-        """The first column of each vector of a panel, and which of its lanes exist."""
+        """The first column of each vector of a panel, and the lanes of it that exist."""
         lanes, width = self.how.lanes, self.plan.width
         if not tail:
             return [(column, PartialVector(lanes)) for column in range(0, width, lanes)]
@@ -511,7 +514,7 @@ class _Int8Emitter:
         column: int,
         lane: PartialVector,
     ) -> ir.Value:
-        """`value` and what zero points and flipped bits of A make of its row's and its column's sums."""
+        """`value` corrected for zero points and flipped bits of A by the sums of its row and of its column."""
         lanes = self.how.lanes
         a_zero = self._zero(f, views, self.found.a, row, column, lane)
         if self.column_sums:
