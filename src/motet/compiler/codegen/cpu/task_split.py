@@ -38,8 +38,7 @@ class Division:
         sizes: Sequence[Extent], last: Extent | None, cost: float, cut: bool, multiple: int = 1
     ) -> Division:
         """`cost` is the time of one element of a row (or of one row, without `last`) in nanoseconds. `cut` allows
-        splitting
-        rows, into multiples of `multiple` elements."""
+        splitting rows, into multiples of `multiple` elements."""
         strip = None
         length = max(4 * multiple, min(_STRIP, int(4 * _GRAIN / max(cost, 1e-3))) // multiple * multiple)
         if cut and last is not None and (last.known is None or last.known > 2 * length):
@@ -61,8 +60,7 @@ class Division:
 
     def loop(self, f: Frame, row: Callable[[list[Index], Index, Index], None]) -> None:
         """Emit the rows of tasks `[begin, end)`: `row(indices of sizes, first, end)`, where `[first, end)` is the range
-        of
-        the innermost dimension."""
+        of the innermost dimension."""
         whole: Index = 0 if self.last is None else f.extent(self.last)
         strips: Index = 1 if self.strip is None else f.idiv(f.iadd(whole, self.strip - 1), self.strip)
         rows: Index = strips

@@ -8,8 +8,8 @@ Vectors run along the contiguous dimension of the result:
 - along output pixels (`pixels.py`; row-major NCHW results). A task copies image rows once per window column, shifted.
   The rows of a tile are then filters, broadcast, and its vectors are pixels of any output rows.
 
-Convolutions of one image with the same geometry whose results are added are computed as one sum.
-Source of the direct form: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions", 2018.
+Convolutions of one image with the same geometry whose results are added are computed as one sum. Source of the direct
+form: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions", 2018.
 """
 
 from __future__ import annotations

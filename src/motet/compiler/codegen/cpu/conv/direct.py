@@ -73,8 +73,7 @@ class _Direct(Channels):
 
     def ahead_stride(self, tiles: int) -> int:
         """Bytes that each of `tiles` tiles prefetches in `AHEAD_STEPS` steps along K, so that all tiles together
-        prefetch
-        as many filters as they use."""
+        prefetch as many filters as they use."""
         return -(-AHEAD_STEPS * self.plan.width * item_bytes(self.c.filters[0].dtype) // tiles)
 
     def soon(self, address: ir.Value) -> Ahead | None:

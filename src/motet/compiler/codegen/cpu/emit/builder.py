@@ -108,8 +108,7 @@ class Builder(ir.IRBuilder):
 
     def masked_store(self, value: ir.Value, address: ir.Value, element: ir.Type, lanes: int, mask: ir.Value) -> None:
         """Store the lanes set in `mask`. For a constant mask of one lane, LLVM's x86 code writes 4 bytes even if
-        elements
-        of 1 or 2 bytes were truncated to that size; such a lane is therefore stored as a scalar."""
+        elements of 1 or 2 bytes were truncated to that size; such a lane is therefore stored as a scalar."""
         set_lanes = [lane for lane in range(lanes) if _is_set(mask, lane)]
         if len(set_lanes) == 1:
             scalar = self.extract_element(value, ir.Constant(I32, set_lanes[0]))

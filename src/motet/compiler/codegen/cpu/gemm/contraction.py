@@ -1,10 +1,9 @@
 """Contractions: sums of products of two tensors, in any order of dimensions, with a fused epilogue.
 
 `kernels/contraction.py` recognises contractions, `plan.py` chooses their schedules, `legality.py` checks other
-schedules,
-`packing.py` packs operands, `tiles.py` emits the register tiles, and this module emits the loop over tasks. A constant
-right operand is packed when compiling. Any other right operand is packed panel by panel by the task that reads it, is
-read in place if few rows use it, or, if K is contiguous and rows are few, is multiplied along K.
+schedules, `packing.py` packs operands, `tiles.py` emits the register tiles, and this module emits the loop over tasks.
+A constant right operand is packed when compiling. Any other right operand is packed panel by panel by the task that
+reads it, is read in place if few rows use it, or, if K is contiguous and rows are few, is multiplied along K.
 """
 
 from __future__ import annotations

@@ -381,8 +381,7 @@ def register_tile(
 
 def _cycles(rows: int, vectors: int, height: int, width: int) -> int:
     """The cycles of one step of K over `rows` by `vectors` vectors in tiles of at most `height` by `width`. A tile
-    costs
-    the larger of its multiply-adds and its loads, and at least the latency that few accumulators expose."""
+    costs the larger of its multiply-adds and its loads, and at least the latency that few accumulators expose."""
     tiles, size, longer = balanced(rows, height)
     panels, left = divmod(vectors, width)
 

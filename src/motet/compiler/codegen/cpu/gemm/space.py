@@ -58,8 +58,7 @@ class ContractionSpace:
         self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int, Index], None]
     ) -> None:
         """Call `one(tile, rows, first row)` for the register tiles [tiles): of nearly equal size if M is known; else
-        whole
-        tiles, then tiles of four, two and one rows."""
+        whole tiles, then tiles of four, two and one rows."""
         rows = self.plan.rows
         known = self.m.known
         if known is not None:

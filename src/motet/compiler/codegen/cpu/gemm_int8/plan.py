@@ -67,8 +67,7 @@ def reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
 
 def worth_aligning(c: Contraction, how: Arithmetic) -> bool:
     """Whether to copy A, which could be read in place, if it is not aligned to cache lines: the copy has the same
-    layout,
-    and its cost is small compared with the product."""
+    layout, and its cost is small compared with the product."""
     m, n, k = (c.m[0] if c.m else ONE), c.n[0].known, c.depth[0][0].known
     if how.way != "tiles" or c.outer or c.m is None or m.known is None or n is None or k is None:
         return False

@@ -38,8 +38,7 @@ def hoist_checks(function: ir.Operation, inputs: int) -> None:
 
 def hoist_loads(function: ir.Operation, inputs: int) -> None:
     """Move loads of the first `inputs` arguments, which are only read, out of loops whose counters they do not depend
-    on.
-    LLVM cannot, since it does not know that no store of the loop writes to them."""
+    on. LLVM cannot, since it does not know that no store of the loop writes to them."""
     read_only = _read_only(function, inputs)
     for load in find_operations(function, "memref.load"):
         memory, *places = load.operands

@@ -1,8 +1,7 @@
 """Groups stages that run together row by row: their passes, and where parts of a row are kept.
 
 A row is processed in *passes*: one loop runs all stages that do not depend on each other's reductions. Values that
-later
-passes of a row read again are kept in scratch memory, or in the memory of a result.
+later passes of a row read again are kept in scratch memory, or in the memory of a result.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ _NEAR = 64 << 10  # bytes up to which a value is kept in scratch memory even if 
 @dataclass(frozen=True)
 class RowGroup:
     """Stages that run row by row. All nests have the same outer dimensions; those in `wide` also have the row's
-    dimension,
-    last. `passes` are indices of nests. `places` maps private temporaries to their memory."""
+    dimension, last. `passes` are indices of nests. `places` maps private temporaries to their memory."""
 
     nests: tuple[Nest, ...]
     wide: tuple[bool, ...]

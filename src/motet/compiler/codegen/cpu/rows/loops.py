@@ -208,8 +208,7 @@ class _NestWriter:
 
     def _may_stream(self) -> bool:
         """Whether stores past the caches may pay: vectors stay aligned if the results are, the nest does not read them,
-        and
-        they are large, or of unknown size and cheap, since code for both cases is twice the code."""
+        and they are large, or of unknown size and cheap, since code for both cases is twice the code."""
         read = {access.value for stage in self.f.kernel.stages for access in stage.inputs}
         for operand in self.nest.outputs:
             size = result_bytes(self.f.kernel, operand.value).known

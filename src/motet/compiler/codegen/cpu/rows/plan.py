@@ -35,8 +35,7 @@ class StageLoop:
 
     def transposed(self, lanes: int) -> int | None:
         """The parallel dimension along which all inputs are contiguous that are not contiguous along `along`, if this
-        is
-        the only reason why they cannot be read as vectors."""
+        is the only reason why they cannot be read as vectors."""
         nest, along = self.nest, self.along
         if along is None or lanes < 4 or nest.dims_of("reduction") or any(operand.bounds for operand in nest.inputs):
             return None

@@ -101,8 +101,7 @@ def emit_group(
 
 def _streamed(kernel: Kernel, found: RowGroup, lanes: int) -> dict[int, list[StridedAccess]]:
     """By pass, the results that may be written past the caches: large or of unknown size, not read again, and written
-    in
-    whole vectors by a pass without reductions."""
+    in whole vectors by a pass without reductions."""
     hosts = {place.value for place in found.places.values()}
     read = {access.value for stage in kernel.stages for access in stage.inputs} | hosts
     result: dict[int, list[StridedAccess]] = {}
@@ -153,8 +152,7 @@ def _ahead(kernel: Kernel, found: RowGroup) -> dict[int, list[StridedAccess]]:
 def _shift(f: Frame, found: RowGroup, lanes: int, far: Sequence[StridedAccess]) -> Index:
     """The number of elements of each row before the first aligned vector of the first of `far`, large inputs whose rows
     have equal alignment; scratch memory is shifted to have the same one. Unaligned vectors span two cache lines. 0 if
-    the
-    passes take no longer than memory, or rows are too short."""
+    the passes take no longer than memory, or rows are too short."""
     operand = next(iter(far), None)
     if operand is None or item_bytes(operand.dtype) * lanes != LINE:
         return 0
@@ -190,8 +188,7 @@ def _work(nest: Nest) -> int:
 @dataclass
 class _RowEmitter:
     """Emits one row. `head` elements precede the first aligned vector. `scalars` holds values of the whole row, in
-    compute
-    types: results of stages without the row's dimension, or that reduce it."""
+    compute types: results of stages without the row's dimension, or that reduce it."""
 
     f: Frame
     group: RowGroup

@@ -8,8 +8,7 @@
 
 They are independent if all outermost loops access the memory that any of them writes only within the iteration's own
 range of some axis, `[c·i, c·i + c)`, with the same `c`. Loops with different ranges each stop at their own end. If a
-loop
-has `m` iterations for each iteration of another, `m` of them make one task. Memory that an iteration allocates is
+loop has `m` iterations for each iteration of another, `m` of them make one task. Memory that an iteration allocates is
 private to it.
 """
 

@@ -1,4 +1,4 @@
-"""rows: all stages over the same rows, a row or a few in one program."""
+"""The class `rows`: all stages over the same rows, one row or a few per program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 @dataclass(frozen=True)
 class RowsLaunch:
-    """`rows`, and where the values are stored that others read."""
+    """`rows`, and the accesses by which values that are read elsewhere are stored."""
 
     rows: Rows
     stored: dict[int, StridedAccess]
@@ -55,7 +55,7 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
 
 
 def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:
-    """Where the values of a launch are stored that others read."""
+    """The accesses by which a launch stores the values that are read elsewhere."""
     return {
         access.value: found.place(access, s) for s, stage in enumerate(launch.stages) for access in stage.outputs
         if launch.is_stored(access.value)

@@ -1,4 +1,4 @@
-"""What one stage and its epilogue are, for the classes of launches that have such a `LoopTask`."""
+"""Builds the `LoopTask` of one stage and its epilogue, for several classes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def task_of(launch: LaunchPart) -> LoopTask:
 
 
 def with_epilogue(kernel: Kernel, stages: Sequence[Stage]) -> int:
-    """How many stages the first one can be followed by while its result is in registers, itself counted. Temporaries
-    that were made before count as arguments."""
+    """How many stages, including the first, can run while the first stage's result is in registers. Temporaries of
+    earlier stages count as arguments."""
     count = 1
     while count < len(stages) and not gathered(stages[count]) and _fits(kernel, stages[: count + 1]):
         count += 1
