@@ -1,6 +1,6 @@
-"""Divides a kernel into launches, and gives each to the first of `CLASSES` that takes it (`classes/`, a file each).
+"""Divides a kernel into launches, and assigns each to the first class of `CLASSES` that supports it (`classes/`).
 
-Attention is a kernel by itself. What one launch makes and a later one reads is stored in a workspace.
+Attention is a separate kernel. Values written by one launch and read by a later one are stored in workspaces.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
 
 Class = LaunchClass[Any, Any, Form]
-# The fastest first; the last one takes everything.
+# Fastest first; the last one supports every launch.
 CLASSES: tuple[Class, ...] = (
     WindowLaunches(), RowLaunches(), ProductLaunches(), ContractionLaunches(), DepthwiseLaunches(), LoopLaunches(),
 )
 
 _ANY = 1 << 62
-_LEAST_PIECES = 4  # that a product is worth parting in
+_LEAST_PIECES = 4  # minimum number of pieces for which splitting a product pays
 _MANY = 16  # rows
-_TURNS = 4  # programs for each processor, that a long reduction is parted into
-_MORE_TURNS = 16  # of one that then has more than _PIECE elements in each: what registers hold at once is read fastest
+_TURNS = 4  # programs per SM into which a long reduction is split
+_MORE_TURNS = 16  # the same if parts are then longer than _PIECE: a part that fits in registers is read fastest
 _PIECE = 16384
-_ACROSS = 32  # rows that lie across, of one program
+_ACROSS = 32  # rows across memory, of one program
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
-    """Code for `kernel`. Raises `UnsupportedOnGpu` for what no class has code for."""
+    """Code for `kernel`. Raises `UnsupportedOnGpu` if no class supports it."""
     if (found := attention.match(kernel)) is not None:
         return _attention(found, target)
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
@@ -60,7 +60,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     launches = divide(kernel, CLASSES)
     spaces = workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
-    if kernel.checks:  # whose status is the last buffer
+    if kernel.checks:  # the status is the last buffer
         kernel = replace(kernel, values=(*kernel.values, STATUS))
         buffers = (*buffers, len(kernel.values) - 1)
     programs: list[TritonProgram] = []
@@ -87,7 +87,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
 
 
 def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Form, ...]]:
-    """The class that takes a launch, its plan, and the program's forms."""
+    """The class that supports a launch, its plan, and the program's forms."""
     for each in CLASSES:
         if (found := each.match(launch, target)) is not None:
             plan = each.plan(found, target)
@@ -99,8 +99,8 @@ def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Fo
 def _beside(
     first: LaunchPart, launches: Sequence[tuple[Stage, ...]], target: GpuTarget
 ) -> tuple[int, tuple[Form, ...]] | None:
-    """How many of `launches`, of which `first` is one, are of the class `loops` and need nothing of one another, and
-    all of them as one, of their first forms, else of their last; None where it is the first alone."""
+    """How many of `launches`, beginning with `first`, are independent and of the class `loops`, and their fused forms:
+    of their first forms, else of their last ones. None if only the first is."""
     found: list[tuple[Form, ...]] = []
     for number, stages in enumerate(launches[: beside.MOST]):
         before = [stage for each in launches[:number] for stage in each]
@@ -132,8 +132,8 @@ def _attention(found: Attention, target: GpuTarget) -> TritonCode:
 
 
 def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
-    """`kernel` with long reductions in two steps, where there are too few results to keep all processors busy: rows
-    that lie across are taken many at a time. What goes over enough rows in several stages is not parted."""
+    """`kernel` with long reductions split in two steps, if there are too few results to keep all SMs busy; for rows
+    across memory, with many rows per program. Reductions of enough rows by several stages are not split."""
     products = [stage for stage in kernel.stages if contraction.takes(kernel, stage)]
     if products:
         pieces = contraction.pieces(kernel, products[0], target) if len(products) == 1 else 1
@@ -161,6 +161,6 @@ def _program(
 
 
 def _key(kernel: Kernel, position: int, target: GpuTarget) -> str:
-    """What the `position`-th launch of a kernel computes, as a name: the same in every program that it is of."""
+    """A name for the computation of a kernel's `position`-th launch, equal in all programs that contain it."""
     content = (structure(kernel), position, target.precision)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]

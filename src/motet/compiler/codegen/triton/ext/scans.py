@@ -1,8 +1,9 @@
-"""Scans: sums, products, extremes of all elements up to each one, along one dimension.
+"""Scans: running sums, products and extremes along one dimension.
 
-A program has a few lines, or, where what is behind the dimension lies side by side, a block of neighbours. A line that
-fits the registers is read and written once, else it is gone over in turns, what was gathered so far handed on.
-Few long lines are parted: one launch gathers each part, the next one begins each part with all that is before it.
+A program scans a few lines, or, if the dimensions behind the scanned one are contiguous, a block of neighbouring lines.
+A line that fits in registers is read and written once; a longer one is processed in chunks with a carried total. A few
+long lines are split: one launch reduces each part, and the next one scans each part from the total of all parts before
+it.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.gpu import GpuTarget
 
-_LINE = 8192  # elements of a line in one turn
-_TILE = 2048  # elements that one program has at least, where there are enough
-_WIDTH = 32  # neighbours of a program
-_PARTED = 1 << 16  # elements from which on few lines are parted
+_LINE = 8192  # elements of a line per iteration
+_TILE = 2048  # minimum number of elements of a program, if there are enough
+_WIDTH = 32  # neighbouring lines of a program
+_PARTED = 1 << 16  # elements from which on few lines are split
 _PARTS = 512
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """`begin` is what stands before the first element where the scan is exclusive."""
+    """A scan; `begin` is the value before the first element of an exclusive scan."""
 
     whole: Whole
     line: Line
@@ -68,7 +69,7 @@ class _Scan:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `UnsupportedOnGpu` for what is no gathering of one tensor whose order does not matter."""
+    """Raises `UnsupportedOnGpu` unless the scan is an order-independent reduction of one tensor."""
     scan = _scan(whole)
     length = scan.line.length.known
     lines = scan.line.count.known
@@ -92,7 +93,7 @@ def _scan(whole: Whole) -> _Scan:
 
 
 def _along(scan: _Scan, length: int | None) -> LaunchText:
-    """Lines of neighbours: a tile is some lines and a part of each."""
+    """Write a scan along contiguous lines: a tile is several lines and a chunk of each."""
     part = _LINE if length is None else min(_LINE, power_of_two(length))
     height = max(1, _TILE // part)
     outer, extent = text_of(scan.line.outer), text_of(scan.line.length)
@@ -108,7 +109,7 @@ def _along(scan: _Scan, length: int | None) -> LaunchText:
 
 
 def _beside(scan: _Scan, length: int | None) -> LaunchText:
-    """Lines across memory: a tile is a part of lines, and neighbours."""
+    """Write a scan across memory: a tile is a chunk of neighbouring lines."""
     inner = scan.line.inner.known
     width = _WIDTH if inner is None else min(_WIDTH, power_of_two(inner))
     part = min(_TILE // width, _TILE if length is None else power_of_two(length))
@@ -128,7 +129,7 @@ def _beside(scan: _Scan, length: int | None) -> LaunchText:
 
 
 def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
-    """Reads a part, and writes what is gathered up to each point; `carry` is what is before it."""
+    """Load a chunk and store its running totals; `carry` is the total before it."""
     if scan.whole.inclusive:
         lines = [f"x = {scan.read(offset, mask)}"]
     else:
@@ -148,7 +149,7 @@ def _turns(
     carry = f"carry = tl.full({shape}, {begin}, {scan.kind})"
     if length is not None and length <= part:
         return [carry, *body]
-    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # a loop may not change the type
+    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # the type of a loop-carried value must not change
     gathered = f"carry = {helper}(carry, tl.reduce(x, {axis}, {helper}, keep_dims=True)).to({scan.kind})"
     return [
         carry, f"c0 = ({place}).to({index})", f"{place} = c0", f"for k in range(0, {extent}, {part}):",
@@ -158,7 +159,7 @@ def _turns(
 
 
 def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
-    """Each line in parts of whole turns: first what each part gathers, then the parts."""
+    """Scan each line in parts of whole chunks: first the total of each part, then the parts."""
     turns = -(-length // _LINE)
     turns_of_part = -(-turns // _PARTS)
     size = turns_of_part * _LINE

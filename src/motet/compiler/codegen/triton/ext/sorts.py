@@ -1,18 +1,21 @@
-"""Sorts along one dimension, of any number of tensors by the first one, and the first elements of a sort.
+"""Sorts along one dimension: any number of tensors by the first one, or only the first elements (top-k).
 
-What is sorted are pairs of a key and a position, as one number of 64 bits: the key, made so that numbers compare as
-integers, above the position, so that equal keys keep their order. The tensors are then gathered by the positions.
+The sorted items are pairs of a key and a position in a 64-bit integer: the key in the high bits, encoded so that
+integer comparison orders it, the position in the low bits, so that equal keys keep their order. The tensors are then
+gathered by the positions.
 
 - Lines of at most a tile: one launch, a bitonic network in registers (Batcher, "Sorting networks and their
   applications", 1968).
-- The first few of longer lines: a line is parted into groups, and one launch finds the first element of each. The n
-  first elements lie in the n groups whose first elements come first (any other group has n elements before its own
-  first one), so that the second launch sorts groups, and then the elements of n groups.
-- The first few of lines that are too long for this: the first ones of every tile, and again of those, until one tile
-  has them all.
-- Longer lines: tiles, then merges, those steps that reach beyond a tile each a launch of its own, in memory.
+- The first few of longer lines: a line is split into groups, and one launch finds the first element of each. The n
+  first elements are in the n groups whose first elements come first (any other group has n elements before its first
+  one). The second launch sorts groups by their first elements, and then the elements of n groups.
+- The first few of lines that are too long for this: the first ones of every tile, then of those, until one tile
+  holds all of them.
+- Longer lines: tiles are sorted, then merged. Each merge step that reaches beyond a tile is a separate launch, in
+  memory.
 
-NaNs are larger than all else, as in PyTorch. What has no such key, or lines of unknown length, `ranks.py` sorts.
+NaNs are larger than all other values, as in PyTorch. `ranks.py` sorts dtypes without such a key and lines of unknown
+length.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _TILE = 4096  # pairs that one program sorts
-_WHOLE = 8192  # of a line that one program sorts alone
-_LEAST = 1024  # pairs of a program, if there are enough
-_FEW = 512  # first elements, as far as tiles are thinned out for them
-_STEP = 2048  # pairs of a program that compares in memory
+_WHOLE = 8192  # elements of a line that one program sorts
+_LEAST = 1024  # minimum number of pairs of a program, if there are enough
+_FEW = 512  # first elements up to which tiles are reduced to their first ones
+_STEP = 2048  # pairs per program of a merge step in memory
 _GROUPING_WARPS = 8
 _LAST = (1 << 63) - 1
 _LAST_KEY = (1 << 31) - 1
@@ -40,7 +43,7 @@ _LAST_KEY = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class _TiledSort:
-    """`wanted` elements of each line are written."""
+    """A sort by tiles; `wanted` elements of each line are written."""
 
     whole: Whole
     line: Line
@@ -53,14 +56,15 @@ class _TiledSort:
         return self.whole.outputs[0].dtype
 
     def place(self, i: str) -> str:
-        """Where element `i` of line `r` lies; lines are numbered through what is behind them, too."""
+        """The offset of element `i` of line `r`; lines are numbered through the dimensions behind the sorted one,
+        too."""
         inner = text_of(self.line.inner)
         if inner == "1":
             return f"r * {self.length} + {i}"
         return f"(r // {inner}) * {self.length} * {inner} + ({i}) * {inner} + r % {inner}"
 
     def keys(self, i: str, mask: str) -> list[str]:
-        """Lines that make `b`, the keys at `i` of line `r` as integers; those outside `mask` are anything."""
+        """Lines that define `b`, the keys at `i` of line `r` as integers; undefined outside `mask`."""
         value = self.whole.outputs[0].value
         loaded = from_storage(f"tl.load(v{value} + ({self.place(i)}), mask={mask}, other=0)", self.dtype)
         lines = [f"a = {loaded}"]
@@ -76,12 +80,13 @@ class _TiledSort:
         return lines
 
     def pairs(self, i: str, mask: str) -> list[str]:
-        """Lines that make `x`, the pairs at `i` of line `r`; those outside `mask` come last."""
+        """Lines that define `x`, the pairs at `i` of line `r`; those outside `mask` come last."""
         pair = f"tl.where({mask}, (b.to(tl.int64) << 32) | ({i}).to(tl.int64), {_LAST})"
         return [*self.keys(i, mask), f"x = {pair}"]
 
     def gather(self, i: str, mask: str) -> list[str]:
-        """Lines that write what the pairs `x` stand for to element `i` of line `r` of every result."""
+        """Lines that write the elements at the positions of the pairs `x` to element `i` of line `r` of every
+        result."""
         lines = ["s = x & 0xffffffff"]
         inner = text_of(self.line.inner)
         for number, (result, first) in enumerate(zip(self.whole.results, self.whole.firsts, strict=True)):
@@ -99,7 +104,7 @@ class _TiledSort:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `UnsupportedOnGpu` for orders that are no plain comparison of the first tensor's elements."""
+    """Raises `UnsupportedOnGpu` for orders that are not a plain comparison of the first tensor's elements."""
     order = order_of(whole)
     if order is None:
         raise UnsupportedOnGpu("a sort by more than one comparison")
@@ -127,7 +132,7 @@ def _warps(pairs: int) -> int:
 
 
 def _alone(sort: _TiledSort) -> LaunchText:
-    """Whole lines in one program."""
+    """Sort whole lines, each in one program."""
     width = power_of_two(sort.length)
     height = max(1, min(_LEAST // width, power_of_two(sort.line.count.known or 1)))
     lines = [
@@ -145,8 +150,8 @@ def _alone(sort: _TiledSort) -> LaunchText:
 
 
 def _group_width(sort: _TiledSort) -> int:
-    """How many elements of a line make a group, so that sorting groups and then the elements of some takes least; 0
-    where it does not fit."""
+    """The number of elements of a group that minimises the time to sort groups and then the elements of some; 0 if it
+    does not fit."""
     kept = max(2, power_of_two(sort.wanted))
     widths = [1 << k for k in range(1, 14)]
     most = {width: (power_of_two(-(-sort.length // width)), kept * width) for width in widths}
@@ -155,7 +160,7 @@ def _group_width(sort: _TiledSort) -> int:
 
 
 def _grouped(sort: _TiledSort, width: int) -> TritonCode:
-    """The first element of each group of `width` into a workspace, then all else."""
+    """Write the first element of each group of `width` to a workspace, then sort groups and elements."""
     kept = max(2, power_of_two(sort.wanted))
     count = sort.line.count.known or 0
     number = program_number(sort.whole.kernel)
@@ -189,7 +194,7 @@ def _grouped(sort: _TiledSort, width: int) -> TritonCode:
 
 
 def _thinned(sort: _TiledSort) -> TritonCode:
-    """The first ones of each tile into a workspace, until there is one tile."""
+    """Write the first elements of each tile to a workspace, until one tile is left."""
     kept = max(2, power_of_two(sort.wanted))
     count = sort.line.count.known or 0
     number = program_number(sort.whole.kernel)
@@ -220,7 +225,7 @@ def _thinned(sort: _TiledSort) -> TritonCode:
 
 
 def _merged(sort: _TiledSort) -> TritonCode:
-    """Tiles that go up and down by turns, then merges of two, four, … of them."""
+    """Sort tiles, alternately ascending and descending, then merge two, four, … of them."""
     whole = power_of_two(sort.length)
     count = sort.line.count.known or 0
     number = program_number(sort.whole.kernel)
@@ -254,7 +259,7 @@ def _merged(sort: _TiledSort) -> TritonCode:
 
 
 def _halvings(size: int) -> list[int]:
-    """The distances at which a merge to `size` compares beyond a tile."""
+    """The distances beyond a tile at which a merge to `size` compares."""
     found: list[int] = []
     apart = size // 2
     while apart >= _TILE:
@@ -264,7 +269,7 @@ def _halvings(size: int) -> list[int]:
 
 
 def _exchanged(sort: _TiledSort, space: int, whole: int, size: int, apart: int) -> LaunchText:
-    """Pairs that are `apart` brought into order, towards merged parts of `size`."""
+    """Compare and exchange pairs at distance `apart`, towards merged parts of `size`."""
     programs = whole // 2 // _STEP
     lines = [
         f"p = {program_number(sort.whole.kernel)}", f"r = p // {programs}",

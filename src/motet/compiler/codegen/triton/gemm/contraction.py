@@ -1,10 +1,10 @@
-"""Contractions and convolutions: sums of products by matrix units, with what follows fused.
+"""Contractions and convolutions: sums of products by tensor cores, with a fused epilogue.
 
-Dimensions are classified by where they appear: batch (everywhere), M (left factor and result), N (right factor and
-result), K (both factors). Several dimensions of a class are one loop whose number is taken apart again, so that a
-convolution is the product of an image, read through its windows, and filters: M are pixels, N filters, K what a window
-holds (Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014). N is what lies side by side in the
-result. Tiles are chosen by what they would take: arithmetic against reading from the second-level cache.
+Dimensions are classified by where they appear: batch (everywhere), M (left operand and result), N (right operand and
+result), K (both operands). Several dimensions of a class form one loop, whose index is split again, so that a
+convolution is the product of an image, read through its windows, and filters: M are pixels, N filters, K the contents
+of a window (Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014). N is contiguous in the result.
+Tiles are chosen by a cost model of arithmetic and reads from the second-level cache.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
-_LEAST = 8  # of M, N and K, for which matrix units pay
-_SIDE = 64  # of the tiles that small results are made of
-_LEAST_DEPTH = 128  # of one piece of a product
-_LONG = 1024  # products of each result, from which on they are parted
-_LONGER = 2049  # the same where there are enough slim tiles of 16-bit floats, as measured on an H100
-_SLIM, _ENOUGH = 16, 64  # columns of a slim tile, and how many there are then
+_LEAST = 8  # minimum of M, N and K for which tensor cores pay
+_SIDE = 64  # of the tiles of small results
+_LEAST_DEPTH = 128  # minimum K of one piece of a product
+_LONG = 1024  # K from which on products are split
+_LONGER = 2049  # the same if there are enough narrow tiles of 16-bit floats, as measured on an H100
+_SLIM, _ENOUGH = 16, 64  # columns of a narrow tile, and the number of them that is enough
 _HOPPER = 90
-_GUESS = 1024  # a dynamic extent
+_GUESS = 1024  # of a dynamic extent
 _FORMS = 8
-_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, as measured beside rings
-_LAUNCH = 5200  # cycles of a launch behind another one, which the model of rings counts, and that of tiles does not
-_LOAD = 8  # bytes that a load should have at least
-_LINE = 16  # bytes that lines should begin at multiples of
+_HOPED = 1.12  # measured slowdown of forms without ring buffer, relative to the model
+_LAUNCH = 5200  # cycles of a launch after another one, which `persistent.py` models and `tiles.py` does not
+_LOAD = 8  # minimum bytes of a load
+_LINE = 16  # bytes; alignment of lines
 _BYTES = ("i8", "f8E4M3FN", "f8E5M2")
 _SUMS = ("f16", "bf16", "f32", "f64")
 
@@ -49,7 +49,7 @@ _SUMS = ("f16", "bf16", "f32", "f64")
 
 
 def takes(kernel: Kernel, stage: Stage) -> bool:
-    """Whether `stage` is a contraction that is emitted here."""
+    """Whether `stage` is a contraction that this class supports."""
     return _worth_matrix_units(kernel, stage) or vectors.takes(kernel, stage, classify(kernel, stage))
 
 
@@ -69,8 +69,8 @@ def _known(stage: Stage, dims: Sequence[int]) -> int:
 
 
 def classify(kernel: Kernel, stage: Stage) -> tuple[list[int], list[int], list[int], list[int]] | None:
-    """The dimensions that are batch, M, N and K; M belongs to the product's left factor. Dimensions of extent 1 are
-    left out. None for what is no contraction."""
+    """The batch, M, N and K dimensions; M belongs to the product's left operand. Dimensions of extent 1 are omitted.
+    None if the stage is not a contraction."""
     product = match_product(stage)
     if product is None or not stage.reductions:
         return None
@@ -119,10 +119,10 @@ def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
 
 
 def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing]]:
-    """`kernel` with constant filters laid out as their products read them: what a window holds in the order in which
-    the image lies, then filter by filter. Constant factors have K last where tensor cores read them along it alone
-    (32-bit and 8-bit ones), where they meet a few vectors, and where their lines would begin anywhere otherwise; those
-    of f32 in full precision have columns last (`alignment.py`)."""
+    """`kernel` with constant filters in the order in which their products read them: the contents of a window in the
+    order of the image, then filter by filter. Constant operands have K last if tensor cores read them along K only
+    (32-bit and 8-bit ones), if they are multiplied by a few vectors, and if their lines would be unaligned otherwise;
+    those of f32 in full precision have columns last (`alignment.py`)."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
         if not takes(kernel, stage):
@@ -148,8 +148,8 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
 
 
 def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:
-    """The input of a product of f32 in full precision that threads read faster with its columns side by side, where
-    there are rows enough."""
+    """The input of a full-precision f32 product that threads read faster with contiguous columns; None if there are too
+    few rows."""
     classes = classify(kernel, stage)
     if classes is None or _factor_dtype(kernel, stage) != "f32" or target.precision != "ieee":
         return None
@@ -161,7 +161,7 @@ def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None
 
 
 def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
-    """Whether lines of a factor begin at any bytes as it lies, but would not with K last."""
+    """Whether the lines of an operand are unaligned, but would be aligned with K last."""
     value = kernel.values[access.value]
     if not value.rank or any(not isinstance(size, int) for size in (*value.shape, *stage.sizes)):
         return False
@@ -172,7 +172,7 @@ def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
 
 
 def _may_move(kernel: Kernel, access: Access) -> bool:
-    """Whether what is read is a constant that nothing else reads."""
+    """Whether `access` reads a constant that has no other readers."""
     uses = [a for stage in kernel.stages for a in stage.inputs if a.value == access.value]
     uses += [i for stage in kernel.stages for i in stage.inits if isinstance(i, Access) and i.value == access.value]
     return kernel.values[access.value].role == "constant" and len(uses) == 1
@@ -181,8 +181,8 @@ def _may_move(kernel: Kernel, access: Access) -> bool:
 def _filter_order(
     kernel: Kernel, stage: Stage, image: Access, filters: Access, depth_last: bool
 ) -> tuple[int, ...]:
-    """The axes of a constant factor, those along which products are summed as `image` lies, before or after the
-    others."""
+    """The axes of a constant operand, with those of K, in the order of `image`, after the others (`depth_last`) or
+    before."""
     depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
     axes = {d: axis for axis, entry in enumerate(filters.map) for d, c in enumerate(entry.coefficients) if c}
     inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
@@ -191,7 +191,7 @@ def _filter_order(
 
 
 def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
-    """The stage's dimensions as `access` walks memory, the fastest last."""
+    """The stage's dimensions by their strides in memory, the fastest last."""
     found: list[int] = []
     for axis in kernel.values[access.value].order:
         found += [d for d, c in enumerate(access.map[axis].coefficients) if c and d not in found]
@@ -199,7 +199,7 @@ def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
 
 
 def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
-    """`kernel` with factors copied to where the GPU takes them fastest from, where that pays (`alignment.py`)."""
+    """`kernel` with operands copied to faster layouts where that pays (`alignment.py`)."""
     for stage in kernel.stages:
         classes, factor = classify(kernel, stage), _factor_dtype(kernel, stage)
         if classes is None or factor is None or not _worth_matrix_units(kernel, stage):
@@ -212,7 +212,7 @@ def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
 
 
 def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
-    """In how many pieces along K a product keeps all processors busy, whose result is too small for it."""
+    """The number of pieces along K that keep all SMs busy if the result is too small for that; 1 if it is not."""
     classes = classify(kernel, stage)
     if classes is None or not _worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
         return 1
@@ -252,7 +252,7 @@ def match(task: LoopTask, target: GpuTarget) -> ContractionLaunch | None:
 
 
 def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
-    """Forms with the best tiles for the shapes; none where the launch is no contraction. Raises `Unsupported`."""
+    """Forms with the best tiles for the shapes; none if the launch is not a contraction. Raises `Unsupported`."""
     found = match(task, target)
     if found is None:
         return ()
@@ -283,7 +283,7 @@ def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
 
 
 def _is_narrow(source: StridedAccess, first: Sequence[Loop], second: Sequence[Loop]) -> bool:
-    """Whether threads have to load a factor element by element, since its lines begin and end anywhere."""
+    """Whether threads must load an operand element by element, since its lines are unaligned."""
     strides = source.strides
     item = item_bytes(source.dtype)
     along = [size for size, dim in (*first, *second) if strides[dim] == ONE]
@@ -293,8 +293,8 @@ def _is_narrow(source: StridedAccess, first: Sequence[Loop], second: Sequence[Lo
 
 
 def _described(c: ContractionLaunch) -> tuple[Matrix | None, Matrix | None]:
-    """The factors as matrices that the copy engine can bring, where both are what tensor cores take from its hands,
-    16-bit numbers as they lie, others along K, or what threads multiply."""
+    """The operands as matrices that TMA can load, if both suit: 16-bit numbers in any layout and others along K for
+    tensor cores, any layout for threads."""
     left, right = matrix_of(c.left, c.m, c.k, c.batch), matrix_of(c.right, c.k, c.n, c.batch)
     dtype = stored_as(c.factor)
     if left is None or right is None or {left.place.dtype, right.place.dtype} != {dtype}:
@@ -305,8 +305,8 @@ def _described(c: ContractionLaunch) -> tuple[Matrix | None, Matrix | None]:
 
 
 def _through_registers(c: ContractionLaunch) -> tuple[ContractionLaunch, Matrix, Matrix] | None:
-    """`c` and its factors, turned so that the left one alone lies across its sum, where that can be for 32-bit factors:
-    from registers tensor cores take them so."""
+    """`c` and its operands, possibly exchanged, such that only the left one is contiguous across K; None if it is not a
+    product of 32-bit operands. Tensor cores can read such an operand from registers."""
     dtype = stored_as(c.factor)
     if item_bytes(dtype) != 4 or c.factor == "f32":
         return None

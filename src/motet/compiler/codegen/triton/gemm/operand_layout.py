@@ -1,8 +1,7 @@
-"""Tensors as matrices that a GPU's copy engine can move tile by tile: descriptors (`tl.make_tensor_descriptor`).
+"""Tensors as matrices that TMA can copy tile by tile: descriptors (`tl.make_tensor_descriptor`).
 
-An engine takes lines of elements side by side; their beginning, their distance and all else that a tile may begin at
-are multiples of 16 bytes. What of a tile lies outside is read as zeros, and not written. Source: CUDA C++ Programming
-Guide, "Tensor Memory Access".
+TMA copies contiguous lines; the base address and all strides between tile positions are multiples of 16 bytes. Elements
+of a tile out of bounds are read as zeros and not written. Source: CUDA C++ Programming Guide, "Tensor Memory Access".
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _LONGEST = 1 << 31  # elements of a line, and lines
 
 @dataclass(frozen=True)
 class Matrix:
-    """`lines` times `length` elements at `place`, `stride` elements from line to line, for each point of the loops that
-    are neither. `across` says that the first of the loops that it was asked for walks along lines."""
+    """`lines` times `length` elements at `place` with stride `stride` between lines, for each point of the remaining
+    loops. `across` means that the first of the two loops steps along lines."""
 
     place: StridedAccess
     lines: Extent
@@ -31,7 +30,7 @@ class Matrix:
     across: bool
 
     def describe(self, w: Writer, at: Mapping[int, Coordinate], block: tuple[int, int]) -> str:
-        """The arguments of a descriptor's making: base, shape, strides and the tile, lines first."""
+        """The arguments of a descriptor: base, shape, strides and tile, lines first."""
         base = w.offset(self.place, at).text
         pointer = f"v{self.place.value}" if base == "0" else f"v{self.place.value} + ({base})"
         return (
@@ -41,15 +40,15 @@ class Matrix:
 
 
 def short(w: Writer, extent: Extent) -> str:
-    """An extent in 32 bits, which descriptors want; the engine counts in no others."""
+    """An extent in 32 bits, as descriptors require."""
     return f"tl.cast({w.extent(extent)}, tl.int32)" if extent.symbols else w.extent(extent)
 
 
 def matrix_of(
     place: StridedAccess, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]
 ) -> Matrix | None:
-    """What is at `place` as a matrix over two loops; None where a descriptor cannot say it. `others` are the loops of
-    which it is another matrix at each point."""
+    """The matrix at `place` over two loops; None if a descriptor cannot express it. For each point of the loops
+    `others` it is another matrix."""
     if place.bounds or len(first) != 1 or len(second) != 1:
         return None
     (size, dim), (other_size, other_dim) = first[0], second[0]

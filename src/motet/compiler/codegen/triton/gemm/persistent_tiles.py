@@ -1,4 +1,5 @@
-"""What a ring of tiles is made for, and its sizes: `ring.py` chooses them, `ring_text.py` writes the program."""
+"""Sizes of persistent kernels' tiles and ring buffers: `persistent.py` chooses them, `persistent_text.py` writes
+code."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from motet.compiler.kernels.strides import Extent
 
 @dataclass(frozen=True)
 class Ring(Stayed):
-    """Tiles of `m` rows and `widths` columns, `k` along the sum at a time, `stages` places in the ring; results leave
-    in pieces of `piece` columns, `outs` of which may be on their way, and which divide the number of pieces. If it is
-    `wide`, one instruction multiplies all `widths`, which are alike. Of `paired` tiles two beside each other,
-    which have rows in common, are made by blocks on neighbouring processors (`clusters.py`)."""
+    """Tiles of `m` rows and `widths` columns, with `k` steps of K and `stages` slots; results are stored in pieces of
+    `piece` columns, of which `outs`, a divisor of their number, may be in flight. If `wide`, one instruction multiplies
+    all `widths`, which are equal. Two neighbouring `paired` tiles, which share rows, are computed by blocks on
+    neighbouring SMs (`clusters.py`)."""
 
     m: int
     widths: tuple[int, ...]
@@ -33,8 +34,8 @@ class Ring(Stayed):
 
 @dataclass(frozen=True)
 class PersistentParts:
-    """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
-    columns and products there are, the element type of factors and sums, and whether threads multiply themselves."""
+    """The problem of a persistent kernel: both operands and the result (None: stored by threads) as matrices, the
+    numbers of rows, columns and products, the element types of operands and sums, and whether threads multiply."""
 
     left: Matrix
     right: Matrix
@@ -48,6 +49,6 @@ class PersistentParts:
 
     @property
     def in_registers(self) -> bool:
-        """Whether the left factor comes to the tensor cores from registers, since it lies across its sum: from shared
-        memory they take 16-bit numbers alone in either direction."""
+        """Whether tensor cores read the left operand from registers, since it is contiguous across K: from shared
+        memory they read only 16-bit numbers in either direction."""
         return item_bytes(self.factor) != 2 and self.left.across and not self.by_threads

@@ -1,8 +1,8 @@
-"""Small products on the processors' own units: few results for each program, so that all processors have some, and all
-that they are made of read at once.
+"""Small products without tensor cores: few results per program, so that all SMs are busy, with all operands loaded at
+once.
 
-A tile of threads has its results' factors in registers and adds up in halves, lane by lane: there is no loop along the
-sum and no factor in shared memory, so that what it takes is about one access to memory and a launch.
+A tile of threads loads its operands to registers and sums by halving, lane by lane. There is no loop along K, and no
+operand in shared memory, so that a product takes about one memory latency and a launch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_win
 from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
-_DEEPEST = 256  # products of each result
-_PRODUCTS = 2048  # of the threads of a warp
+_DEEPEST = 256  # of K
+_PRODUCTS = 2048  # multiply-adds per warp
 
 
 @dataclass(frozen=True)
 class _SmallBlock:
-    """`m` times `n` results."""
+    """A tile of `m` times `n` results."""
 
     m: int
     n: int
@@ -39,12 +39,12 @@ _SHAPES = (_SmallBlock(1, 32, 4), _SmallBlock(2, 32, 4), _SmallBlock(2, 64, 4), 
 
 
 def emit(c: ContractionLaunch, target: GpuTarget) -> tuple[Form, ...]:
-    """The best first; none where a product is too large for it. Raises `Unsupported`."""
+    """Forms, best first; none for larger products. Raises `Unsupported`."""
     return tuple(_form(c, block) for block in _blocks(c, target))
 
 
 def _blocks(c: ContractionLaunch, target: GpuTarget) -> list[_SmallBlock]:
-    """The smallest that leave no processor more than one program, where there is such a one."""
+    """The smallest tiles that give each SM at most one program, if there are any."""
     m, n, k, batch = (total(loops).known for loops in (c.m, c.n, c.k, c.batch))
     if m is None or n is None or k is None or batch is None or k > _DEEPEST:
         return []
@@ -81,7 +81,7 @@ def _form(c: ContractionLaunch, block: _SmallBlock) -> Form:
 def _points(
     w: Writer, c: ContractionLaunch, first: str, second: str, block: _SmallBlock, axes: tuple[int, int]
 ) -> dict[int, Coordinate]:
-    """The coordinates of rows and columns, which begin at `first` and `second`, along `axes` of the tile."""
+    """The coordinates of rows and columns from `first` and `second` on, along `axes` of the tile."""
     at: dict[int, Coordinate] = {}
     for begin, loops, side, axis in ((first, c.m, block.m, axes[0]), (second, c.n, block.n, axes[1])):
         point = w.define("i", f"{begin} + {w.range(axis)}")
@@ -92,6 +92,6 @@ def _points(
 
 
 def _read(w: Writer, source: StridedAccess, at: dict[int, Coordinate], kind: str) -> str:
-    """A factor, carried, with zeros where there is none."""
+    """Load an operand in its compute type, with zeros out of bounds."""
     value = w.read(source, at, other="0")
     return value if carried_type(source.dtype) == kind else w.define("x", f"{value}.to({kind})")

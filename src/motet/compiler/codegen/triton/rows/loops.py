@@ -1,7 +1,7 @@
-"""Loops: a stage point by point. Element-wise work, movement of data, and reductions in the order of their loops.
+"""The class `loops`: a stage point by point. Element-wise work, data movement, and reductions in loop order.
 
-A tile is points that lie side by side in the result, or, where a tensor is read across (a transpose), a square of
-points, so that both sides are moved in whole lines. What a stage reduces is a loop in the program.
+A tile is a range of contiguous points of the result, or, if a tensor is read across memory (a transpose), a square of
+points, so that both sides access whole lines. Reduction dimensions are loops in the program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REDUCING_POINTS = 128
 
 @dataclass(frozen=True)
 class LoopTask:
-    """One launch: a stage, the element-wise stages after it, where what they make is stored, and the arguments."""
+    """One launch: a stage, its epilogue, the accesses by which results are stored, and the arguments."""
 
     kernel: Kernel
     stage: Stage
@@ -54,14 +54,14 @@ class LoopTask:
 
     @property
     def places(self) -> list[StridedAccess]:
-        """All memory that the launch reads and writes."""
+        """All accesses of the launch."""
         found = list(self.sources)
         found += [init for init in self.inits if isinstance(init, StridedAccess)]
         found += self.stored.values()
         return found + (self.epilogue.places if self.epilogue else [])
 
     def frozen(self) -> frozenset[int]:
-        """Dimensions whose own coordinate is needed: those of padded reads, and those that bodies look at."""
+        """Dimensions that must not be merged: those of padded accesses, and those whose index bodies use."""
         found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
         for source in (*self.sources, *(init for init in self.inits if isinstance(init, StridedAccess))):
             for bound in source.bounds:
@@ -69,11 +69,11 @@ class LoopTask:
         return frozenset(found)
 
     def merged(self, dims: Sequence[int]) -> list[Loop]:
-        """Loops along `dims`, merged where everything walks two as one."""
+        """Loops along `dims`, merged where all accesses allow it."""
         return merge([Extent.of(size) for size in self.stage.sizes], dims, self.places, self.frozen())
 
     def by_memory(self, loops: Sequence[Loop], places: Sequence[StridedAccess]) -> tuple[Loop, ...]:
-        """`loops` as the first of `places` lies that they move at all, the fastest in memory last."""
+        """`loops` in the order of the first of `places` that depends on them, the fastest in memory last."""
         return tuple(sorted(loops, key=lambda loop: _stride_rank(places, loop[1]), reverse=True))
 
     def loops(self, kind: str) -> tuple[Loop, ...]:
@@ -84,7 +84,7 @@ class LoopTask:
 
 
 def _stride_rank(places: Sequence[StridedAccess], dim: int) -> tuple[int, int]:
-    """How far a step along `dim` goes, by the first of `places` that it moves at all."""
+    """The stride along `dim` of the first of `places` that depends on it, as a sort key."""
     for place in places:
         stride = place.strides[dim]
         if stride != ZERO:
@@ -93,7 +93,7 @@ def _stride_rank(places: Sequence[StridedAccess], dim: int) -> tuple[int, int]:
 
 
 def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
-    """Any stage. Raises `Unsupported` for operations without code."""
+    """Forms for any stage. Raises `Unsupported` for operations without code."""
     parallel = task.loops("parallel")
     reduction = task.loops("reduction")
     across = _across(task, parallel)
@@ -106,11 +106,11 @@ def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
     if not short or count < _SHORT_POINTS * target.processors:
         return (_line(task, parallel, reduction, _POINTS),)
     forms = {points: _line(task, parallel, reduction, points) for points in (_SHORT_POINTS, _POINTS)}
-    return tuple(replace(form, label=f"{points} points") for points, form in forms.items())  # should registers not do
+    return tuple(replace(form, label=f"{points} points") for points, form in forms.items())  # if registers spill
 
 
 def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
-    """The loop along which a large input lies, where it is not the result's."""
+    """The loop along which a large input is contiguous, if it is not the result's."""
     if len(parallel) < 2 or not task.stored:
         return None
     inner = parallel[-1][1]
@@ -125,7 +125,7 @@ def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
 
 
 def ceiling(count: Extent, block: int) -> Expr:
-    """How many blocks of `block` cover `count`."""
+    """The number of blocks of `block` that cover `count`."""
     return ceildiv(count.expression, block)
 
 
@@ -137,12 +137,12 @@ def total(loops: Sequence[Loop]) -> Extent:
 
 
 def power_of_two(count: int) -> int:
-    """The least that is not smaller."""
+    """The least power of two that is at least `count`."""
     return 1 << max(0, count - 1).bit_length()
 
 
 def _line(task: LoopTask, parallel: Sequence[Loop], reduction: Sequence[Loop], most: int) -> Form:
-    """Programs of at most `most` points."""
+    """A form with at most `most` points per program."""
     count = total(parallel)
     block = most if count.known is None else min(most, power_of_two(count.factor))
     w = Writer(task.kernel, task.buffers, (block,))
@@ -156,7 +156,7 @@ def _line(task: LoopTask, parallel: Sequence[Loop], reduction: Sequence[Loop], m
 
 
 def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:
-    """Of a square, so that its lines are long, but all processors have some."""
+    """The side of a square tile: large enough for long lines, small enough that all SMs have tiles."""
     widest = max(item_bytes(place.dtype) for place in task.places)
     if widest > 4:
         return _SQUARE // 2
@@ -165,7 +165,7 @@ def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:
 
 
 def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuTarget) -> Form:
-    """Tiles along `across` and along the result's own fastest loop; the other loops are the program's number."""
+    """A form with tiles along `across` and along the result's fastest loop; other loops are the program's index."""
     inner = parallel[-1]
     outer = [loop for loop in parallel if loop not in (inner, across)]
     side = _side(task, parallel, target)
@@ -215,7 +215,7 @@ def _initial(w: Writer, init: StridedAccess | float | int | None, dtype: str, at
 def _evaluate(
     w: Writer, task: LoopTask, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Reduction] = ()
 ) -> list[str]:
-    """What the body yields at a point. With combiners, their operation is done in the accumulator's type."""
+    """The values that the body yields at a point. With combiners, their operation uses the accumulator's type."""
     stage = task.stage
     tables = gathered(stage)
     operands = [None if position in tables else w.read(source, at) for position, source in enumerate(task.sources)]
@@ -231,7 +231,7 @@ def _evaluate(
 def _reduce(
     w: Writer, task: LoopTask, dtypes: Sequence[str], at: dict[int, Coordinate], reduction: Sequence[Loop]
 ) -> list[str]:
-    """The loops of a reduction, one in the other, running values handed from turn to turn."""
+    """Write nested loops of a reduction, with accumulators carried from iteration to iteration."""
     found = match_reductions(task.stage) or ()
     state: list[str] = []
     for init, dtype in zip(task.inits, dtypes, strict=True):
