@@ -1,7 +1,7 @@
-"""What a contraction is, and whether a kernel is one: a sum of products of two tensors, in any order of dimensions.
+"""Reads kernels as contractions: sums of products of two tensors, in any order of dimensions.
 
 Dimensions are classified by where they appear: batch (everywhere), M (lhs and result), N (rhs and result), K (both
-factors). Factors are swapped so that N is what lies side by side in the result; vectors run along it.
+operands). Operands are exchanged such that N is contiguous in the result; vectors run along it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, initial_of, merge, place_of
 
-Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
+Loop = tuple[Extent, int]  # an extent and the dimension that it belongs to
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """A kernel read as a contraction. `a` is the broadcast factor, `b` the vectorised one."""
+    """A kernel read as a contraction. `a` is the broadcast operand, `b` the vectorised one."""
 
     kernel: Kernel
     product: Product
@@ -44,7 +44,7 @@ class Contraction:
 
 
 def match(kernel: Kernel) -> Contraction | None:
-    """Read `kernel` as a contraction with element-wise stages after it, None if it is something else."""
+    """Read `kernel` as a contraction with an element-wise epilogue; None if it is not one."""
     if not kernel.stages:
         return None
     stage = kernel.stages[0]
@@ -68,7 +68,7 @@ def match(kernel: Kernel) -> Contraction | None:
     kinds = _classify(stage, a, b, output)
     if kinds is None:
         return None
-    dtype, output = output.dtype, stored_place(epilogue) or output  # what stays in registers lies nowhere
+    dtype, output = output.dtype, stored_place(epilogue) or output  # a value kept in registers has no layout
     everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, StridedAccess) else [])
     batch, m, n, k = (merge(sizes, dims, everything) for dims in kinds)
     if not _vectorise_rhs(m, n, b, kernel, a, output):
@@ -86,7 +86,7 @@ def match(kernel: Kernel) -> Contraction | None:
 
 
 def _classify(stage: Stage, a: StridedAccess, b: StridedAccess, output: StridedAccess) -> tuple[list[int], ...] | None:
-    """The dimensions that are batch, M, N, K; None where one appears in a single factor alone and is summed."""
+    """The batch, M, N and K dimensions; None if a reduction dimension appears in one operand only."""
     batch: list[int] = []
     m: list[int] = []
     n: list[int] = []
@@ -111,7 +111,7 @@ def _classify(stage: Stage, a: StridedAccess, b: StridedAccess, output: StridedA
 def _vectorise_rhs(
     m: list[Loop], n: list[Loop], b: StridedAccess, kernel: Kernel, a: StridedAccess, output: StridedAccess
 ) -> bool:
-    """Whether vectors run along N rather than M: along what lies side by side in the result."""
+    """Whether vectors run along N rather than M: along the contiguous dimension of the result."""
     if not m or not n:
         return bool(n)
     if any(output.strides[d] == ONE for _, d in n):

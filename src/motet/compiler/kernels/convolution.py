@@ -1,5 +1,5 @@
-"""What a convolution is, and whether a kernel is one: sums of products over a sliding window, its geometry, and the
-siblings whose sums are added to it.
+"""Reads kernels as convolutions: sums of products over a sliding window, their geometry, and sibling convolutions whose
+sums are added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Window:
     """One spatial axis: output `out` (extent `size`) at image positions `out * stride + k * dilation - low`."""
 
     out: int
-    kernel: int  # the dimension of the window, or -1
+    kernel: int  # the stage's dimension of the window, or -1
     size: int
     taps: int
     stride: int
@@ -29,7 +29,7 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """How many image positions `size` outputs look at."""
+        """The number of image positions that `size` outputs read."""
         return self.span(self.size)
 
     def span(self, outputs: int) -> int:
@@ -38,7 +38,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A kernel read as a convolution, or a sum of several of one image: `filters` are their values."""
+    """A kernel read as a convolution, or as a sum of several convolutions of one image with different `filters`."""
 
     kernel: Kernel
     product: Product
@@ -64,7 +64,7 @@ class Convolution:
 
     @property
     def stored(self) -> StridedAccess:
-        """The place that decides how tiles lie: of what leaves the registers, the last."""
+        """The access that determines the layout of tiles: the last one that stores a result."""
         return stored_place(self.epilogue) or self.output
 
     @property
@@ -74,8 +74,8 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Windows:
-    """Sums of products of an image, read over sliding windows, and of filters, which are not: a kernel's first stage.
-    The product's left factor is the image."""
+    """A kernel's first stage as a sum of products of an image, read over sliding windows, and filters, which are not.
+    The product's left operand is the image."""
 
     stage: Stage
     product: Product
@@ -99,7 +99,7 @@ def match_windows(kernel: Kernel) -> Windows | None:
 
 
 def match(kernel: Kernel) -> Convolution | None:
-    """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
+    """Read `kernel` as a convolution; None if it is not one of a supported form."""
     opening = match_windows(kernel)
     if opening is None:
         return None
@@ -132,8 +132,8 @@ def _is_windowed(access: Access) -> bool:
 
 
 def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stage]:
-    """How many convolutions of one image open the kernel, and the stage that stands for their sum: 0 if there
-    are several that are not simply added."""
+    """How many convolutions of one image the kernel begins with, and a stage for their sum; 0 if there are several
+    whose results are not simply added."""
     alike = 1
     for other in kernel.stages[1:]:
         if match_product(other) is None or not other.reductions:
@@ -191,7 +191,7 @@ def _geometry(
 
 @dataclass(frozen=True)
 class _Channel:
-    """The dimension that runs along an image's channels, -1 where there is one channel, and their stride in memory."""
+    """The dimension of an image's channels (-1 for one channel) and their stride in memory."""
 
     dim: int = -1
     count: int = 1
@@ -201,12 +201,12 @@ class _Channel:
 def _image_axes(
     kernel: Kernel, stage: Stage, image: Access
 ) -> tuple[list[tuple[Extent, int]], list[Window], _Channel] | None:
-    """The image's axes: those that no window slides over, the windows, and the channels."""
+    """The image's axes: those without a window, the windows, and the channels."""
     shape = kernel.values[image.value].shape
     steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
     windows: list[Window] = []
     outer: list[tuple[Extent, int]] = []
-    # axes that one reduction walks from end to end, with their dimensions: channels, or a window at one place
+    # Axes that one reduction loop covers entirely, with their dimensions: channels, or a window at a single position.
     summed: list[tuple[int, int]] = []
     for axis, entry in enumerate(image.map):
         dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
@@ -222,7 +222,7 @@ def _image_axes(
             return None
         windows.append(window)
     channel = _Channel()
-    # with several, the channels are those side by side, or else the farthest apart
+    # If there are several, the contiguous one is the channels, or else the one with the largest stride.
     for axis, d in sorted(summed, key=lambda one: (steps[one[0]] != 1, -(steps[one[0]] or 0))):
         size, step = stage.sizes[d], steps[axis]
         if not isinstance(size, int) or step is None:
@@ -238,7 +238,7 @@ def _image_axes(
 
 
 def _filter_dim(stage: Stage, taken: set[int]) -> int:
-    """The one parallel dimension beside those of the image, of known extent; -1 where there is none such."""
+    """The only parallel dimension that the image does not have, of known extent; -1 if there is none."""
     found = [
         d for d, kind in enumerate(stage.iterators)
         if kind == "parallel" and stage.sizes[d] != 1 and d not in taken
@@ -251,7 +251,7 @@ def _companion(
         tuple[Extent, int]
     ], window: Window, image: StridedAccess, filters: Sequence[StridedAccess], output: StridedAccess
 ) -> list[Window]:
-    """The axis that spans a plane with the only `window`, as a window of one tap; none where there is no such."""
+    """The axis that forms a plane with the only `window`, as a window of one tap; empty if there is none."""
     if window.out < 0:
         return []
     along = output.strides[window.out].known
@@ -285,7 +285,7 @@ def window_of(
 
 
 def pixels_are_flat(c: Convolution) -> bool:
-    """Whether every place of the result's space walks output rows and columns as one dimension."""
+    """Whether every access of the result's space treats output rows and columns as one dimension."""
     column, row = c.columns.out, c.rows.out
     if column < 0 or c.stored.strides[column] != ONE:
         return False

@@ -1,1 +1,1 @@
-"""What the code generators for GPUs share."""
+"""Shared by the code generators for GPUs."""

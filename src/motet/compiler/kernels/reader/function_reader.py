@@ -1,9 +1,9 @@
 """Reads a kernel's function (MLIR) into a `Kernel` (plain data).
 
-Operations that only rename elements (`tensor.extract_slice`, `tensor.pad`, a `linalg.generic` that copies through
-a projected permutation) become *views*: they vanish into the maps of the stages that read them. What cannot be
-said in stages (data-dependent addresses, control flow, non-affine maps) raises `Unreadable` with the reason;
-such a kernel takes the generic path.
+Operations that only rename elements (`tensor.extract_slice`, `tensor.pad`, a `linalg.generic` that copies through a
+projected permutation) become *views*, which are composed into the maps of the stages that read them. What stages cannot
+express (data-dependent addresses, control flow, non-affine maps) raises `Unreadable` with the reason; such kernels take
+the generic path.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unrea
 def read_kernel(function: ir.Operation) -> Kernel:
     """The `Kernel` that `function` (a `func.func` on tensors with one block) computes.
 
-    Raises `Unreadable` where it has no such form; `computed.py` reads more of them.
+    Raises `Unreadable` if it has no such form; `computed.py` reads more of them.
     """
     return Reader(function).read()
 
@@ -106,7 +106,7 @@ class Reader(Reading):
         elif name == "tensor.dim":
             self._read_dim(operation)
         elif name == "affine.apply" or (name.startswith("arith.") and _is_size(operation.results[0].type)):
-            pass  # sizes: they follow from the operands' shapes
+            pass  # sizes, which follow from the operands' shapes
         else:
             raise Unreadable(f"operation {name}")
 
@@ -120,15 +120,15 @@ class Reader(Reading):
         self.sources[operation.results[0]] = None
 
     def _given_extent(self, value: ir.Value) -> Size | None:
-        """The extent that `value` is, where that can be told."""
+        """The extent that an index value is equal to, if known."""
         return self.extents.get(value)
 
     def _grown(self, size: Size, by: int) -> Size:
-        """An extent that is larger by a constant."""
+        """An extent increased by a constant."""
         return _known(size) + by
 
     def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
-        """The extents of a tensor that is no view."""
+        """The extents of a tensor that is not a view."""
         kind = ir.RankedTensorType(operand.type)
         return tuple(_known(extent_of(kind, axis)) for axis in range(kind.rank))
 
@@ -144,7 +144,7 @@ class Reader(Reading):
         self.sources[operation.results[0]] = number
 
     def _read_extract(self, operation: ir.Operation) -> None:
-        """The element at a place that is known."""
+        """Read the element at a constant index."""
         source = self.source_of(operation.operands[0])
         indices = [self.sources.get(operand) for operand in list(operation.operands)[1:]]
         known = [Affine((), index) for index in indices if isinstance(index, int)]
@@ -156,13 +156,14 @@ class Reader(Reading):
         self.sources[operation.results[0]] = source
 
     def _is_scalar(self, operation: ir.Operation) -> bool:
-        """Whether an operation outside of bodies makes a number, which is no size, of what is known or in a tensor."""
+        """Whether an operation outside of bodies computes a number, not a size, from known values or tensor
+        elements."""
         kind = operation.results[0].type
         return str(kind) in DTYPES and str(kind) != "index" and all(o in self.sources for o in operation.operands)
 
     def _read_scalar(self, operation: ir.Operation) -> None:
-        """A number that is calculated outside of bodies: a loop nest of one point. Of constants in another type
-        upstream folds those alone that it need not round."""
+        """Read a number computed outside of bodies: a loop nest of one point. Upstream folds casts of constants only if
+        they are exact."""
         dtype = dtype_of(operation.results[0].type)
         source = self.sources[operation.operands[0]]
         if operation.name in ("arith.truncf", "arith.extf") and isinstance(source, float):
@@ -233,21 +234,21 @@ class Reader(Reading):
         for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
             coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
             inner.append(Affine(coefficients, offset))
-        given = iter(list(operation.operands)[1:])  # offsets and strides are no operands: they are static
+        given = iter(list(operation.operands)[1:])  # static offsets and strides are not operands
         extents = [self._slice_extent(next(given)) if size is None else size for size in sizes]
         shape = tuple(extents[axis] for axis in kept)
         map_ = tuple(substitute(expression, inner, len(kept)) for expression in source.map)
         self.sources[operation.results[0]] = View(source.base, map_, shape, source.padding)
 
     def _slice_extent(self, value: ir.Value) -> Size:
-        """The extent of a slice whose size is computed: that of some tensor, or not to be told."""
+        """The extent of a slice with a computed size: that of some tensor. Raises `Unreadable` if there is none."""
         extent = self.extents.get(value)
         if extent is None:
             raise Unreadable("a slice of a computed size")
         return extent
 
     def _read_reshape(self, operation: ir.Operation) -> None:
-        """A reshape that adds or drops unit dimensions."""
+        """Read a reshape that adds or drops unit dimensions."""
         source = self.source_of(operation.operands[0])
         if not isinstance(source, View) or operation.name == "tensor.cast":
             self.sources[operation.results[0]] = source
@@ -290,7 +291,7 @@ class Reader(Reading):
         self.sources[operation.results[0]] = View(target, identity_map(result.rank), self.values[target].shape)
 
     def _inserted_sizes(self, operation: ir.Operation, source: Source) -> Sequence[Size]:
-        """The extents of what is inserted, with those that its type leaves out."""
+        """The extents of the inserted tensor, including the unit dimensions that its type omits."""
         return _static(operation, "static_sizes")
 
     def _read_concat(self, operation: ir.Operation) -> None:
@@ -335,7 +336,7 @@ class Reader(Reading):
         )
 
     def _writable(self, source: Source, operand: ir.Value) -> int:
-        """A value that may be written over what `source` holds."""
+        """A value that may overwrite the contents of `source`."""
         if isinstance(source, View):
             value = self.values[source.base]
             only_use = len(list(operand.uses)) == 1
@@ -345,13 +346,13 @@ class Reader(Reading):
         return self._filled(source, operand)
 
     def _spread(self, number: Number, operand: ir.Value) -> View:
-        """A value like `operand`, which is no view, that holds `number` everywhere."""
+        """A splat of `number` with the shape of `operand`, which is not a view."""
         target = self._filled(number, operand)
         shape = self.values[target].shape
         return View(target, identity_map(len(shape)), shape)
 
     def _filled(self, number: Number | None, operand: ir.Value) -> int:
-        """A value like `operand`, which is no view, that holds `number` everywhere, or nothing yet."""
+        """A value with the shape of `operand`, which is not a view, filled with `number` or undefined (None)."""
         target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
         if number is not None:
             self._copy_number(number, target)
@@ -375,7 +376,7 @@ class Reader(Reading):
             if value.role == "temporary" and plain and source.shape == value.shape:
                 return source.base
             return self.materialised(source, value.dtype).base
-        # A result of undefined contents, an empty tensor, is zeros: every result is written.
+        # Every result is written: one of undefined contents, an empty tensor, becomes zeros.
         undefined = source is None and 0 not in self._shape_at(operand)
         return self._filled(0 if undefined else source, operand)
 
@@ -397,7 +398,7 @@ class Reader(Reading):
             for i in order
         )
         stages = tuple(self._renumber(stage, number) for stage in self.stages)
-        # A loop may be as long as an argument that nothing reads, such as the window of a pool.
+        # A loop may have the extent of an argument that no stage reads, such as the window of a pooling.
         shapes = (*(value.shape for value in values), *(stage.sizes for stage in stages))
         symbols = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
         name = symbol_name(self.function)
@@ -417,7 +418,7 @@ class Reader(Reading):
         )
 
     def _resolved(self, scalar: Scalar) -> Scalar:
-        """`scalar` with the extent that it is, where it is one."""
+        """`scalar` with its resolved extent, if it is one."""
         if scalar.op != EXTENT:
             return scalar
         size = self.find(scalar.predicate)
@@ -427,7 +428,7 @@ class Reader(Reading):
 
 
 def padding_value(operation: ir.Operation) -> ir.Value:
-    """What a `tensor.pad` fills with."""
+    """The padding value of a `tensor.pad`."""
     value = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
     if isinstance(value.owner, ir.Block):
         raise Unreadable("a padding value that depends on the position")
@@ -453,7 +454,7 @@ def _known(size: Size | None) -> int:
 
 
 def kept_dimensions(sizes: Sequence[int | None], result: Sequence[int | None]) -> list[int]:
-    """Which axes of a slice survive in its rank-reduced result: unit axes are dropped, from the left."""
+    """The axes of a slice kept in its rank-reduced result: unit axes are dropped, from the left."""
     kept: list[int] = []
     drop = len(sizes) - len(result)
     position = 0
@@ -473,7 +474,7 @@ def kept_dimensions(sizes: Sequence[int | None], result: Sequence[int | None]) -
 def _must_drop(
     sizes: Sequence[int | None], result: Sequence[int | None], axis: int, position: int
 ) -> bool:
-    """Whether keeping unit axis `axis` as `result[position]` would leave the rest unmatched."""
+    """Whether keeping unit axis `axis` as `result[position]` would leave later axes unmatched."""
     remaining: Iterable[int | None] = (s for s in sizes[axis + 1 :] if s != 1)
     wanted = [s for s in result[position + 1 :] if s != 1]
     return list(remaining) != wanted
