@@ -1,4 +1,4 @@
-"""Area `threads`: everything may be called from several threads at once."""
+"""Area `threads`: every operation may be called from several threads at the same time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from motet.runtime.device import Buffer
 
 THREADS = 6
 COUNT = 211
-LONG = 0.15  # seconds of work, long enough to tell whether submitting waits for it
+LONG = 0.15  # seconds of work, long enough to detect that submitting waits for it
 
 
 def allocate_at_once(trial: DeviceTrial) -> None:
-    """Threads that allocate and let go at once never share memory."""
+    """Threads that allocate and free concurrently never share memory."""
     held: list[list[Buffer]] = [[] for _ in range(THREADS)]
 
     def work(number: int) -> None:
@@ -42,7 +42,7 @@ def allocate_at_once(trial: DeviceTrial) -> None:
 
 
 def move_at_once(trial: DeviceTrial) -> None:
-    """Threads that write, copy and read at once, over all queues, each get their own bytes."""
+    """Threads that write, copy and read concurrently, on all queues, each get their own bytes."""
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
@@ -60,7 +60,7 @@ def move_at_once(trial: DeviceTrial) -> None:
 
 
 def submit_at_once(trial: DeviceTrial) -> None:
-    """Threads that submit the same command buffer at once, each on its own memory, get their own results."""
+    """Threads that submit the same command buffer concurrently, each on its own memory, get their own results."""
     recorded = trial.affine(trial.load(), COUNT, [1, 5, -3])
 
     def work(number: int) -> None:
@@ -77,8 +77,8 @@ def submit_at_once(trial: DeviceTrial) -> None:
 
 
 def load_at_once(trial: DeviceTrial) -> None:
-    """Threads that load and record at once do not disturb each other."""
-    trial.load()  # compiled before the threads ask for it
+    """Threads that load and record concurrently do not affect each other."""
+    trial.load()  # compile before the threads start
 
     def work(number: int) -> None:
         x = np.random.default_rng(number).integers(-999, 999, COUNT, np.int32)
@@ -92,7 +92,7 @@ def load_at_once(trial: DeviceTrial) -> None:
 
 
 def submit_returns_at_once(trial: DeviceTrial) -> None:
-    """`submit` returns before long work has ended, though there is nothing to wait for."""
+    """`submit` returns before long work has ended, also if the work can start immediately."""
     executable, out = trial.load(), trial.upload(np.zeros(1, np.int64))
     rounds = 10_000
     while True:
@@ -110,7 +110,7 @@ def submit_returns_at_once(trial: DeviceTrial) -> None:
 
 
 def close_while_others_submit(trial: DeviceTrial) -> None:
-    """Closing a device in use ends what was submitted; who comes later gets an error, and no one hangs."""
+    """Closing a device in use completes submitted work; later submissions raise an error, and no thread hangs."""
     device = trial.open()
     ready = threading.Barrier(3)
     lost: list[str] = []
