@@ -51,9 +51,8 @@ class Gathering:
 
 
 class ExtremeGathering(Gathering):
-    """The maximum (minimum) by one comparison per term. Accumulators also carry what the comparison does not handle:
-    the
-    signs of all terms, which distinguish zeros, and whether any term is NaN."""
+    """The maximum (minimum) by one comparison per term. Accumulators also carry what it does not handle: the signs of
+    all terms, which distinguish zeros, and whether any term is NaN."""
 
     width = 3
 

@@ -1,8 +1,7 @@
 """Lets a kernel start while its predecessor ends: programmatic dependent launch, from Hopper on.
 
     griddepcontrol.launch_dependents   from here on, launches that depend on this one may start
-    griddepcontrol.wait                wait until all launches that this one depends on have ended and their writes are
-    visible
+    griddepcontrol.wait                wait until the launches that this one depends on have ended, with visible writes
 
 Both are inserted before the kernel's first access to memory. If the kernel creates TMA descriptors, which takes about a
 microsecond and depends on no other launch, the wait follows that. A kernel that contains one of the instructions

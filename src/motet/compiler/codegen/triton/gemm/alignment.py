@@ -3,8 +3,7 @@
     32-bit and 8-bit operands    tensor cores read them along K only: others are transposed, except one 32-bit operand,
                                  which can be loaded through registers
     f32 in full precision        threads read lines of the right operand like those of the result: one that is
-    contiguous
-                                 along K is transposed
+                                 contiguous along K is transposed
     lines of any length          TMA needs strides that are multiples of 16 bytes: others are copied
 
 The copy is a separate stage before the product, to a temporary. It pays if every element is used often enough.
