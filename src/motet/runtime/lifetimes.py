@@ -1,6 +1,6 @@
 """The lifetimes of a plan's values on each device, and the reuse of their memory.
 
-    run a → 1 · run b of 1 → 2 · run c of 2 → 3                         3 may reuse the memory of 1: c waits for b anyway
+    run a → 1 · run b of 1 → 2 · run c of 2 → 3                       3 may reuse the memory of 1: c waits for b anyway
     iteration 0: move, run · iteration 1: move, run · iteration 2: …    iteration 2 may reuse the memory of iteration 0
 
 A buffer whose last reader was submitted is *retired*, together with the points of all its users, for which the next
