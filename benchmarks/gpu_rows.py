@@ -207,7 +207,7 @@ def _products() -> list[Row]:
     return rows
 
 
-# -- what memory binds -----------------------------------------------------------------------------
+# -- memory-bound rows -----------------------------------------------------------------------------
 
 
 def _moving(name: str, title: str, function: Callable[..., Any], inputs: tuple[Input, ...], out_bytes: float,

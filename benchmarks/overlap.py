@@ -256,7 +256,7 @@ def _plan_bound(plan: Plan, seconds: Sequence[float]) -> float:
     return max(*ends.values(), *busy.values())
 
 
-# -- the model of time -----------------------------------------------------------------------------
+# -- simulated devices -----------------------------------------------------------------------------
 
 
 def modelled(model: Model) -> Row:

@@ -67,7 +67,7 @@ class Obstacles:
         return known or [resolve_target(name) for name in target_names(family, {}, family)]
 
 
-# -- what is asked about ---------------------------------------------------------------------------
+# -- functions to ask about ------------------------------------------------------------------------
 
 
 def _asked(function: ir.Operation) -> Iterator[tuple[int, ir.Operation]]:
@@ -145,7 +145,7 @@ def _as_tensor(value: ir.Value) -> ir.Value:
     return made.results[0]
 
 
-# -- asking ----------------------------------------------------------------------------------------
+# -- asking the back ends --------------------------------------------------------------------------
 
 
 def _ask(module: ir.Module, backends: Sequence[Backend]) -> dict[int, str]:

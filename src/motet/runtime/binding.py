@@ -79,7 +79,7 @@ class BoundDevices:
             self.close(interrupted=isinstance(error, KeyboardInterrupt))
             raise
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def choices(self) -> Sequence[DeviceChoice]:
@@ -190,7 +190,7 @@ class BoundDevices:
             if thread.is_alive() and (abandon := getattr(loaded.device, "abandon", None)) is not None:
                 abandon()
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _note(self, text: str) -> None:
         self.notes.append(text)

@@ -233,7 +233,7 @@ class Device(Protocol):
         one of them is poisoned, the returned point is poisoned, too. Returns immediately if the device can."""
         ...
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
         """End running and queued work; its points are poisoned with `DeviceError`."""

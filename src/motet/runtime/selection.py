@@ -43,7 +43,7 @@ class DeviceChoice:
     note: str = ""
 
 
-# -- the host alone --------------------------------------------------------------------------------
+# -- the host only ---------------------------------------------------------------------------------
 
 
 def choose(variants: Sequence[Variant], architecture: str, features: Collection[str], where: str) -> Variant:
@@ -183,7 +183,7 @@ def show_alternative(alternative: Alternative) -> str:
     return f"{family}{ordinal}" + (f"{{{alternative.options.replace('&', ',')}}}" if alternative.options else "")
 
 
-# -- inside ----------------------------------------------------------------------------------------
+# -- internals -------------------------------------------------------------------------------------
 
 
 @dataclass

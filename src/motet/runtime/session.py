@@ -197,7 +197,7 @@ class Session:
         """Uninitialised memory on `device` for a tensor that a call writes; pass it as `out`."""
         return allocate_on(self._home(device), shape, dtype)
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def signature(self) -> Signature:
@@ -243,7 +243,7 @@ class Session:
         targets = ", ".join(variant.target for variant in self.variants)
         return f"Session({self.artifact.name!r}, {targets}, functions: {self._names})"
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Wait for submitted calls and free code, parameters and arenas. Later calls are errors."""
@@ -267,7 +267,7 @@ class Session:
     ) -> None:
         self._close(interrupted=kind is not None and issubclass(kind, KeyboardInterrupt))
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _instance(self, signature: Signature, symbols: Mapping[str, int]) -> Runnable:
         if self._bound is not None:

@@ -70,7 +70,7 @@ class StatefulFunction(ValuedFunction):
     def _written(self, arguments: Sequence[Any], out: Any) -> Sequence[Range]:
         return [*super()._written(arguments, out), *self._states.ranges([*self._kept])]
 
-    # -- inside
+    # -- internals
 
     def _advance(self, arguments: Sequence[Any], call: Callable[[Sequence[Any]], Any]) -> Any:
         """Run `call` with `arguments` and the state, store the new state, and return the caller's results."""

@@ -68,7 +68,7 @@ class States(Mapping[str, Array]):
         with self._writing:
             self._values = None
 
-    # -- of functions
+    # -- use by functions
 
     def current(self) -> Mapping[str, Tensor]:
         """A consistent snapshot of all values. They must not be written to."""

@@ -143,7 +143,7 @@ class SandboxDevice(QueuedDevice[SandboxBuffer, SandboxExecutable, SandboxComman
                 size = item.references[0].bytes if item.op == "copy" else 0
                 self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size))
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
         super().abort()

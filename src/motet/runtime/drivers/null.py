@@ -171,7 +171,7 @@ class NullDevice(InProcessDevice):
 
         return self._start_commands(commands, run, waits, queue)
 
-    # -- time, which is the model's, in events too ------------------------------------------------
+    # -- simulated time, also of events -----------------------------------------------------------
 
     def _bus(self, size: int) -> float:
         return self.options["latency"] + size / self.options["bandwidth"]
@@ -219,7 +219,7 @@ class NullDevice(InProcessDevice):
 
         return Point(moment, self._queues[queue].submit(timed, waits).value)
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
         self._check_usable()

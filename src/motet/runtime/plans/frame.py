@@ -112,7 +112,7 @@ class PlanFrame:
         own.points = [point]
         return PlacedValue(value.shape, {device: own})
 
-    # -- moving ----------------------------------------------------------------------------------
+    # -- transfers -------------------------------------------------------------------------------
 
     def on(self, value: PlacedValue, device: int, queue: int) -> PlacedCopy:
         """The value on a device; transferred if it is not there."""

@@ -155,7 +155,7 @@ def _without(text: str, entry: str) -> str:
     )
 
 
-# -- what a launch takes -------------------------------------------------------------------------------
+# -- supported launches --------------------------------------------------------------------------------
 
 
 def _check(written: Written, target: GpuTarget) -> None:

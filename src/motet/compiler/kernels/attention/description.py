@@ -110,9 +110,3 @@ class Attention:
                 found.add(number)
                 stack.extend(self.terms[number].operands)
         return found
-
-
-# -- following -------------------------------------------------------------------------------------
-
-
-# -- arranging -------------------------------------------------------------------------------------

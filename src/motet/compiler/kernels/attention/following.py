@@ -224,7 +224,7 @@ class Follower:
                     return other
         return self._term(Term(scalar.op, operands, replace(scalar, operands=(), dtype=dtype)))
 
-    # -- what terms are --
+    # -- interpretation of terms --
 
     def constant(self, number: int) -> float | int | None:
         term = self.terms[number]

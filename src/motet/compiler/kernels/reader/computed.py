@@ -236,7 +236,7 @@ class _Computed(Reader):
         self._add(padded.shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
         self.sources[operation.results[0]] = View(target, identity_map(rank), padded.shape)
 
-    # -- movement ------------------------------------------------------------------------------------
+    # -- data movement -------------------------------------------------------------------------------
 
     def _is_dynamic(self, operation: ir.Operation) -> bool:
         axis = ir.IntegerAttr(operation.attributes["dim"]).value

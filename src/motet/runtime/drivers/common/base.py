@@ -133,7 +133,7 @@ class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
         self._check_queue(queue)
         return self._submit(work, own, waits, queue)
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     @abstractmethod
     def abort(self) -> None:
@@ -147,7 +147,7 @@ class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
     def close(self) -> None:
         """See `motet.runtime.device.Device`."""
 
-    # -- what a device implements ----------------------------------------------------------------
+    # -- methods for devices to implement --------------------------------------------------------
 
     @abstractmethod
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[BufferT]: ...

@@ -72,7 +72,7 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
 
         return timed
 
-    # -- time and life ---------------------------------------------------------------------------
+    # -- timing and lifetime ---------------------------------------------------------------------
 
     def profile(self, on: bool) -> list[Event]:
         events, self._events = self._events, []

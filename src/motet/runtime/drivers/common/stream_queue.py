@@ -69,7 +69,7 @@ class _Deferred:
 
 @dataclass
 class SortedWaits:
-    """The points to wait for, by who waits; `error` is that of a poisoned point."""
+    """The points to wait for, by waiter; `error` is that of a poisoned point."""
 
     events: list[tuple[Handle, Point]] = field(default_factory=list[tuple[Handle, Point]])
     points: list[Point] = field(default_factory=list[Point])
@@ -379,7 +379,7 @@ class StreamQueue:
             except MotetError:
                 continue  # poisoned, which `_sort` finds
 
-    # -- its end ---------------------------------------------------------------------------------
+    # -- shutdown --------------------------------------------------------------------------------
 
     def abort(self, error: MotetError) -> None:
         """End kept work immediately; issued work ends with `error` when the device is done with it. Call with the lock

@@ -241,7 +241,7 @@ class CudaApi:
     def elapsed(self, first: Handle, second: Handle) -> float:
         return float(self._call("cuEventElapsedTime", first, second)) * 1e-3
 
-    # -- moving ----------------------------------------------------------------------------------
+    # -- transfers -------------------------------------------------------------------------------
 
     def upload(self, target: int, source: int, size: int, stream: Handle) -> None:
         self._call("cuMemcpyHtoDAsync", target, source, size, stream)

@@ -39,7 +39,7 @@ class CudaCore:
     def shares_events(self, other: StreamOwner) -> bool:
         return isinstance(other, CudaCore)
 
-    # -- whether it can be used ------------------------------------------------------------------
+    # -- availability ----------------------------------------------------------------------------
 
     def check_usable(self) -> None:
         self.check_process()

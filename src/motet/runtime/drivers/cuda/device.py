@@ -233,7 +233,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
 
         work.run_on(bases, [stream, *profiler.streams], around)
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
         """End queued work immediately. Work on the GPU continues; its points are poisoned when it ends."""

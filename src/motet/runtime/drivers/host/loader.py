@@ -143,7 +143,7 @@ class Linker:
         self._collect_imports()
         self._place()
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- symbols ---------------------------------------------------------------------------------
 
     def _collect_definitions(self) -> dict[str, tuple[int, elf.ElfSymbol]]:
         """Collect global symbols. A strong definition overrides a weak or common one; two strong ones are an error."""
@@ -192,7 +192,7 @@ class Linker:
             )
         return kind
 
-    # -- where it goes ---------------------------------------------------------------------------
+    # -- layout of the image ---------------------------------------------------------------------
 
     def _place(self) -> None:
         self.offsets: dict[tuple[int, int], int] = {}
@@ -235,7 +235,7 @@ class Linker:
                 end += symbol.size
         return end
 
-    # -- what it says ----------------------------------------------------------------------------
+    # -- relocation ------------------------------------------------------------------------------
 
     def link(self, image: memoryview, base: int, find: Callable[[str], int | None]) -> LoadedImage:
         """Write all sections to `image`, `size` zero bytes that will be at `base`, a multiple of the page size."""

@@ -28,7 +28,7 @@ _CROWDED_SPIN_SECONDS = 1e-6
 _JOIN_SECONDS = 2.0
 
 
-# -- how many --------------------------------------------------------------------------------------
+# -- thread counts ---------------------------------------------------------------------------------
 
 
 def thread_count(environment: Mapping[str, str] | None = None) -> int:

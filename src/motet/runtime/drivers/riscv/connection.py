@@ -83,7 +83,7 @@ class Connection:
         self._aborted = 0.0  # when work was told to end, by the monotonic clock
         self.lost: DeviceLost | None = None
 
-    # -- what the line says --------------------------------------------------------------------------
+    # -- events from the line ------------------------------------------------------------------------
 
     def heard(self) -> None:
         """Called when the bell rings or a while has passed."""

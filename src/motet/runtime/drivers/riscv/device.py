@@ -177,7 +177,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
             retired = int(command["instructions"])
             self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, retired, pieces))
 
-    # -- time and life ---------------------------------------------------------------------------
+    # -- timing and lifetime ---------------------------------------------------------------------
 
     def abort(self) -> None:
         """End running work, including kernels, and queued work."""

@@ -17,7 +17,7 @@ from enum import IntEnum
 
 import numpy as np
 
-# -- the map -----------------------------------------------------------------------------------------
+# -- the memory map ----------------------------------------------------------------------------------
 
 DRAM = 0x8000_0000  # of QEMU's machine `virt`; the offsets below are relative to it
 FIRMWARE_BYTES = 0x10_0000  # image, data and the firmware's own stacks
@@ -92,7 +92,7 @@ BATCH_FIELDS: Fields = (
     ("commands", "u8", 1),
     ("count", "u4", 1),
     ("unused0", "u4", 1),
-    ("ready", "u8", 1),  # a bit for each command, in words of 64: it may run and has parts that nobody has taken
+    ("ready", "u8", 1),  # a bit for each command, in words of 64: it may run and has free parts
     ("limit", "u8", 1),  # ticks a command may take; 0: any
     ("private", "u8", 1),  # for each core: STACK bytes, then scratch memory
     ("private_stride", "u8", 1),
@@ -123,7 +123,7 @@ COMMAND_FIELDS: Fields = (
     ("pieces", "u8", 1),  # a Piece for each part, where cores note what they did; 0: none
     # the device writes
     ("missing", "u4", 1),  # of those that it needs, how many have not ended
-    ("next", "u4", 1),  # first part that nobody has taken
+    ("next", "u4", 1),  # first part not taken yet
     ("left", "u4", 1),  # parts that have not ended
     ("poisoned", "u4", 1),  # it has failed, or one that it needs has: its parts end without running
     ("begin", "u8", 1),

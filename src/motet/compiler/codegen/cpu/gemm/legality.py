@@ -65,7 +65,7 @@ def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
         contiguous = single and c.b.strides[inner] == ONE and c.a.strides[inner] == ONE
         known = None not in (c.n[0].known, c.depth[0][0].known, (c.m[0] if c.m else ONE).known)
         if not (contiguous and known):
-            yield Reason("b_mode", s.b_mode, "packed, scratch or place: the depth of both operands is not one"
+            yield Reason("b_mode", s.b_mode, "packed, scratch or place: K of both operands is not one"
                          " contiguous dimension, or an extent is dynamic")
         for field, value in (("depth_block", s.depth_block), ("pack_a", s.pack_a or None)):
             if value is not None:
@@ -85,7 +85,7 @@ def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
     depth, n = product_of(c.depth).known, c.n[0].known
     if s.shared:
         if len(c.depth) != 1 or c.depth[0][1] < 0 or depth is None or n is None:
-            yield Reason("shared", True, "false: the depth is not one dimension, or an extent is dynamic")
+            yield Reason("shared", True, "false: K is not one dimension, or an extent is dynamic")
             return
         yield from in_range("pack_panels", s.pack_panels, 1, max(1, -(-n // s.width)))
         yield from in_range("pack_steps", s.pack_steps, 1, max(1, -(-depth // s.lanes) * s.lanes))
@@ -98,10 +98,10 @@ def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
 def _depth(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
     """Check that K can be blocked and the left operand packed."""
     if s.depth_block is not None and len(c.depth) != 1:
-        yield Reason("depth_block", s.depth_block, "null: the depth is not one dimension")
+        yield Reason("depth_block", s.depth_block, "null: K is not one dimension")
     if s.ahead and len(c.depth) != 1:
-        yield Reason("ahead", s.ahead, "0: the depth is not one dimension")
+        yield Reason("ahead", s.ahead, "0: K is not one dimension")
     if s.pack_a and (c.m is None or len(c.depth) != 1 or c.depth[0][1] < 0):
-        yield Reason("pack_a", True, "false: the left operand has no rows, or its depth is not one dimension")
+        yield Reason("pack_a", True, "false: the left operand has no rows, or its K is not one dimension")
     elif s.pack_a and s.depth_block is None and c.depth[0][0].known is None:
         yield Reason("pack_a", True, "false: a block of unknown depth has no size")

@@ -466,7 +466,7 @@ class _Int8Emitter:
 
         return shared_function(self.module, name, [PTR] * 5 + [I64], self.kernel, write)
 
-    # -- what follows --------------------------------------------------------------------------------
+    # -- epilogue ------------------------------------------------------------------------------------
 
     def _finish(self, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, sums, columns, row sums, m, n, left, rows, outer…)` that corrects a tile's

@@ -29,7 +29,7 @@ from motet.compiler.targets.cpu import CpuTarget
 BLOCK = 16  # columns
 DEPTH = 64  # K is padded to a multiple of this
 QUAD = 4
-QUAD_BYTES = BLOCK * QUAD  # of one step of the depth in a block of B
+QUAD_BYTES = BLOCK * QUAD  # of one step of K in a block of B
 
 Way = Literal["tiles", "dots", "pairs"]
 

@@ -375,7 +375,7 @@ def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) 
     return tasks
 
 
-# -- the kernel's own signature ------------------------------------------------------------------------
+# -- the kernel's signature ----------------------------------------------------------------------------
 
 
 def _wrapper(

@@ -185,7 +185,7 @@ class _NestWriter:
         found = match_reduction(self.nest.stage, output) if self.reductions else None
         return found if found is not None and found.accumulator != found.dtype else None
 
-    # -- results that go past the caches -----------------------------------------------------------
+    # -- results written past the caches -----------------------------------------------------------
 
     def streamed(self, write: Callable[[], None]) -> None:
         """Emit `write()`, with stores past the caches if results are large and aligned to whole vectors."""

@@ -109,7 +109,7 @@ class AttentionProgram:
         source = f'"""{self.about}\n\n{w.described()}"""\n\n{_HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
         return Form(source, tasks, 4, 1, groups.label)
 
-    # -- moving --
+    # -- producer warps --
 
     def _tile(self, w: _WarpWriter, names: str, state: Sequence[str]) -> dict[int, Coordinate]:
         """Create the descriptors of the matrices `names`, wait for the launch's dependences, and write `state`; then
@@ -209,7 +209,7 @@ class AttentionProgram:
         """The index of a buffer among those of all groups."""
         return f"WHICH * {self.groups.stages} + {place}" if self.groups.apart else place
 
-    # -- attending --
+    # -- consumer warps --
 
     def _attend(self) -> str:
         w, a, groups = self._writer(), self.attention, self.groups
@@ -350,7 +350,7 @@ class AttentionProgram:
         if leaves is not None:
             w.line("mbarrier.arrive(ofull.index(WHICH))")
 
-    # -- the whole --
+    # -- the whole program --
 
     def _main(self) -> str:
         w, groups = self._writer(), self.groups

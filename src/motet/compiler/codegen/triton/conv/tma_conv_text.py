@@ -17,7 +17,7 @@ _ALIGNMENT = 16  # bytes
 _RANK = 5  # rank of the tensors that TMA moves
 
 
-# -- what is done to a tile -------------------------------------------------------------------------
+# -- epilogue ---------------------------------------------------------------------------------------
 
 
 class ImageWriter(Writer):

@@ -114,7 +114,7 @@ def _is_matrix(operand: LibraryOperand, rows: int, columns: int) -> bool:
     return by_rows or (operand.row == 1 and (columns == 1 or operand.column >= rows))
 
 
-# -- what follows ----------------------------------------------------------------------------------
+# -- epilogue --------------------------------------------------------------------------------------
 
 
 def _follows(task: LoopTask, value: int) -> tuple[Activation, list[StridedAccess]] | None:

@@ -150,7 +150,7 @@ def _share(products: Sequence[ContractionLaunch]) -> bool:
     return len(lefts) == 1 or len(rights) == 1
 
 
-# -- what is done to sums --------------------------------------------------------------------------
+# -- epilogue of sums ------------------------------------------------------------------------------
 
 
 class Sums(Writer):

@@ -91,7 +91,7 @@ def _fitting(m: int, width: int, beside: int, sizes: tuple[int, int], target: Gp
     return None
 
 
-# -- which factors ---------------------------------------------------------------------------------
+# -- operands --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class _Text:
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         return f'"""{about}\n\n{self.w.described()}"""\n\n{HEAD}{library}\n\n{body}\n'
 
-    # -- what is done to sums ----------------------------------------------------------------------
+    # -- epilogue of sums --------------------------------------------------------------------------
 
     def _points(self, w: RingWriter) -> list[dict[int, Coordinate]]:
         """The coordinates of a piece of `shape`, in the dimensions of each product."""
@@ -347,7 +347,7 @@ class _Text:
     def _onwards(self) -> list[str]:
         return ["place += 1", f"if place == {self.ring.stages}:", "    place = 0", "    phase ^= 1"]
 
-    # -- the whole ---------------------------------------------------------------------------------
+    # -- the whole program -------------------------------------------------------------------------
 
     def _described(self, name: str, matrix: Matrix, size: tuple[int, int], places: str) -> str:
         lines = (size[1], size[0]) if matrix.across else size

@@ -150,7 +150,7 @@ def _begins(ring: Ring) -> list[int]:
     return [sum(ring.widths[:i]) for i in range(len(ring.widths))]
 
 
-# -- the warps that fetch --------------------------------------------------------------------------
+# -- producer warps --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _onwards(ring: Ring) -> list[str]:
     return ["place += 1", f"if place == {ring.stages}:", "    place = 0", "    phase ^= 1"]
 
 
-# -- the warps that multiply -----------------------------------------------------------------------
+# -- consumer warps --------------------------------------------------------------------------------
 
 
 def _multiply_function(w: RingWriter, parts: PersistentParts, ring: Ring, arguments: Sequence[str]) -> str:
@@ -361,7 +361,7 @@ def indented(lines: Sequence[str], level: int) -> str:
     return "\n".join("    " * level + line for line in lines)
 
 
-# -- the whole -------------------------------------------------------------------------------------
+# -- the whole program -----------------------------------------------------------------------------
 
 
 def _main_function(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: str, arguments: Sequence[str]) -> str:

@@ -141,7 +141,7 @@ def _blocks(w: Writer, count: Extent, block: int) -> str:
     return f"tl.cdiv({w.extent(count)}, {block})" if count.known is None else str(-(-count.factor // block))
 
 
-# -- factors ---------------------------------------------------------------------------------------
+# -- operands --------------------------------------------------------------------------------------
 
 
 def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mapping[int, Coordinate]) -> None:
