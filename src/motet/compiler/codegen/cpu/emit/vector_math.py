@@ -1,8 +1,7 @@
 """Elementary functions on scalars and vectors of f32 and f64, written out in arithmetic.
 
-Every function takes and returns an `Value` of type float, double, or a vector of either. Errors are in
-units in the last place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal numbers follow
-IEEE 754 and C.
+Every function takes and returns a `Value` of type float, double, or a vector of either. Errors are in units in the last
+place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal numbers are handled as in IEEE 754 and C.
 
 | function | f32 | f64 | source |
 |---|---|---|---|
@@ -14,7 +13,7 @@ IEEE 754 and C.
 | powf | ≤ 1 | libm | by log and exp in f64 |
 | sqrt, rsqrt, floor, ceil, round, roundeven, trunc, absf, copysign, fma | as IEEE | as IEEE | instructions |
 
-What is left (`LIBM`) calls the C library once per lane; the loader resolves those symbols.
+Other functions (`LIBM`) call the C library once per lane; the loader resolves those symbols.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I32, I64, Builder, type_suffix
 
 Value = Any
-"""An `ir.Value`: llvmlite declares no types for what its values and builders carry."""
+"""An `ir.Value`; llvmlite does not declare types for the values of its builders."""
 
 LIBM = (
     "sin",
@@ -47,7 +46,7 @@ LIBM = (
     "pow",
     "fmod",
 )
-"""The C functions that may be called, in f64; in f32 they are called with an `f` behind the name."""
+"""The C functions that may be called, in f64; their f32 versions have names that end in `f`."""
 
 
 def like(kind: Any, value: float | int) -> ir.Constant:
@@ -62,12 +61,12 @@ def scalar_type(kind: Any) -> Any:
 
 
 def same_lanes(kind: Any, element: Any) -> Any:
-    """`element`, in as many lanes as `kind` has."""
+    """`element` in as many lanes as `kind` has."""
     return ir.VectorType(element, kind.count) if isinstance(kind, ir.VectorType) else element
 
 
 class FloatLanes:
-    """Arithmetic on one floating type: constants are Python numbers, integers have the float's width."""
+    """Arithmetic on one floating-point type: constants are Python numbers; integers have the float's width."""
 
     def __init__(self, builder: Builder, kind: ir.Type) -> None:
         self.builder = builder
@@ -99,14 +98,14 @@ class FloatLanes:
         return self.builder.multiply_add(self.number(a), self.number(b), self.number(c))
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """By Horner's rule, the highest power first."""
+        """Evaluate a polynomial by Horner's rule; coefficients are in descending powers."""
         result = self.number(coefficients[0])
         for coefficient in coefficients[1:]:
             result = self.fma(result, x, coefficient)
         return result
 
     def at_least(self, x: Value, low: float) -> Value:
-        """The larger; NaN where `x` is NaN."""
+        """The maximum of `x` and `low`; NaN if `x` is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", self.number(low), x), self.number(low), x)
 
     def at_most(self, x: Value, high: float) -> Value:
@@ -134,7 +133,7 @@ class FloatLanes:
         return self.call("copysign", self.number(x), sign)
 
     def split(self, x: Value, scale: float) -> tuple[Value, Value]:
-        """`n`, the integer nearest to `x * scale`, as a number and as bits shifted to the exponent's place.
+        """`n`, the integer nearest to `x * scale`, as a float, and as bits shifted to the position of the exponent.
 
         Adding 1.5 * 2^fraction leaves `n` in the low bits of the sum; shifting drops the rest.
         """
@@ -145,12 +144,12 @@ class FloatLanes:
 
     @property
     def scales(self) -> bool:
-        """Whether `scale` is one instruction."""
+        """Whether `scale` is a single instruction."""
         vector = isinstance(self.kind, ir.VectorType) and self.kind.count == (8 if self.double else 16)
         return vector and self.builder.scales
 
     def scale(self, x: Value, n: Value, exponent: Value, kept: Value) -> Value:
-        """`x * 2^n` where `kept`, else 0; `n` and `exponent` as `split` gives them. Without the instruction in two
+        """`x * 2^n` if `kept`, else 0; `n` and `exponent` are from `split`. Without the instruction, scale in two
         steps, since 2^n itself may overflow or be subnormal."""
         b = self.builder
         if self.scales:
@@ -212,7 +211,7 @@ def _reduce(f: FloatLanes, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _within(f: FloatLanes, x: Value, low: float, high: float) -> tuple[Value, Value]:
-    """`x` where its power is neither 0 nor infinite, and where it is not 0. Powers that are 0 are not computed:
+    """`x` limited to exponents with a finite power, and whether the power is not 0. Powers that are 0 are not computed:
     arithmetic with a subnormal result is a hundred times slower, and masks make whole rows of such powers."""
     kept = f.builder.fcmp_unordered(">=", x, f.number(low))
     x = f.at_most(x, high)
@@ -403,7 +402,7 @@ def rsqrt(b: Builder, x: Value) -> Value:
 
 
 def power(b: Builder, x: Value, y: Value) -> Value:
-    """`x ** y` as C's `pow`."""
+    """`x ** y` with the special cases of C's `pow`."""
     f = FloatLanes(b, x.type)
     if f.double:
         return _by_libm(b, "pow", [x, y])
@@ -427,7 +426,7 @@ def power(b: Builder, x: Value, y: Value) -> Value:
 
 
 def power_constant(b: Builder, x: Value, y: float) -> Value | None:
-    """`x ** y` for an exponent that needs no logarithm, or None."""
+    """`x ** y` for an exponent that needs no logarithm; None for other exponents."""
     f = FloatLanes(b, x.type)
     if y == 0.5:
         root = f.magnitude(f.call("sqrt", x))
@@ -471,7 +470,7 @@ def atan2(b: Builder, y: Value, x: Value) -> Value:
 
 
 def remainder(b: Builder, x: Value, y: Value) -> Value:
-    """C's `fmod`; in f16 by f32, which holds every f16 and rounds the exact result to itself."""
+    """C's `fmod`; for f16 by f32, which represents every f16 exactly and the exact result as well."""
     if scalar_type(x.type) == F16:
         wide = same_lanes(x.type, F32)
         return b.fptrunc(_by_libm(b, "fmod", [b.fpext(x, wide), b.fpext(y, wide)]), x.type)
@@ -508,4 +507,4 @@ UNARY: dict[str, Callable[[Builder, Value], Value]] = {
         )
     },
 }
-"""The functions of one operand by their names in MLIR's `math` dialect; f32 and f64."""
+"""The functions of one operand by their names in MLIR's `math` dialect, for f32 and f64."""
