@@ -32,7 +32,7 @@ OPERATIONS = 3000
 SIZES = (64 << 10, 1 << 20, 16 << 20)
 DEVICES = ("host", "null", "riscv:qemu")
 _SECONDS = 0.1  # of a round, approximately
-_TURNS = 10
+_ROUNDS = 10
 
 # Half of the work on @a, half on @b: in sequence, or concurrently.
 AFTER = """
@@ -70,14 +70,14 @@ class Row:
     beside: str = "–"
 
 
-def fastest(call: Callable[[], Any], turns: int = _TURNS) -> float:
+def fastest(call: Callable[[], Any], rounds: int = _ROUNDS) -> float:
     """The seconds of a call, the fastest of several rounds."""
     begin = time.perf_counter()
     for _ in range(3):
         call()
-    count = max(1, round(_SECONDS / turns * 3 / max(time.perf_counter() - begin, 1e-9)))
+    count = max(1, round(_SECONDS / rounds * 3 / max(time.perf_counter() - begin, 1e-9)))
     best = float("inf")
-    for _ in range(turns):
+    for _ in range(rounds):
         begin = time.perf_counter()
         for _ in range(count):
             call()

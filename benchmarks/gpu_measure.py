@@ -95,7 +95,7 @@ def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, A
         answers[name] = {"ready": time.perf_counter() - begin, "error": error}
         if isinstance(contender, Motet):
             answers[name] |= _about(contender)
-    _take_turns(ready, count, options, answers)
+    _run_rounds(ready, count, options, answers)
     for name, contender in ready.items():
         if isinstance(contender, Motet | MotetGraphed):
             answers[name]["error"] = max(answers[name]["error"], _again(contender, reference))
@@ -146,8 +146,8 @@ def _error(made: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
     for own, other in zip(made, expected, strict=True):
         if own.shape != other.shape:
             raise ValueError(f"shape {tuple(own.shape)}; expected {tuple(other.shape)}")
-        apart = (own.to(other.device).double() - other.double()).norm() / other.double().norm().clamp_min(1e-30)
-        worst = max(worst, apart.item() if torch.isfinite(apart) else math.inf)
+        distance = (own.to(other.device).double() - other.double()).norm() / other.double().norm().clamp_min(1e-30)
+        worst = max(worst, distance.item() if torch.isfinite(distance) else math.inf)
     return worst
 
 
@@ -159,7 +159,7 @@ def _again(contender: Any, reference: list[torch.Tensor]) -> float:
     return _error(contender.results(), reference)
 
 
-def _take_turns(ready: dict[str, Any], sets: int, options: argparse.Namespace, answers: dict[str, Any]) -> None:
+def _run_rounds(ready: dict[str, Any], sets: int, options: argparse.Namespace, answers: dict[str, Any]) -> None:
     counts: dict[str, int] = {}
     for name in list(ready):
         try:

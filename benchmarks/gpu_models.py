@@ -340,7 +340,7 @@ def models() -> list[Row]:
     heads = Input((4, 32, 4096, 128), BF16)
     full = 4.0 * 4 * 32 * 4096 * 4096 * 128
     cache, layer_cache = Input((12, 1, 12, 512, 64), BF16), Input((1, 8, 2048, 128), BF16)
-    turns = (Input((1, 128), BF16),) * 2, (Input((2048, 128), BF16),) * 2
+    rotations = (Input((1, 128), BF16),) * 2, (Input((2048, 128), BF16),) * 2
     llama = 2.0 * (6144 * 4096 + 4096 * 4096 + 3 * 14336 * 4096)  # operations for one token, bytes of the weights
     bert, vit, gpt2 = 85.0e6, 86.0e6, 85.0e6  # weights of the layers
     return [
@@ -368,10 +368,10 @@ def models() -> list[Row]:
         _network("gpt2-step", "GPT-2 bf16, one token after 512", lambda: Gpt2Step(512),
                  (*tokens(1, 1, 50257), cache, cache), 2 * 124e6, 2 * 124e6 + 2.0 * cache.bytes),
         _network("llama-step", "Llama-3 8B block bf16, one token after 2048", lambda: LlamaBlock(2048),
-                 (Input((1, 1, 4096), BF16), *turns[0], layer_cache, layer_cache), llama,
+                 (Input((1, 1, 4096), BF16), *rotations[0], layer_cache, layer_cache), llama,
                  llama + 2.0 * layer_cache.bytes),
         _network("llama-prefill", "Llama-3 8B block bf16, 2048 tokens", lambda: LlamaBlock(0),
-                 (Input((1, 2048, 4096), BF16), *turns[1]), 2048 * llama + 4096.0 * 2048 * 2048, llama + 64 * MIB),
+                 (Input((1, 2048, 4096), BF16), *rotations[1]), 2048 * llama + 4096.0 * 2048 * 2048, llama + 64 * MIB),
         _network("mobilenet-1", "MobileNetV2 bf16, batch 1", mobilenet_v2, image(1), 0.6e9, 7.0e6),
         _network("mobilenet-64", "MobileNetV2 bf16, batch 64", mobilenet_v2, image(64), 64 * 0.6e9,
                  7.0e6 + 64 * 27e6, jax=gpu_jax.mobilenet(MOBILENET)),

@@ -140,4 +140,4 @@ def _best(jobs: list[tuple[Any, tuple[int, ...]]], rounds: int) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    return min(max(end for _, end in turn) - min(start for start, _ in turn) for turn in zip(*spans, strict=True))
+    return min(max(end for _, end in number) - min(start for start, _ in number) for number in zip(*spans, strict=True))

@@ -37,7 +37,7 @@ THREADS = 4
 RISCV = f"riscv:qemu?harts={THREADS}"
 HOSTS = ("host?cores=0-1", "host/1?cores=2-3")
 _SECONDS = 1.0  # for each measurement
-_TURNS = 5
+_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,9 @@ def fastest(calls: Sequence[Callable[[], object]], seconds: float) -> list[float
     for call in calls:
         call()
     end = time.perf_counter() + seconds * len(calls)
-    turns = 0
-    while time.perf_counter() < end or turns < _TURNS:
-        turns += 1
+    rounds = 0
+    while time.perf_counter() < end or rounds < _ROUNDS:
+        rounds += 1
         for number, call in enumerate(calls):
             begin = time.perf_counter()
             call()
@@ -279,19 +279,19 @@ def modelled(model: Model) -> Row:
     return Row("two null devices, modelled time", model.name, launches, min(spans), _plan_bound(plan, steps) + 4e-5)
 
 
-_TURNS_OF_LOOP, _ROWS, _WIDTH = 16, 64, 256
+_ITERATIONS, _ROWS, _WIDTH = 16, 64, 256
 _LOOP = f"""
-func.func @main(%x: tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>, %w: tensor<{_WIDTH}x{_WIDTH}xf32>)
-    -> tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> {{
+func.func @main(%x: tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>, %w: tensor<{_WIDTH}x{_WIDTH}xf32>)
+    -> tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32> {{
   %begin = arith.constant 0 : index
-  %end = arith.constant {_TURNS_OF_LOOP * _ROWS} : index
+  %end = arith.constant {_ITERATIONS * _ROWS} : index
   %step = arith.constant {_ROWS} : index
   %zero = arith.constant 0.0 : f32
-  %all = tensor.empty() : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+  %all = tensor.empty() : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
   %r = scf.for %i = %begin to %end step %step iter_args(%acc = %all)
-      -> tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> {{
+      -> tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32> {{
     %part = tensor.extract_slice %x[%i, 0] [{_ROWS}, {_WIDTH}] [1, 1]
-      : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> to tensor<{_ROWS}x{_WIDTH}xf32>
+      : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32> to tensor<{_ROWS}x{_WIDTH}xf32>
     %e = tensor.empty() : tensor<{_ROWS}x{_WIDTH}xf32>
     %f = linalg.fill ins(%zero : f32) outs(%e : tensor<{_ROWS}x{_WIDTH}xf32>) -> tensor<{_ROWS}x{_WIDTH}xf32>
     %m = linalg.matmul {{motet.affinity = "b"}}
@@ -300,10 +300,10 @@ func.func @main(%x: tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>, %w: tensor<{_
     %back = "motet.transfer"(%m) {{to = "a"}}
       : (tensor<{_ROWS}x{_WIDTH}xf32>) -> tensor<{_ROWS}x{_WIDTH}xf32>
     %next = tensor.insert_slice %back into %acc[%i, 0] [{_ROWS}, {_WIDTH}] [1, 1]
-      : tensor<{_ROWS}x{_WIDTH}xf32> into tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
-    scf.yield %next : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+      : tensor<{_ROWS}x{_WIDTH}xf32> into tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
+    scf.yield %next : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
   }}
-  return %r : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+  return %r : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
 }}
 """
 
@@ -321,15 +321,15 @@ def looped() -> Row:
     each = (compute - launches * move) / tasks
     options = f"latency={move}&task-time={each}&bandwidth=1e15&memory-bandwidth=1e15&pace=1"
     random = np.random.default_rng(0)
-    x = random.standard_normal((_TURNS_OF_LOOP * _ROWS, _WIDTH), np.float32)
+    x = random.standard_normal((_ITERATIONS * _ROWS, _WIDTH), np.float32)
     w = random.standard_normal((_WIDTH, _WIDTH), np.float32)
     with load(artifact, devices={"a": "host", "b": f"null?{options}"}) as session:
         if not np.allclose(session(x, w), x @ w, rtol=1e-3, atol=1e-3):
             raise RuntimeError("the loop's result is wrong")
         runs = [[t.event for t in session.main.trace(x, w)[1] if t.device.startswith("null")] for _ in range(5)]
     serial = sum(event.end - event.begin for event in runs[0])
-    bound = _TURNS_OF_LOOP * compute + 3 * move  # including the weights
-    name = f"a loop of {_TURNS_OF_LOOP} turns, 1 ms there, 4 ms of computing, 1 ms back, in the memory of two"
+    bound = _ITERATIONS * compute + 3 * move  # including the weights
+    name = f"a loop of {_ITERATIONS} turns, 1 ms there, 4 ms of computing, 1 ms back, in the memory of two"
     return Row("host and a null device, paced", name, serial, min(_span(events) for events in runs), bound)
 
 

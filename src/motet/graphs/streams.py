@@ -88,7 +88,7 @@ def _join_chains(chains: list[list[int]], closure: Sequence[int], masks: Sequenc
         for other, chain in enumerate(chains):
             if closure[first] >> chain[-1] & 1 and masks[first] == masks[chain[0]]:
                 partners[other] |= 1 << number
-    return [[v for chain in joined for v in chains[chain]] for joined in _follow(match(partners, len(chains)))]
+    return [[v for chain in sequence for v in chains[chain]] for sequence in _follow(match(partners, len(chains)))]
 
 
 def _follow(following: Sequence[int]) -> list[list[int]]:

@@ -124,7 +124,7 @@ class InFlight:
             if self._closed:
                 raise CallError("the session is closed")
             if self._process != os.getpid():
-                self._begin_anew()
+                self._reset_after_fork()
             if writes or self._writers:
                 for earlier in self._entries:
                     if entry.waits_for(earlier):
@@ -150,7 +150,7 @@ class InFlight:
         if executor is not None and self._process == os.getpid():
             executor.shutdown(wait)
 
-    def _begin_anew(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Reset in the child of a fork, which has neither the threads nor their calls."""
         self._process = os.getpid()
         self._executor = None

@@ -123,11 +123,11 @@ class Retired:
             return None
         before, turn = self._plan.before[place], self._plan.turns[place]
         for index, (_, buffer, use) in enumerate(there):
-            if not use.steps & ~before or _two_turns_ago(use.turn, turn):
+            if not use.steps & ~before or _two_iterations_ago(use.turn, turn):
                 del there[index]
                 return buffer, use.points
         return None
 
 
-def _two_turns_ago(earlier: Turn | None, later: Turn | None) -> bool:
+def _two_iterations_ago(earlier: Turn | None, later: Turn | None) -> bool:
     return earlier is not None and later is not None and earlier[0] == later[0] and earlier[1] <= later[1] - 2

@@ -104,8 +104,8 @@ def _judge(
     name = device.info.name
     launch = find_launch(artifact, variant, kernel.kernel, symbols)
     if launch is None:
-        nothing = (None,) * len(kernel.candidates)
-        return Verdict(kernel, 0, nothing, name, "its function has dynamic extents, and no values are given for them")
+        untimed = (None,) * len(kernel.candidates)
+        return Verdict(kernel, 0, untimed, name, "its function has dynamic extents, and no values are given for them")
     objects = sum(member in variant.objects for member in kernel.candidates[0].members)
     found = time_candidates(device, artifact, kernel, launch, objects, clock)
     seconds = tuple(found.candidates)

@@ -77,13 +77,13 @@ class Memory:
             returned.append(self._returned.popleft())
         if not returned:
             return
-        joined: list[tuple[int, int]] = []
+        merged: list[tuple[int, int]] = []
         for begin, end in sorted([*self._free, *returned]):
-            if joined and joined[-1][1] == begin:
-                joined[-1] = (joined[-1][0], end)
+            if merged and merged[-1][1] == begin:
+                merged[-1] = (merged[-1][0], end)
             else:
-                joined.append((begin, end))
-        self._free = joined
+                merged.append((begin, end))
+        self._free = merged
 
 
 class SandboxBuffer:

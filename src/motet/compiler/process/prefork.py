@@ -102,8 +102,8 @@ class Standby:
 def _live(jobs: int, answers: int, log: int, parent: int) -> int:
     """The main function of the worker."""
     die_with_parent(parent)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number, target in ((nothing, 0), (answers, 1), (log, 2)):
+    null = os.open(os.devnull, os.O_RDWR)
+    for number, target in ((null, 0), (answers, 1), (log, 2)):
         os.dup2(number, target)
     return _work(jobs)
 

@@ -249,9 +249,9 @@ def measure(
     round_seconds = sum(count * seconds for count, seconds in zip(counts, once, strict=True))
     low, high = _ROUNDS
     samples: list[list[float]] = [[] for _ in calls]
-    for turn in range(max(low, min(high, round(_BUDGET / round_seconds)))):
+    for round_number in range(max(low, min(high, round(_BUDGET / round_seconds)))):
         for place in range(len(calls)):
-            number = (place + turn) % len(calls)
+            number = (place + round_number) % len(calls)
             samples[number].append(_sample(next(calls[number]), counts[number], clock))
     return [Times(min(taken), statistics.median(taken)) for taken in samples]
 

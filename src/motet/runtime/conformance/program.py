@@ -88,8 +88,8 @@ def calls_at_once(trial: DeviceTrial) -> None:
     session = _session(trial, layer.graph())
 
     def work(number: int) -> None:
-        for turn in range(6):
-            layer.check(session, 1 + 7 * number + turn)
+        for round_number in range(6):
+            layer.check(session, 1 + 7 * number + round_number)
 
     try:
         in_threads(4, work)

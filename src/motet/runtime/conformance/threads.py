@@ -23,12 +23,12 @@ def allocate_at_once(trial: DeviceTrial) -> None:
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
-        for turn in range(60):
+        for lap in range(60):
             size = int(random.integers(1, 20_000))
             buffer = trial.device.allocate(size)
             finish(trial.device.fill(buffer, number), "fill")
             held[number].append(buffer)
-            if turn % 3 == 0:
+            if lap % 3 == 0:
                 held[number].pop(int(random.integers(0, len(held[number]))))
 
     in_threads(THREADS, work)
@@ -46,15 +46,15 @@ def move_at_once(trial: DeviceTrial) -> None:
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
-        for turn in range(30):
+        for lap in range(30):
             data = random.integers(0, 256, int(random.integers(1, 30_000)), np.uint8)
-            queue = (number + turn) % trial.device.queues
+            queue = (number + lap) % trial.device.queues
             first, second = trial.device.allocate(data.size), trial.device.allocate(data.size)
             target = np.empty_like(data)
             point = trial.device.write(first, data, 0, (), queue)
             point = trial.device.copy(first, second, [point], queue)
             finish(trial.device.read(second, target, 0, [point], queue), "read")
-            expect_equal(target, data, f"thread {number}, turn {turn}")
+            expect_equal(target, data, f"thread {number}, turn {lap}")
 
     in_threads(THREADS, work)
 
@@ -65,13 +65,13 @@ def submit_at_once(trial: DeviceTrial) -> None:
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
-        for turn in range(30):
+        for lap in range(30):
             x = random.integers(-999, 999, COUNT, np.int32)
             buffers = [trial.upload(x), trial.device.allocate(x.nbytes)]
-            queue = (number + turn) % trial.device.queues
+            queue = (number + lap) % trial.device.queues
             finish(trial.device.submit(recorded, buffers, (), queue), "submission")
             result = trial.download(buffers[1], x)
-            expect_equal(result, affine_of(x, [1, 5, -3]), f"thread {number}, turn {turn}")
+            expect_equal(result, affine_of(x, [1, 5, -3]), f"thread {number}, turn {lap}")
 
     in_threads(THREADS, work)
 
@@ -82,11 +82,11 @@ def load_at_once(trial: DeviceTrial) -> None:
 
     def work(number: int) -> None:
         x = np.random.default_rng(number).integers(-999, 999, COUNT, np.int32)
-        for turn in range(4):
-            recorded = trial.affine(trial.load(), COUNT, [number, turn])
+        for lap in range(4):
+            recorded = trial.affine(trial.load(), COUNT, [number, lap])
             buffers = [trial.upload(x), trial.device.allocate(x.nbytes)]
             finish(trial.device.submit(recorded, buffers), "submission")
-            expect_equal(trial.download(buffers[1], x), affine_of(x, [number, turn]), f"thread {number}, turn {turn}")
+            expect_equal(trial.download(buffers[1], x), affine_of(x, [number, lap]), f"thread {number}, turn {lap}")
 
     in_threads(THREADS, work)
 

@@ -102,10 +102,10 @@ def order_across_queues(trial: DeviceTrial) -> None:
     buffers = [trial.upload(np.zeros(size, np.uint8)) for _ in range(2)]
     target = np.zeros(size, np.uint8)
     point: Point | None = None
-    for turn in range(40):
-        queue = turn % device.queues
-        source, other = buffers[turn % 2], buffers[1 - turn % 2]
-        filled = device.fill(source, turn, [point] if point else (), queue)
+    for round_number in range(40):
+        queue = round_number % device.queues
+        source, other = buffers[round_number % 2], buffers[1 - round_number % 2]
+        filled = device.fill(source, round_number, [point] if point else (), queue)
         point = device.copy(source, other, [filled], (queue + 1) % device.queues)
     assert point is not None
     finish(device.read(buffers[0], target, 0, [point], device.queues - 1), "read")

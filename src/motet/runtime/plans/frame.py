@@ -142,7 +142,7 @@ class PlanFrame:
         waits = [*points, *own.points]
         # Use a queue without computations, which does not wait for values still to be computed; else the reader's
         # queue.
-        own.queue = self._apart(target, self.underway.shifted(target, queue))
+        own.queue = self._transfer_queue(target, self.underway.shifted(target, queue))
         written = target.write(own.buffer, source, 0, waits, own.queue)
         point = self.underway.note(target, own.queue, waits, written)
         self.underway.pend(point, [own.buffer])
@@ -156,7 +156,7 @@ class PlanFrame:
         """A copy by a device that can access the other device's memory directly."""
         own = self.own(target, value.shape.bytes)
         waits = [*copy.points, *own.points]
-        own.queue = self._apart(target, self.underway.shifted(target, queue))
+        own.queue = self._transfer_queue(target, self.underway.shifted(target, queue))
         copied = target.copy(copy.buffer, own.buffer, waits, own.queue)
         point = self.underway.note(target, own.queue, waits, copied)
         self.underway.pend(point, [copy.buffer, own.buffer])
@@ -180,7 +180,7 @@ class PlanFrame:
         # Use the queue that computed it: another one might wait for unrelated work. In an iteration of a loop, use the
         # other queue, while the next iteration computes.
         turn = self.lifetimes.turns[self.place]
-        queue = copy.queue if turn is None else self._apart(device, copy.queue)
+        queue = copy.queue if turn is None else self._transfer_queue(device, copy.queue)
         read = device.read(copy.buffer, array, 0, copy.points, queue)
         point = self.underway.note(device, queue, copy.points, read)
         self.underway.pend(point, [copy.buffer])
@@ -188,6 +188,6 @@ class PlanFrame:
         value.array, value.points = array, [point]
         return array, [point], None
 
-    def _apart(self, device: Device, queue: int) -> int:
+    def _transfer_queue(self, device: Device, queue: int) -> int:
         """A queue without computations; with several calls in progress, each of which has its own queues, `queue`."""
         return queue if self.underway.slots.several else self.recorded.spare.get(id(device), queue)

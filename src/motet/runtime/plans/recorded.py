@@ -82,7 +82,7 @@ class RecordedPlan:
         self.lifetimes = lifetimes(
             plan, self.order, lambda device: id(devices[device].device), () if whole else plan.inputs
         )
-        self._beside = run_beside(
+        self._threaded = run_beside(
             plan.steps, self.order, lambda device: devices[device].device.info.family == HOST,
             lambda device: id(devices[device].device),
         )
@@ -103,7 +103,7 @@ class RecordedPlan:
             repeat = self._loop(step, step.loop)
             shapes.update(zip(step.results, repeat.condition.results[1:], strict=True))
             return repeat
-        run = self._run(step, queue, number in self._beside)
+        run = self._run(step, queue, number in self._threaded)
         shapes.update(zip(step.results, run.concrete.results, strict=True))
         return run
 
@@ -140,8 +140,8 @@ class RecordedPlan:
         read = {reference.external for work in concrete.work for reference in work.references}
         destinations = {i: s.destination for i, s in enumerate(region.results) if s.destination is not None}
         # In an unrolled loop, it is read later, on the queue for transfers.
-        apart = step.turn is not None and id(loaded.device) in self.spare
-        leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving and not apart)
+        deferred = step.turn is not None and id(loaded.device) in self.spare
+        leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving and not deferred)
         return RunStep(step, concrete, commands, frozenset(read), queue, destinations, leaving, beside)
 
 

@@ -29,7 +29,7 @@ from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError
 
-_TURNS = 4  # blocks per SM if the grid is known only at run time
+_BLOCKS_PER_SM = 4  # blocks per SM if the grid is known only at run time
 _MOST_BLOCKS = 2**31 - 1
 _MOST_THREADS = 1024
 _PLAIN_THREADS = 128  # threads of a block from which on blocks are launched unpacked
@@ -126,7 +126,7 @@ class _LaunchEmitter:
                 f"{self.target.shared}", place,
             )
         mode: Literal["plain", "packed", "turns"] = "plain"
-        tasks: Expr = blocks if blocks is not None else _TURNS * self.target.processors
+        tasks: Expr = blocks if blocks is not None else _BLOCKS_PER_SM * self.target.processors
         if blocks is None:
             mode = "turns"
         elif alone and (threads < _PLAIN_THREADS or threads % 32):

@@ -19,9 +19,8 @@ from motet.compiler.codegen.triton.classes.products import ProductLaunches
 from motet.compiler.codegen.triton.classes.rows import RowLaunches
 from motet.compiler.codegen.triton.classes.windows import WindowLaunches
 from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.gemm import contraction
-from motet.compiler.codegen.triton.gemm import multi_matching as joining
-from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
+from motet.compiler.codegen.triton.gemm import contraction, multi_matching
+from motet.compiler.codegen.triton.rows import horizontal_fusion as fusion
 from motet.compiler.codegen.triton.rows import rows
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import UnsupportedOnGpu, pointer_type
@@ -43,8 +42,8 @@ CLASSES: tuple[Class, ...] = (
 _ANY = 1 << 62
 _LEAST_PIECES = 4  # minimum number of pieces for which splitting a product pays
 _MANY = 16  # rows
-_TURNS = 4  # programs per SM into which a long reduction is split
-_MORE_TURNS = 16  # the same if parts are then longer than _PIECE: a part that fits in registers is read fastest
+_PROGRAMS_PER_SM = 4  # programs per SM into which a long reduction is split
+_MORE_PROGRAMS = 16  # the same if parts are then longer than _PIECE: a part that fits in registers is read fastest
 _PIECE = 16384
 _ACROSS = 32  # rows across memory, of one program
 
@@ -56,7 +55,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
     kernel, filters = depthwise.packed(kernel)
     packings |= filters
-    kernel = checked(joining.ordered(kernel), "the choice of layouts for a GPU")
+    kernel = checked(multi_matching.ordered(kernel), "the choice of layouts for a GPU")
     launches = divide(kernel, CLASSES)
     spaces = workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
@@ -72,7 +71,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         launch = LaunchPart(kernel, launches[begin], read_after(launches, begin), buffers, symbol)
         kind, plan, forms = _formed(launch, target)
         stages, count = launch.stages, 1
-        if isinstance(kind, LoopLaunches) and (more := _beside(launch, launches[begin:], target)) is not None:
+        if isinstance(kind, LoopLaunches) and (more := _fused_loops(launch, launches[begin:], target)) is not None:
             count, forms = more
             stages = tuple(stage for each in launches[begin : begin + count] for stage in each)
         begin += count
@@ -96,15 +95,15 @@ def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Fo
     raise UnsupportedOnGpu(f"no class takes {launch.about}")
 
 
-def _beside(
+def _fused_loops(
     first: LaunchPart, launches: Sequence[tuple[Stage, ...]], target: GpuTarget
 ) -> tuple[int, tuple[Form, ...]] | None:
     """How many of `launches`, beginning with `first`, are independent and of the class `loops`, and their fused forms:
     of their first forms, else of their last ones. None if only the first is."""
     found: list[tuple[Form, ...]] = []
-    for number, stages in enumerate(launches[: beside.MOST]):
+    for number, stages in enumerate(launches[: fusion.MOST]):
         before = [stage for each in launches[:number] for stage in each]
-        if not all(beside.are_apart(before, stage) for stage in stages):
+        if not all(fusion.are_apart(before, stage) for stage in stages):
             break
         launch = replace(first, stages=stages, read=read_after(launches, number))
         kind, _, forms = _formed(launch, target)
@@ -113,7 +112,7 @@ def _beside(
         found.append(forms)
     if len(found) < 2:
         return None
-    made = [beside.together([forms[which] for forms in found], first.symbol) for which in (0, -1)]
+    made = [fusion.together([forms[which] for forms in found], first.symbol) for which in (0, -1)]
     own = {form.source: form for form in made if form is not None}
     return (len(found), tuple(own.values())) if own else None
 
@@ -148,7 +147,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     count = found.count.known or enough
     if count >= enough:
         return kernel
-    few, many = _TURNS * target.processors // count, _MORE_TURNS * target.processors // count
+    few, many = _PROGRAMS_PER_SM * target.processors // count, _MORE_PROGRAMS * target.processors // count
     return split_reductions(kernel, enough, max(few, min(many, (found.length.known or 0) // _PIECE)))
 
 

@@ -33,7 +33,7 @@ _TYPES = {
 _COMPUTE = {"f32": 68, "tf32": 77, "f64": 70, "i32": 72}  # cublasComputeType_t
 _SCALE = {"f32": "f32", "tf32": "f32", "f64": "f64", "i32": "i32"}
 _SCALARS = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i32": ctypes.c_int32}
-_NOTHING, _RELU, _BIAS, _GELU = 1, 2, 4, 32  # cublasLtEpilogue_t: bits of the epilogue
+_DEFAULT, _RELU, _BIAS, _GELU = 1, 2, 4, 32  # cublasLtEpilogue_t: bits of the epilogue
 _NOT_TRANSPOSED, _TRANSPOSED = 0, 1
 _SUMS_IN_FULL = 2  # reduction schemes: partial sums in the compute type, or none
 
@@ -236,7 +236,7 @@ class Matmul:
         self._layout(call.addend or call.result, call.rows, call.columns)
         self._layout(call.result, call.rows, call.columns)
         follows = {"": 0, "relu": _RELU, "gelu": _GELU}[call.activation] | _BIAS * (call.bias is not None)
-        self._set(_WHAT_FOLLOWS, ctypes.c_uint32(follows or _NOTHING))
+        self._set(_WHAT_FOLLOWS, ctypes.c_uint32(follows or _DEFAULT))
         if call.bias is not None:  # the search derives the alignment of vectors from it
             self._set(_BIAS_POINTER, ctypes.c_void_p(_alignment(call.bias)))
 

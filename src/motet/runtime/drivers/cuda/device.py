@@ -35,7 +35,7 @@ from motet.runtime.timeline import Point
 
 Array = np.ndarray[Any, Any]
 
-_APART = 256  # bytes; alignment of arrays within one block
+_ALIGNED = 256  # bytes; alignment of arrays within one block
 
 
 class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaCommandBuffer]):
@@ -111,7 +111,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         for array in arrays:
             check_contiguous(f"device {self.info.uri}: place", array)
         found = [bytes_of(array) for array in arrays]
-        *starts, size = itertools.accumulate((-(-data.size // _APART) * _APART for data in found), initial=0)
+        *starts, size = itertools.accumulate((-(-data.size // _ALIGNED) * _ALIGNED for data in found), initial=0)
         parts = list(zip(starts, found, strict=True))
         block = self.allocate_for(size, None)
         buffers = [CudaBuffer(self, block.address + start, data.size, owner=block) for start, data in parts]

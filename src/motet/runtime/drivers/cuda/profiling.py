@@ -9,7 +9,7 @@ from motet.runtime.device import Event
 from motet.runtime.drivers.common.streams import Handle
 from motet.runtime.drivers.cuda.api import CudaApi
 
-_BESIDE = 7  # streams besides the queue's own
+_STREAMS = 7  # streams besides the queue's own
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Profiler:
         """Relate the GPU's clock to ours on an idle stream."""
         base = api.event_create(timed=True)
         times = [_time_of(api, base, stream) for _ in range(2)]  # the first time includes set-up
-        return Profiler(api, base, times[-1], [api.stream_create() for _ in range(_BESIDE)])
+        return Profiler(api, base, times[-1], [api.stream_create() for _ in range(_STREAMS)])
 
     def mark(self, stream: Handle) -> Handle:
         event = self.api.event_create(timed=True)

@@ -114,8 +114,8 @@ def torch_call(
     def on_stream(arguments: Sequence[Any], stream: Any) -> Any:
         handle = stream.cuda_stream if type(stream) is stream_type else stream
         is_current = type(handle) is int and handle == stream_of(ordinal)
-        makes_nothing = len(places) == len(made) or len(arguments) > count
-        if not is_current and not (makes_nothing and type(handle) is int and _is_known(handle)):
+        allocates_none = len(places) == len(made) or len(arguments) > count
+        if not is_current and not (allocates_none and type(handle) is int and _is_known(handle)):
             return fallback(arguments, stream)
         return core(arguments, handle, stream, stream_is_capturing(handle))
 

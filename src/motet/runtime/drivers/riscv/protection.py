@@ -49,7 +49,7 @@ def guarded(memory: RiscvMemory, ranges: Iterable[tuple[int, int]]) -> Protectio
     protection = _common(memory)
     protection["private"] = _PRIVATE
     protection["config"][0, _PRIVATE + 1] = PMP_READ | PMP_WRITE | PMP_TOP
-    for index, (begin, end) in enumerate(_joined(ranges)):
+    for index, (begin, end) in enumerate(_merged(ranges)):
         at = _PRIVATE + 2 + 2 * index
         protection["address"][0, at : at + 2] = begin, end
         protection["config"][0, at + 1] = PMP_READ | PMP_WRITE | PMP_TOP
@@ -63,7 +63,7 @@ def _common(memory: RiscvMemory) -> Protection:
     return protection
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     whole = sorted((begin // WORD * WORD, -(-end // WORD) * WORD) for begin, end in ranges if begin < end)
     result: list[tuple[int, int]] = []
     for begin, end in whole:

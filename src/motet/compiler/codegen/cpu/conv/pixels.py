@@ -154,9 +154,9 @@ class Pixels(Emitter):
                 continue
             size = item_bytes(place.dtype)
             steps = [place.strides[d].known for _, d in (*c.outer, (ONE, c.filter_dim))]
-            apart = [step is not None and step * size % 64 == 0 for step in steps]
+            aligned_steps = [step is not None and step * size % 64 == 0 for step in steps]
             elements = math.prod(s if isinstance(s, int) else 0 for s in c.kernel.values[place.value].shape)
-            if not all(apart) or place.offset or elements * size < _STREAM or plan.lanes * size != 64:
+            if not all(aligned_steps) or place.offset or elements * size < _STREAM or plan.lanes * size != 64:
                 return None
             if self.pixels * size % 64 and self.blocks > 1:
                 return None

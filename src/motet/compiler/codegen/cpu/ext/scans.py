@@ -28,7 +28,7 @@ from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _VECTORS = 4  # of neighbouring lines at a time
-_ALONG, _BESIDE = 1.2, 0.5  # nanoseconds: of an element scanned along memory, and of a vector of neighbouring lines
+_ALONG, _ACROSS = 1.2, 0.5  # nanoseconds: of an element scanned along memory, and of a vector of neighbouring lines
 
 
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
@@ -69,7 +69,7 @@ class _ScanEmitter:
             division = Division.of([line.outer], None, length * _ALONG, cut=False)
         else:
             width = _VECTORS * self.lanes
-            division = Division.of([line.outer], line.inner, length * _BESIDE / self.lanes, cut=True, multiple=width)
+            division = Division.of([line.outer], line.inner, length * _ACROSS / self.lanes, cut=True, multiple=width)
 
         def row(indices: list[Index], first: Index, end: Index) -> None:
             if line.inner == ONE:

@@ -150,9 +150,9 @@ def _interleave(f: TileFrame, address: ir.Value, step: ir.Value, q: int) -> ir.V
         f.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, 2 * BLOCK), list(range(2 * BLOCK))))
         for a, b in (rows[:2], rows[2:])
     ]
-    joined = f.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, DEPTH), list(range(DEPTH))))
+    square_words = f.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, DEPTH), list(range(DEPTH))))
     # Shuffle whole words first, so that each sixteen bytes hold four columns; then the bytes within these.
-    words = f.bitcast(joined, ir.VectorType(I32, BLOCK))
+    words = f.bitcast(square_words, ir.VectorType(I32, BLOCK))
     order = [i * QUAD + group for group in range(QUAD) for i in range(QUAD)]
     words = f.shuffle_vector(words, words, ir.Constant(ir.VectorType(I32, BLOCK), order))
     numbers = f.bitcast(words, ir.VectorType(I8, DEPTH))

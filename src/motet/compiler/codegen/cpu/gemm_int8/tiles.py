@@ -136,13 +136,13 @@ def unrolled(
     values: list[ir.Value],
 ) -> list[ir.Value]:
     """Run `step` for 0 to `count`, `steps` of them in each iteration of the loop."""
-    def turn(i: Index, inner: list[ir.Value]) -> list[ir.Value]:
+    def iteration(i: Index, inner: list[ir.Value]) -> list[ir.Value]:
         for u in range(steps):
             inner = step(f.iadd(i, u), inner)
         return inner
 
     whole = f.imul(f.idiv(count, steps), steps)
-    values = f.loop(0, whole, steps, turn, values)
+    values = f.loop(0, whole, steps, iteration, values)
     return values if steps == 1 else f.loop(whole, count, 1, step, values)
 
 

@@ -204,10 +204,10 @@ def _write_into_buffers(
         ir.Operation.create("func.return")
     terminator.operation.erase()
     read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
-    nothing = ir.DictAttr.get({})
+    no_attributes = ir.DictAttr.get({})
     for name in [name for name in entry.attributes if name not in ("sym_name", "function_type")]:
         del entry.attributes[name]
-    entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(arguments) + [nothing] * len(results))
+    entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(arguments) + [no_attributes] * len(results))
     _set_inputs(entry, [*inputs, *(result.memory for result in results)])
 
 

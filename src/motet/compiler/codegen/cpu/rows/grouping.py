@@ -172,8 +172,8 @@ def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
 def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...], ...]:
     passes: list[list[int]] = []
     for s, nest in enumerate(nests):
-        joins = bool(passes) and wide[s] and wide[passes[-1][-1]]
-        if joins:
+        extends_pass = bool(passes) and wide[s] and wide[passes[-1][-1]]
+        if extends_pass:
             reduced = {
                 output.value
                 for t in passes[-1]
@@ -181,10 +181,10 @@ def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...
                 for output in nests[t].outputs
             }
             same = {is_sequential(nests[t]) for t in passes[-1]}
-            joins = same == {is_sequential(nest)} and not any(
+            extends_pass = same == {is_sequential(nest)} and not any(
                 operand.value in reduced for operand in nest.inputs
             )
-        if joins:
+        if extends_pass:
             passes[-1].append(s)
         else:
             passes.append([s])

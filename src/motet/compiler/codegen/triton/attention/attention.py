@@ -43,7 +43,7 @@ _LITTLE = 500_000_000  # operations up to which one kernel pays by the launches 
 _FEW = 64  # rows that one tile holds entirely
 _SHORT, _LONG = 1024, 1 << 20  # keys of a short sequence, and the assumed number if it is unknown
 _ONE = 128  # keys that one tile holds entirely
-_TURNS = 4  # programs per SM that may run at the same time
+_PROGRAMS_PER_SM = 4  # programs per SM that may run at the same time
 _ALIGNED = 16  # bytes; the alignment of tensors read through descriptors
 _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 
@@ -240,7 +240,7 @@ def form(
     flash.finish(stored)
     tasks = product((ceiling(space.row_count, tile.rows), total(space.batch).expression))
     # A few programs launched early would share SMs that are free at that time, and take up to half as long again.
-    early = not isinstance(tasks, int) or tasks >= _TURNS * target.processors
+    early = not isinstance(tasks, int) or tasks >= _PROGRAMS_PER_SM * target.processors
     return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label, early=early)
 
 

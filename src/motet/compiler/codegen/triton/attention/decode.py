@@ -34,7 +34,7 @@ from motet.compiler.kernels.kernel import Size, Value
 from motet.compiler.kernels.strides import Extent
 from motet.compiler.targets.gpu import GpuTarget
 
-_TURNS = 2  # programs per SM
+_PROGRAMS_PER_SM = 2  # programs per SM
 _GUESS = 256  # keys of a part, if their number is unknown
 _TOGETHER = 32  # parts that are combined at a time
 _SIDES = (128, 64, 32)  # keys of a tile
@@ -57,7 +57,7 @@ def parts_of(space: AttentionSpace, target: GpuTarget) -> KeyParts | None:
         return None
     if keys.known is None:
         return KeyParts(_GUESS, ceiling(keys, _GUESS))
-    share = -(-keys.factor * (batches.known or 1) // (_TURNS * target.processors))
+    share = -(-keys.factor * (batches.known or 1) // (_PROGRAMS_PER_SM * target.processors))
     length = max(64, power_of_two(share))
     return KeyParts(length, ceiling(keys, length)) if keys.factor >= 2 * length else None
 

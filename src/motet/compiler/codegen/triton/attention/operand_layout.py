@@ -104,8 +104,8 @@ def _leaving(a: Attention) -> StridedAccess | None:
         return None
     (place,) = stored.values()
     size = item_bytes(place.dtype)
-    apart = [*(stride for dim, stride in enumerate(place.strides) if dim != a.column), *place.offset]
-    if place.dtype != a.dtype or place.strides[a.column] != ONE or any(s.factor * size % LEAST for s in apart):
+    others = [*(stride for dim, stride in enumerate(place.strides) if dim != a.column), *place.offset]
+    if place.dtype != a.dtype or place.strides[a.column] != ONE or any(s.factor * size % LEAST for s in others):
         return None
     return place
 

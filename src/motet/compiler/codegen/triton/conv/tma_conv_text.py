@@ -187,7 +187,7 @@ def fetch({", ".join(self.fetched)}):
         left = "left.index(place)" + (".permute((1, 0))" if across and not image.are_rows else "")
         layouts: list[str] = []
         begin: list[str] = []
-        turn: list[str] = []
+        iteration: list[str] = []
         end: list[str] = []
         for i, width in enumerate(boxes.widths):
             right = f"right{i}.index(place)" + ("" if across and image.are_rows else ".permute((1, 0))")
@@ -197,12 +197,12 @@ def fetch({", ".join(self.fetched)}):
             )
             zeros = f"gl.zeros(({boxes.m}, {width}), {storage_type(self.c.sum)}, layout{i})"
             begin.append(f"r{i} = warpgroup_mma_init({zeros})")
-            turn.append(f"r{i} = warpgroup_mma({left}, {right}, r{i}, use_acc=turn > 0, is_async=True)")
+            iteration.append(f"r{i} = warpgroup_mma({left}, {right}, r{i}, use_acc=turn > 0, is_async=True)")
             end += self._pieces(f"acc{i}", width, sum(boxes.widths[:i]), arguments)
         count = len(boxes.widths)
         running, ended, done = ([f"{name}{i}" for i in range(count)] for name in ("r", "t", "acc"))
-        turn.append(f"{_left(ended)} = {_waited(count, running)}")
-        turn += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
+        iteration.append(f"{_left(ended)} = {_waited(count, running)}")
+        iteration += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
         return f'''@gluon.jit
 def multiply({", ".join([*self.multiplied, *arguments])}):
 {indented([*layouts, *self._layout()], 1)}
@@ -214,7 +214,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         last = 0
         for turn in range(0, {image.turns}):
             mbarrier.wait(full.index(place), phase)
-{indented(turn, 3)}
+{indented(iteration, 3)}
             mbarrier.arrive(empty.index(last), pred=turn > 0)
             last = place
             place += 1

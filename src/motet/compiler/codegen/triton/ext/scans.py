@@ -75,7 +75,7 @@ def emit(whole: Whole, target: GpuTarget) -> TritonCode:
     lines = scan.line.count.known
     if scan.line.inner == ONE and length and lines and length >= _PARTED and lines < target.processors:
         return _parted(scan, length, lines)
-    text = _along(scan, length) if scan.line.inner == ONE else _beside(scan, length)
+    text = _along(scan, length) if scan.line.inner == ONE else _across(scan, length)
     return code_of(whole, [text])
 
 
@@ -102,13 +102,13 @@ def _along(scan: _Scan, length: int | None) -> LaunchText:
         f"r = {program_number(scan.whole.kernel)} * {height} + tl.arange(0, {height})[:, None]",
         f"c = tl.arange(0, {part})[None, :]",
     ]
-    body = _turn(scan, f"r * {extent} + c", f"(r < {outer}) & (c < {extent})", "c", "1", helper, 1)
-    lines += _turns(scan, length, part, extent, body, f"({height}, 1)", "c")
+    body = _chunk(scan, f"r * {extent} + c", f"(r < {outer}) & (c < {extent})", "c", "1", helper, 1)
+    lines += _chunks(scan, length, part, extent, body, f"({height}, 1)", "c")
     warps = max(1, min(16, height * part // 512))
     return LaunchText(lines, grid(scan.line.outer, height), warps, [definition])
 
 
-def _beside(scan: _Scan, length: int | None) -> LaunchText:
+def _across(scan: _Scan, length: int | None) -> LaunchText:
     """Write a scan across memory: a tile is a chunk of neighbouring lines."""
     inner = scan.line.inner.known
     width = _WIDTH if inner is None else min(_WIDTH, power_of_two(inner))
@@ -123,12 +123,12 @@ def _beside(scan: _Scan, length: int | None) -> LaunchText:
         f"c = tl.arange(0, {part})[:, None]",
     ]
     offset, mask = f"first + c * {behind} + j", f"(c < {extent}) & (j < {behind})"
-    body = _turn(scan, offset, mask, "c", behind, helper, 0)
-    lines += _turns(scan, length, part, extent, body, f"(1, {width})", "c")
+    body = _chunk(scan, offset, mask, "c", behind, helper, 0)
+    lines += _chunks(scan, length, part, extent, body, f"(1, {width})", "c")
     return LaunchText(lines, grid(scan.line.inner, width, scan.line.outer), 4, [definition])
 
 
-def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
+def _chunk(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
     """Load a chunk and store its running totals; `carry` is the total before it."""
     if scan.whole.inclusive:
         lines = [f"x = {scan.read(offset, mask)}"]
@@ -140,7 +140,7 @@ def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: st
     return lines
 
 
-def _turns(
+def _chunks(
     scan: _Scan, length: int | None, part: int, extent: str, body: list[str], shape: str, place: str
 ) -> list[str]:
     helper, _ = helper_of(scan.each)
@@ -160,9 +160,9 @@ def _turns(
 
 def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
     """Scan each line in parts of whole chunks: first the total of each part, then the parts."""
-    turns = -(-length // _LINE)
-    turns_of_part = -(-turns // _PARTS)
-    size = turns_of_part * _LINE
+    chunks = -(-length // _LINE)
+    chunks_of_part = -(-chunks // _PARTS)
+    size = chunks_of_part * _LINE
     parts = -(-length // size)
     helper, definition = helper_of(scan.each)
     space = len(scan.whole.kernel.values)

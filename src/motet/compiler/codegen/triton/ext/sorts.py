@@ -244,7 +244,7 @@ def _merged(sort: _TiledSort) -> TritonCode:
     )]
     size = 2 * _TILE
     while size <= whole:
-        texts += [_exchanged(sort, space, whole, size, apart) for apart in _halvings(size)]
+        texts += [_exchanged(sort, space, whole, size, distance) for distance in _halvings(size)]
         lines = [
             *tile, f"x = tl.load(v{space} + place)", f"down = -((t * {_TILE} // {size}) & 1).to(tl.int64)",
             "x = tl.bitonic_merge(x ^ down) ^ down",
@@ -261,24 +261,24 @@ def _merged(sort: _TiledSort) -> TritonCode:
 def _halvings(size: int) -> list[int]:
     """The distances beyond a tile at which a merge to `size` compares."""
     found: list[int] = []
-    apart = size // 2
-    while apart >= _TILE:
-        found.append(apart)
-        apart //= 2
+    distance = size // 2
+    while distance >= _TILE:
+        found.append(distance)
+        distance //= 2
     return found
 
 
-def _exchanged(sort: _TiledSort, space: int, whole: int, size: int, apart: int) -> LaunchText:
-    """Compare and exchange pairs at distance `apart`, towards merged parts of `size`."""
+def _exchanged(sort: _TiledSort, space: int, whole: int, size: int, distance: int) -> LaunchText:
+    """Compare and exchange pairs at distance `distance`, towards merged parts of `size`."""
     programs = whole // 2 // _STEP
     lines = [
         f"p = {program_number(sort.whole.kernel)}", f"r = p // {programs}",
         f"i = (p % {programs}) * {_STEP} + tl.arange(0, {_STEP})",
-        f"low = (i // {apart}) * {2 * apart} + i % {apart}",
+        f"low = (i // {distance}) * {2 * distance} + i % {distance}",
         f"place = v{space} + r * {whole} + low",
-        "x = tl.load(place)", f"y = tl.load(place + {apart})",
+        "x = tl.load(place)", f"y = tl.load(place + {distance})",
         f"up = ((low // {size}) & 1) == 0",
         "a = tl.minimum(x, y)", "b = tl.maximum(x, y)",
-        "tl.store(place, tl.where(up, a, b))", f"tl.store(place + {apart}, tl.where(up, b, a))",
+        "tl.store(place, tl.where(up, a, b))", f"tl.store(place + {distance}, tl.where(up, b, a))",
     ]
     return LaunchText(lines, (sort.line.count.known or 0) * programs, 4)

@@ -53,7 +53,7 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list
         if value.dtype != factor or often < _OFTEN or value.role == "constant" or number == spared:
             continue
         short = item_bytes(factor) != 2
-        if _lies_well(kernel, stage, access, batch, own, k, short):
+        if _suits_tma(kernel, stage, access, batch, own, k, short):
             continue
         kernel, stage = _copied(kernel, stage, number, [*batch, *own, *k])
     return kernel
@@ -103,8 +103,8 @@ def _through_registers(
         return None
     found = [
         (_count(stage, own), number) for number, own, _ in sides
-        if not _lies_well(kernel, stage, stage.inputs[number], batch, own, k, True)
-        and _lies_well(kernel, stage, stage.inputs[number], batch, own, k, False)
+        if not _suits_tma(kernel, stage, stage.inputs[number], batch, own, k, True)
+        and _suits_tma(kernel, stage, stage.inputs[number], batch, own, k, False)
     ]
     return max(found)[1] if found else None
 
@@ -207,7 +207,7 @@ def _count(stage: Stage, dims: Sequence[int]) -> int:
     return count
 
 
-def _lies_well(
+def _suits_tma(
     kernel: Kernel, stage: Stage, access: Access, batch: Sequence[int], own: Sequence[int], k: Sequence[int],
     along_k: bool,
 ) -> bool:

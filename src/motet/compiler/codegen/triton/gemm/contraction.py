@@ -133,10 +133,10 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
         windowed = any(map(is_windowed, stage.inputs))
         columns = None if last else _columns_last(kernel, stage, target)
         for image, filters in (stage.inputs, stage.inputs[::-1]):
-            crooked = not windowed and _is_crooked(kernel, stage, filters)
+            uneven = not windowed and _is_unaligned(kernel, stage, filters)
             turned = columns is not None and stage.inputs[columns] is filters
-            if (last or windowed or crooked or turned) and _may_move(kernel, filters):
-                orders[filters.value] = _filter_order(kernel, stage, image, filters, (last or crooked) and not turned)
+            if (last or windowed or uneven or turned) and _may_move(kernel, filters):
+                orders[filters.value] = _filter_order(kernel, stage, image, filters, (last or uneven) and not turned)
     values = tuple(
         replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
     )
@@ -160,7 +160,7 @@ def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None
     return found[0] if _known(stage, rows) >= _SIDE else None
 
 
-def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
+def _is_unaligned(kernel: Kernel, stage: Stage, access: Access) -> bool:
     """Whether the lines of an operand are unaligned, but would be aligned with K last."""
     value = kernel.values[access.value]
     if not value.rank or any(not isinstance(size, int) for size in (*value.shape, *stage.sizes)):
@@ -287,9 +287,9 @@ def _is_narrow(source: StridedAccess, first: Sequence[Loop], second: Sequence[Lo
     strides = source.strides
     item = item_bytes(source.dtype)
     along = [size for size, dim in (*first, *second) if strides[dim] == ONE]
-    apart = [strides[dim].factor for _, dim in (*first, *second) if strides[dim] != ONE]
+    strided = [strides[dim].factor for _, dim in (*first, *second) if strides[dim] != ONE]
     lengths = [size.factor for size in along] or [1]
-    return any(count * item % _LOAD for count in (*lengths, *apart))
+    return any(count * item % _LOAD for count in (*lengths, *strided))
 
 
 def _described(c: ContractionLaunch) -> tuple[Matrix | None, Matrix | None]:

@@ -92,8 +92,8 @@ def matched(kernel: Kernel, stages: Sequence[Stage], seen: Kernel) -> tuple[list
         value = kernel.values[stage.outputs[0].value]
         if (value.shape, value.order) != (result.shape, result.order) or _written(stage) != shape:
             return None
-    beside = [stage.outputs[0].value for stage in others]
-    epilogue = match_epilogue(seen, main, stages[len(products) :], beside)
+    other_results = [stage.outputs[0].value for stage in others]
+    epilogue = match_epilogue(seen, main, stages[len(products) :], other_results)
     return None if epilogue is None else (products, epilogue)
 
 

@@ -40,7 +40,7 @@ _LINE = 128  # bytes of an operand along K in one slot
 _PLACES = (8, 3)  # most and fewest slots
 _ASIDE = 2048  # bytes of shared memory for barriers, and for descriptors during creation
 _AT_ONCE = ((128, 128), (128, 64), (64, 128))  # rows, and columns of each product
-_IN_TURN = ((128, 256), (128, 128), (128, 192), (128, 64), (64, 128))
+_SEQUENTIAL = ((128, 256), (128, 128), (128, 192), (128, 64), (64, 128))
 _POINTS = 128 * 256  # elements of all sums of a program
 
 
@@ -68,7 +68,7 @@ def fits(count: int, at_once: bool, sizes: tuple[int, int], problem: GemmShape, 
     """The ring buffers that fit in shared memory, best first, for `sizes` bytes of an operand's and a result's element.
     `problem` is a single product of the same amount of work."""
     found: list[Fit] = []
-    for m, width in _AT_ONCE if at_once else _IN_TURN:
+    for m, width in _AT_ONCE if at_once else _SEQUENTIAL:
         if (count if at_once else 1) * m * width > _POINTS:
             continue
         ring = _fitting(m, width, count if at_once else 1, sizes, target)
@@ -77,8 +77,8 @@ def fits(count: int, at_once: bool, sizes: tuple[int, int], problem: GemmShape, 
     return sorted(found, key=lambda fit: ring_cycles(fit.ring, problem, target))
 
 
-def _fitting(m: int, width: int, beside: int, sizes: tuple[int, int], target: GpuTarget) -> Ring | None:
-    ring = Ring(m, (width,) * beside, _LINE // sizes[0], 0, 0)
+def _fitting(m: int, width: int, parts_at_once: int, sizes: tuple[int, int], target: GpuTarget) -> Ring | None:
+    ring = Ring(m, (width,) * parts_at_once, _LINE // sizes[0], 0, 0)
     most, least = _PLACES
     for piece in (64, 32):
         pieces = width // piece
@@ -164,10 +164,10 @@ class _Text:
         self.own, self.rest = parted(j)
         self.later = needed_later(j, self.rest)
         self.kept: dict[int, dict[int, str]] = {}  # by product, the values kept of it and their dtypes
-        self.beside = len(j.products) if fit.at_once else 1
+        self.parts_at_once = len(j.products) if fit.at_once else 1
         self.w = self._writer((self.ring.m, self.ring.piece))
         self.arguments = [*(f"v{value}" for value in self.w.buffers), *map(symbol_name, self.w.kernel.symbols)]
-        self.shared = ["lefts", *(f"rights{i}" for i in range(self.beside)), "full", "empty", "rows", "columns"]
+        self.shared = ["lefts", *(f"rights{i}" for i in range(self.parts_at_once)), "full", "empty", "rows", "columns"]
 
     def _writer(self, shape: tuple[int, int]) -> _RingSums:
         return _RingSums(self.j.task.kernel, self.j.task.buffers, shape, self.result, self.ring.outs)
@@ -229,9 +229,9 @@ class _Text:
     # -- warps -------------------------------------------------------------------------------------
 
     def _sums(self) -> list[str]:
-        return [f"acc{number}" for number in range(self.beside)]
+        return [f"acc{number}" for number in range(self.parts_at_once)]
 
-    def _turns(self) -> list[tuple[int, ...]]:
+    def _loops(self) -> list[tuple[int, ...]]:
         """The products computed by each loop along K."""
         count = range(len(self.j.products))
         return [tuple(count)] if self.fit.at_once else [(number,) for number in count]
@@ -251,11 +251,11 @@ class _Text:
         at = (f"pm * {self.ring.m}", "k") if left else ("k", f"pn * {self.fit.width}")
         corner = self._corner(matrices[0], *at)
         loops: list[str] = []
-        for turn in self._turns():
-            parts = [f"m{number}" for number in (turn[:1] if shared else turn)]
-            places = ["lefts"] if left else [f"rights{position}" for position in range(len(turn))]
+        for members in self._loops():
+            parts = [f"m{number}" for number in (members[:1] if shared else members)]
+            places = ["lefts"] if left else [f"rights{position}" for position in range(len(members))]
             loops += [
-                f"for k in range(0, {self._depth(turn[0])}, {self.ring.k}):",
+                f"for k in range(0, {self._depth(members[0])}, {self.ring.k}):",
                 "    mbarrier.wait(empty.index(place), phase)",
                 f"    mbarrier.expect(full.index(place), {' + '.join(f'{part}.nbytes_per_cta' for part in parts)})",
                 *(f"    tma.async_load({part}, {corner}, full.index(place), {each}.index(place))"
@@ -279,18 +279,18 @@ class _Text:
             WAIT,
         ]
         loops: list[str] = []
-        for turn in self._turns():
-            sums = [f"r{position}" for position in range(len(turn))]
+        for members in self._loops():
+            sums = [f"r{position}" for position in range(len(members))]
             zeros = f"warpgroup_mma_init(gl.zeros(({self.ring.m}, {self.fit.width}), {kind}, layout))"
             loops += [f"{each} = {zeros}" for each in sums]
-            loops += ["last = 0", f"for k in range(0, {self._depth(turn[0])}, {self.ring.k}):"]
-            loops += _indented(self._turn(sums))
-            accumulators = ", ".join(f"acc{position}" for position in range(len(turn)))
+            loops += ["last = 0", f"for k in range(0, {self._depth(members[0])}, {self.ring.k}):"]
+            loops += _indented(self._iteration(sums))
+            accumulators = ", ".join(f"acc{position}" for position in range(len(members)))
             loops += [
                 f"{accumulators} = warpgroup_mma_wait(0, deps=[{', '.join(sums)}])",
                 "mbarrier.arrive(empty.index(last))",
             ]
-            number = turn[0]
+            number = members[0]
             if not self.fit.at_once and number + 1 < len(self.j.products):
                 before = sum(len(self.kept[each]) for each in range(number))
                 names = ", ".join(f"y{before + position}" for position in range(len(self.kept[number])))
@@ -302,7 +302,7 @@ class _Text:
             *_indented([*making, "place = 0", "phase = 0", *self._tiles(loops), "tma.store_wait(0)"]),
         ])
 
-    def _turn(self, sums: Sequence[str]) -> list[str]:
+    def _iteration(self, sums: Sequence[str]) -> list[str]:
         """The lines that process one slot, while the products of the previous one are in progress."""
         left = "lefts.index(place)" + (".permute((1, 0))" if self.factors.lefts[0].across else "")
         across = ".permute((1, 0))" if self.factors.rights[0].across else ""
@@ -359,7 +359,7 @@ class _Text:
     def _main(self, symbol: str) -> str:
         ring, kind = self.ring, storage_type(stored_as(self.last.factor))
         lines = _places("lefts", kind, ring.stages, (ring.m, ring.k), self.factors.lefts[0])
-        for number in range(self.beside):
+        for number in range(self.parts_at_once):
             lines += _places(f"rights{number}", kind, ring.stages, (ring.k, self.fit.width), self.factors.rights[0])
         if self.result is None:
             lines.append("outs = 0")

@@ -56,8 +56,8 @@ def matrix_of(
     stride = place.strides[other_dim if across else dim]
     if place.strides[dim if across else other_dim] != ONE or stride == ZERO:
         return None
-    apart = [stride, *place.offset, *(place.strides[d] for _, d in others)]
-    if any(each.factor * item_bytes(place.dtype) % _ALIGNMENT for each in apart):
+    strided = [stride, *place.offset, *(place.strides[d] for _, d in others)]
+    if any(each.factor * item_bytes(place.dtype) % _ALIGNMENT for each in strided):
         return None
     lines, length = (other_size, size) if across else (size, other_size)
     if any((extent.known or 1) >= _LONGEST for extent in (lines, length)):

@@ -75,15 +75,15 @@ def _tile(w: Writer, c: ContractionLaunch, tile: Tile, described: tuple[Matrix, 
     at |= w.decompose(Coordinate(row, frozenset({0})), c.m) if c.m else {}
     at |= w.decompose(Coordinate(column, frozenset({1})), c.n) if c.n else {}
     w.line(f"acc = tl.zeros(({tile.m}, {tile.n}), {carried_type(c.sum)})")
-    turns = depth.known is None or depth.factor > tile.k or described is not None
-    if turns:
+    has_loop = depth.known is None or depth.factor > tile.k or described is not None
+    if has_loop:
         w.line(f"for k in range(0, {w.extent(depth)}, {tile.k}):")
         w.level += 1
     if described is not None:
         _described_step(w, c, described, corner)
     else:
-        _step(w, c, tile, at, masks, "k + " if turns else "")
-    w.level -= turns
+        _step(w, c, tile, at, masks, "k + " if has_loop else "")
+    w.level -= has_loop
     w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
     finish(w, c, "acc", at)
 

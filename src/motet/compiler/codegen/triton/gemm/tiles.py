@@ -193,9 +193,9 @@ def cycles(problem: GemmShape, tile: Tile, target: GpuTarget) -> float:
         reading = max(reading, _LATENCY / max(1, tile.stages - 1))
     step = max(1.1 * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
     ending = tile.m * tile.n * 4 / _CACHE_BYTES + 500
-    beside = 2 if _two_fit(tile, size, target) else 1
+    programs_per_sm = 2 if _two_fit(tile, size, target) else 1
     waves = -(-tiles // target.processors)
-    hidden = 0.5 if beside == 2 and waves > 1 else 1.0
+    hidden = 0.5 if programs_per_sm == 2 and waves > 1 else 1.0
     return waves * (steps * step + hidden * (ending + _BEGIN[tile.kind]))
 
 

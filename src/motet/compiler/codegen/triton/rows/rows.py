@@ -242,7 +242,7 @@ class _RowsEmitter:
         loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
         self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)
 
-    def _turns(self) -> Iterator[dict[int, str]]:
+    def _iterations(self) -> Iterator[dict[int, str]]:
         """A pass: yields, for each of its iterations, the values known in it."""
         w = self.w
         self.passes += 1
@@ -274,7 +274,7 @@ class _RowsEmitter:
                 for k, each in enumerate(self.rows.reduces[s]):
                     kind = carried_type(each.accumulator)
                     sums[s, k] = w.define("a", f"tl.full({w.tile}, {beginning(each)}, {kind})")
-        for known in self._turns():
+        for known in self._iterations():
             for s in self.waiting:
                 terms = self._terms(s, known)
                 for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
@@ -312,7 +312,7 @@ class _RowsEmitter:
         ]
         if not wanted:
             return
-        for known in self._turns():
+        for known in self._iterations():
             for s, access in wanted:
                 self._evaluate(s, known)
                 self._store(s, access, known[access.value])
