@@ -41,7 +41,7 @@ CLASSES: tuple[Class, ...] = (
 
 _ANY = 1 << 62
 _LEAST_PIECES = 4  # minimum number of pieces for which splitting a product pays
-_MANY = 16  # rows
+_MANY = 16  # rows across memory, of one program
 _PROGRAMS_PER_SM = 4  # programs per SM into which a long reduction is split
 _MORE_PROGRAMS = 16  # the same if parts are then longer than _PIECE: a part that fits in registers is read fastest
 _PIECE = 16384

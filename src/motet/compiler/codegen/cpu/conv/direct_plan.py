@@ -17,7 +17,7 @@ from motet.compiler.kernels.schedule import DirectSchedule, Reason, in_range
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_FLOPS = 1_500_000  # about ten microseconds of one core
+_TASK_FLOPS = 1_500_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 128
 MOST_EDGES = 6  # kinds of tiles; each has separate code
 

@@ -1,16 +1,16 @@
-"""Selects forms of warp-specialized attention for Hopper: producer warps prefetch keys and values for consumer groups.
+"""Attention on Hopper: warps that fetch keys and values ahead, and groups of warps that have a tile of queries each.
 
-This module decides where they are faster and chooses tiles; `warp_specialized.py` writes the source. While one group
-computes exponentials, the products of another one run. Source: Shah et al., "FlashAttention-3: Fast and Accurate
-Attention with Asynchrony and Low-precision", 2024.
+This says where that is faster, and with which tiles; `warp_specialized.py` has the source. While one group calculates
+powers, the products of another one run. Source: Shah et al., "FlashAttention-3: Fast and Accurate Attention with
+Asynchrony and Low-precision", 2024.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.triton.attention.attention import AttentionSpace, lies_flat
 from motet.compiler.codegen.triton.attention.operand_layout import may_be_whole
+from motet.compiler.codegen.triton.attention.space import AttentionSpace, lies_flat
 from motet.compiler.codegen.triton.attention.tiles import OWN, Groups
 from motet.compiler.codegen.triton.attention.warp_specialized import AttentionProgram
 from motet.compiler.codegen.triton.rows.loops import power_of_two, total
@@ -79,17 +79,17 @@ def _narrow(space: AttentionSpace, target: GpuTarget) -> list[Groups]:
         return []
     batch = total(space.batch).known or target.processors
 
-    def tiles_per_sm(size: int) -> float:
+    def turns(size: int) -> float:
         """The number of tiles of `size` queries per SM."""
         return batch * -(-rows // size) / target.processors
 
-    if tiles_per_sm(OWN) <= 1:
+    if turns(OWN) <= 1:
         return [Groups(1, 128, 2)]
     staying, together = Groups(2, 128, 2, True, True), Groups(2, 128, 2)
     if space.attention.causal is not None:
-        return [staying, together] if tiles_per_sm(together.rows) <= _FEW else [staying]
-    if keys > _LONG and tiles_per_sm(3 * OWN) >= _MANY:
+        return [staying, together] if turns(together.rows) <= _FEW else [staying]
+    if keys > _LONG and turns(3 * OWN) >= _MANY:
         return [Groups(3, 128, 2), together]
-    if tiles_per_sm(together.rows) <= 1:
+    if turns(together.rows) <= 1:
         return [together, staying] if keys > _LONG else [staying, together]
     return [staying, together] if keys > _LONG else []

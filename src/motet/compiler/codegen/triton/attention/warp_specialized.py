@@ -1,17 +1,16 @@
-"""Writes warp-specialized attention (`hopper.py`) in Gluon, Triton's language of explicit layouts and barriers.
+"""The source of attention by groups of warps (`hopper.py`), in Gluon, a language of layouts and barriers.
 
     fetch_keys, fetch_values (a warp each)      attend (each group of four warps, its own queries)
         q of every group                            x = q k(last)
         for each tile of keys, the last first:      for each tile of keys before it:
-            k (v) into its buffer                       x' = q k, started;  acc += e v of the previous tile, started
-                                                        e' = exp(x') when x' is done, while the other product runs
+            k (v) into its place                        x' = q k, started;  acc += e v of the tile before, started
+                                                        powers e' of x' once it is there, while the other product runs
     put (a warp)                                        acc *= ratio; e = e'
-        the result of a group, from the buffer of its queries
+        what a group leaves where its queries were
 
-The warps that move tiles create the descriptors, all at the same time, before the launches that this one depends on
-have ended (`programmatic_launch.py`). `full` and `empty` are the barriers of buffers. While one group computes
-exponentials, products of another one run. The last tile of keys comes first, so that tiles with positional masks come
-at the beginning.
+Matrices are described by the warps that move tiles of them, all at the same time, before what the launch depends on has
+ended (`dependent.py`). `full` and `empty` are the barriers of places. While one group calculates powers, products of
+another one run. The last tile of keys comes first, so that those that masks by positions touch are at the beginning.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, AttentionSpace, stored_by
+from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, stored_by
 from motet.compiler.codegen.triton.attention.operand_layout import matrices_of
 from motet.compiler.codegen.triton.attention.scores import Scores
+from motet.compiler.codegen.triton.attention.space import AttentionSpace
 from motet.compiler.codegen.triton.attention.tile_schedule import every_tile, is_even, is_one_careful, one_tile
 from motet.compiler.codegen.triton.attention.tiles import MOVING, OWN, Groups
 from motet.compiler.codegen.triton.gemm.persistent_text import NEXT, WAIT
@@ -239,9 +239,9 @@ class AttentionProgram:
         self._lines(w, self._each("short{i} = gl.convert_layout(e.to({float}), PL{i})"))
         first = "1"
         if not self.even and not is_one_careful(self.space, self.groups):
-            self._iterations(w, at, first, "count - whole", True)
+            self._turns(w, at, first, "count - whole", True)
             first = "tl.maximum(count - whole, 1)"
-        self._iterations(w, at, first, "count", False)
+        self._turns(w, at, first, "count", False)
         self._lines(w, [
             f"mbarrier.wait(vfull.index({self._at('place')}), phase)",
             NEXT,
@@ -285,7 +285,7 @@ class AttentionProgram:
             w.masks[0] = w.define("b", f"{row} < {w.extent(count)}")
         return w.decompose(Coordinate(row, frozenset({0})), self.space.rows)
 
-    def _iterations(self, w: _WarpWriter, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
+    def _turns(self, w: _WarpWriter, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
         """Process the tiles of keys from the `first`-th from the end up to the `last`-th."""
         w.line(f"for i in range({first}, {last}):")
         w.level += 1

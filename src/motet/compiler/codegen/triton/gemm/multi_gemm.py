@@ -32,7 +32,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 _FORMS = 6
 _RINGS = 3
-_GUESS = 1024  # a dynamic extent
+_GUESS = 1024  # of a dynamic extent
 _LEAST_SIDE = 16  # minimum of a tile
 _LEAST = 8  # minimum rows, columns and K
 _HOPPER = 90
