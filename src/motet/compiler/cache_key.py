@@ -1,4 +1,4 @@
-"""The key of a result in the cache: a hash of everything that the result depends on."""
+"""The cache key of a job: a hash of exactly the data that its result depends on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.version import VERSION
 
 
 def cache_key(job: Job) -> str:
-    """The cache key: a hash of exactly the data that the result depends on."""
+    """The cache key of `job`."""
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]

@@ -1,4 +1,4 @@
-"""What is asked of the compiler, checked where its user is, and as the job of a worker."""
+"""Requests to the compiler: checks them in the user's process, and converts them to jobs of a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
 # The options of `--option`, with their help texts.
 OPTIONS = {
-    "jobs": "how many processes compile kernels at once; a number, default: the processors",
+    "jobs": "how many processes compile kernels at once; a number, default: the number of CPUs",
     "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
     " behind them, default: 1.25 times the least that they need, or 1 MiB",
     "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
@@ -36,8 +36,8 @@ OPTIONS = {
     " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
     "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
     " from; or measure: choose now, on this machine's GPU",
-    "library": "whether cuBLASLt, where it is installed, calculates products in the place of GPU kernels, which stand"
-    " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
+    "library": "whether cuBLASLt, where it is installed, computes products instead of GPU kernels, which remain"
+    " as a fallback: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
     "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
     " completed, or made",
     "schedules": "how kernels are cut: tiles, blocks, tasks, forms; a file that motet inspect --schedules --json"

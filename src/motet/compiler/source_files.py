@@ -1,4 +1,4 @@
-"""The files that programs are read from: small ones at once, large ones by the worker, which maps them."""
+"""Reads source files: small ones immediately, large ones in the worker, which maps them."""
 
 from __future__ import annotations
 

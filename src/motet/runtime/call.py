@@ -1,4 +1,4 @@
-"""One call of a function: what runs it, its arguments as they are taken, and what it will return."""
+"""One call of a function: the interface of instances, the adopted arguments, and the results."""
 
 from __future__ import annotations
 

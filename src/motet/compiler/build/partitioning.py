@@ -63,9 +63,9 @@ def partition(program: Program) -> Kernels:
 
 
 def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
-    """Fuse `program`, normalised, in place for those of `targets` that do not have attention as one kernel
-    (`FUSE_FOR_CPU`), and return it as those get it that have (`FUSE_FOR_GPU`): `program` itself if all targets are of
-    one kind, or if there is nothing to fuse."""
+    """Fuse the normalised `program` in place for those of `targets` that do not compile attention as one kernel
+    (`FUSE_FOR_CPU`), and return the program for the others (`FUSE_FOR_GPU`): `program` itself if all targets are of one
+    kind, or if it has nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
         run_steps(FUSE_FOR_CPU, program)

@@ -1,4 +1,4 @@
-"""Has a worker do a job: starts one or takes one that stands by, listens to it, and raises what ends it."""
+"""Runs jobs in workers: starts a worker or takes a standby one, forwards its progress, and raises its errors."""
 
 from __future__ import annotations
 

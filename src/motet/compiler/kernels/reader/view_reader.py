@@ -1,6 +1,6 @@
-"""Reads operations on tensors that rename elements or put tensors together: pads, slices, reshapes, concatenations.
+"""Reads operations on tensors that rename elements or combine tensors: pads, slices, reshapes, concatenations.
 
-Those that only rename become views; those that write into a tensor become stages that copy.
+Operations that only rename elements become views; those that write into a tensor become stages that copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unrea
 
 
 class ViewReader(Reading):
-    """A kernel as far as it is read, and how it goes on with what renames elements."""
+    """A kernel while it is read, with the methods for operations that rename elements."""
 
     def _read_pad(self, operation: ir.Operation) -> None:
         source = self.source_of(operation.operands[0])

@@ -52,7 +52,7 @@ def torch_call(
     stream_of = raw_stream
     tensors = _CallTensors.of(library, signature, instance)
     core = _call_on_stream(torch, direct, tensors, ordinal, fallback)
-    makes_nothing, count = len(tensors.places) == len(tensors.made), len(tensors.expected)
+    allocates_none, count = len(tensors.places) == len(tensors.made), len(tensors.expected)
     tensor_type, stream_type = torch.Tensor, torch.cuda.Stream
     known: dict[int, bool] = {}
     is_capturing, stream_is_capturing = torch.cuda.is_current_stream_capturing, direct.device.api.is_capturing
@@ -65,7 +65,7 @@ def torch_call(
     def on_stream(arguments: Sequence[Any], stream: Any) -> Any:
         handle = stream.cuda_stream if type(stream) is stream_type else stream
         is_current = type(handle) is int and handle == stream_of(ordinal)
-        has_all = makes_nothing or len(arguments) > count
+        has_all = allocates_none or len(arguments) > count
         if not is_current and not (has_all and type(handle) is int and _is_known(handle)):
             return fallback(arguments, stream)
         return core(arguments, handle, stream, stream_is_capturing(handle))
@@ -82,8 +82,9 @@ def torch_call(
 
 @dataclass(frozen=True)
 class _CallTensors:
-    """The tensors of a call: what arguments have to be (`with_out`: and `out` after them), the destination or extents,
-    strides and dtype of each result, the arguments that are destinations, and the bytes of all that may overlap."""
+    """The tensors of a call: the requirements on arguments (`with_out`: including `out` after them), the destination or
+    the extents, strides and dtype of each result, the arguments that are destinations, and the bytes of all that may
+    overlap."""
 
     expected: list[tuple[Any, Any, bool]]
     with_out: list[tuple[Any, Any, bool]]
@@ -108,7 +109,8 @@ class _CallTensors:
 def _call_on_stream(
     torch: Any, direct: DirectWork, tensors: _CallTensors, ordinal: int, fallback: Fallback
 ) -> Callable[[Sequence[Any], int, Any, bool], Any]:
-    """The call `(arguments, handle of the stream, the stream as it was given, whether it is being captured)`."""
+    """The function `(arguments, handle of the stream, the stream as given, whether it is being captured)` that calls
+    it."""
     expected, with_out, made = tensors.expected, tensors.with_out, tensors.made
     places, sizes, count, takes_out = tensors.places, tensors.sizes, len(tensors.expected), bool(tensors.with_out)
     make, tensor_type = _maker(torch, ordinal), torch.Tensor

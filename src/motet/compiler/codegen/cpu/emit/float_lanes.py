@@ -1,4 +1,4 @@
-"""Arithmetic on scalars and vectors of one floating type, as elementary functions are written in it."""
+"""Arithmetic on scalars and vectors of one floating-point type, for writing elementary functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.emit.builder import F64, I32, I64, Builder, type_suffix
 
 Value = Any
-"""An `ir.Value`: llvmlite declares no types for what its values and builders carry."""
+"""An `ir.Value`; llvmlite does not declare types for the values of its builders."""
 
 
 def like(kind: Any, value: float | int) -> ir.Constant:

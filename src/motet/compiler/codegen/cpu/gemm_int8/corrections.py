@@ -1,4 +1,4 @@
-"""What is done with the sums of a register tile of bytes: zero points are taken out of them, and the epilogue runs."""
+"""Finishes register tiles of 8-bit products: corrects their sums for zero points and runs the epilogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from motet.compiler.kernels.strides import StridedAccess
 
 
 class Int8Corrections(Int8Space):
-    """Finishes tiles, row by row."""
+    """Emits the functions that finish tiles, row by row."""
 
     def finish_function(self, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, sums, columns, row sums, m, n, left, rows, outer…)` that corrects a tile's

@@ -1,6 +1,6 @@
-"""The phase that brings the factors of a product of bytes into the order that its tiles read.
+"""The phase that packs the operands of an 8-bit product in the order that its tiles read.
 
-Where that was done when compiling, or the tiles read a factor in place, there is nothing to do for it.
+It is omitted if operands are packed when compiling or read in place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PACKED_LINES = 64  # packed by one task
 
 
 class Int8PackPhase(Int8Space):
-    """Packs what the tiles do not read in place."""
+    """Emits the phase that packs operands."""
 
     def pack_phase(self) -> Phase | None:
         """The phase that packs operands which tiles do not read in place: tasks of 64 rows of A, then of 64 columns of

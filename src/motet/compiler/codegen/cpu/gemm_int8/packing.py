@@ -1,9 +1,9 @@
-"""Bytes brought into the order in which register tiles of 8-bit products read them (see tiles.py).
+"""Packs 8-bit operands in the order in which register tiles read them (see `tiles.py`).
 
-A factor is seen as lines (rows of A, columns of B) of numbers of the depth. It is packed in squares of 16 lines x 64
-numbers, which are 16 registers: read as lines where the depth lies side by side, as fours of the depth of all lines
-(four short rows interleaved) where the lines do, and turned where the other order is wanted. What is left over is
-copied to a square of its own first, with zeros around it.
+An operand is a set of lines (rows of A, columns of B) of K numbers. It is packed in squares of 16 lines x 64 numbers,
+which fill 16 registers. Squares are read as lines if K is contiguous, or as groups of four steps of K for all lines
+(four short rows interleaved) if the lines are contiguous, and transposed if the other order is needed. A partial
+square is first copied to a buffer and padded with zeros.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ def _interleave(f: TileFrame, address: ir.Value, step: ir.Value, q: int) -> ir.V
         f.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, 2 * BLOCK), list(range(2 * BLOCK))))
         for a, b in (rows[:2], rows[2:])
     ]
-    joined = f.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, DEPTH), list(range(DEPTH))))
+    square_words = f.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, DEPTH), list(range(DEPTH))))
     # Shuffle whole words first, so that each sixteen bytes hold four columns; then the bytes within these.
-    words = f.bitcast(joined, ir.VectorType(I32, BLOCK))
+    words = f.bitcast(square_words, ir.VectorType(I32, BLOCK))
     order = [i * QUAD + group for group in range(QUAD) for i in range(QUAD)]
     words = f.shuffle_vector(words, words, ir.Constant(ir.VectorType(I32, BLOCK), order))
     numbers = f.bitcast(words, ir.VectorType(I8, DEPTH))

@@ -101,8 +101,8 @@ def _emit_stage(
     workspaces: dict[int, int],
     phase: LoopPhase,
 ) -> Expr:
-    """Define `symbol`, the phase that runs `stage`; how many tasks it has. Where an input is transposed, rows are bands
-    of the dimension along which it lies side by side, a few tiles wide, so that lines read are used whole."""
+    """Define `symbol`, the phase that runs `stage`; returns its number of tasks. If an input is transposed, rows are
+    bands of the dimension along which it is contiguous, a few tiles wide, so that whole cache lines are used."""
     loop = loop_of(kernel, stage, target)
     nest, along, other, outer = loop.nest, loop.along, loop.transposed(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})

@@ -1,7 +1,7 @@
 """Writes the points of a nest: vectors along one dimension, reductions inside, one accumulator per point.
 
-Inputs that lie side by side along another parallel dimension are transposed in registers. Large results go past the
-caches.
+Inputs that are contiguous along another parallel dimension are transposed in registers. Large results are written past
+the caches.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ class NestWriter:
             point = list(at)
             point[self.along or 0], point[other] = start, j
             columns = {
-                k: self._turned(operand, point, other)
+                k: self._transposed(operand, point, other)
                 for k, operand in enumerate(self.nest.inputs)
                 if operand.strides[self.along or 0] not in (ZERO, ONE)
             }
@@ -325,7 +325,7 @@ class NestWriter:
 
         f.loop(first, end, self.lanes, tile)
 
-    def _turned(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
+    def _transposed(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
         """A transposed square of the operand as stored: one vector along `along` for each step of `other`."""
         vectors: list[Value] = []
         for lane in range(self.lanes):

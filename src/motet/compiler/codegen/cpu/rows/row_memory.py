@@ -1,4 +1,5 @@
-"""What rows bring from memory and leave there: results past the caches, the next row asked for ahead, whole lines."""
+"""Memory accesses of rows: results written past the caches, prefetching of the next row, and alignment to cache
+lines."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from motet.compiler.targets.gpu import GpuTarget
 LOWEST = "-3.4028234663852886e38"  # initial maximum of the scores: subtracted from -inf it gives -inf
 LOG2_E = math.log2(math.e)
 _LITTLE = 500_000_000  # operations up to which one kernel pays by the launches that it saves
-_TURNS = 4  # programs per SM that may run at the same time
+_PROGRAMS_PER_SM = 4  # programs per SM that may run at the same time
 _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 
 
@@ -103,7 +103,7 @@ def form(
     flash.finish(stored)
     tasks = product((ceiling(space.row_count, tile.rows), total(space.batch).expression))
     # A few programs launched early would share SMs that are free at that time, and take up to half as long again.
-    early = not isinstance(tasks, int) or tasks >= _TURNS * target.processors
+    early = not isinstance(tasks, int) or tasks >= _PROGRAMS_PER_SM * target.processors
     return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label, early=early)
 
 

@@ -1,8 +1,8 @@
-"""Attention on Hopper: warps that fetch keys and values ahead, and groups of warps that have a tile of queries each.
+"""Selects forms of warp-specialised attention for Hopper, with producer warps and several groups of consumer warps.
 
-This says where that is faster, and with which tiles; `warp_specialized.py` has the source. While one group calculates
-powers, the products of another one run. Source: Shah et al., "FlashAttention-3: Fast and Accurate Attention with
-Asynchrony and Low-precision", 2024.
+This module decides where they are faster and chooses tiles; `warp_specialized.py` writes the source. While one group
+computes exponentials, the products of another one run. Source: Shah et al., "FlashAttention-3: Fast and Accurate
+Attention with Asynchrony and Low-precision", 2024.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ def _narrow(space: AttentionSpace, target: GpuTarget) -> list[Groups]:
         return []
     batch = total(space.batch).known or target.processors
 
-    def turns(size: int) -> float:
+    def tiles_per_sm(size: int) -> float:
         """The number of tiles of `size` queries per SM."""
         return batch * -(-rows // size) / target.processors
 
-    if turns(OWN) <= 1:
+    if tiles_per_sm(OWN) <= 1:
         return [Groups(1, 128, 2)]
     staying, together = Groups(2, 128, 2, True, True), Groups(2, 128, 2)
     if space.attention.causal is not None:
-        return [staying, together] if turns(together.rows) <= _FEW else [staying]
-    if keys > _LONG and turns(3 * OWN) >= _MANY:
+        return [staying, together] if tiles_per_sm(together.rows) <= _FEW else [staying]
+    if keys > _LONG and tiles_per_sm(3 * OWN) >= _MANY:
         return [Groups(3, 128, 2), together]
-    if turns(together.rows) <= 1:
+    if tiles_per_sm(together.rows) <= 1:
         return [together, staying] if keys > _LONG else [staying, together]
     return [staying, together] if keys > _LONG else []

@@ -1,4 +1,4 @@
-"""How the loops of an attention are spread over programs and tiles, and which sizes of tiles suit a target."""
+"""Maps the loops of an attention to programs and tiles, and chooses tile sizes for a target."""
 
 from __future__ import annotations
 

@@ -239,9 +239,9 @@ class AttentionProgram:
         self._lines(w, self._each("short{i} = gl.convert_layout(e.to({float}), PL{i})"))
         first = "1"
         if not self.even and not is_one_careful(self.space, self.groups):
-            self._turns(w, at, first, "count - whole", True)
+            self._iterations(w, at, first, "count - whole", True)
             first = "tl.maximum(count - whole, 1)"
-        self._turns(w, at, first, "count", False)
+        self._iterations(w, at, first, "count", False)
         self._lines(w, [
             f"mbarrier.wait(vfull.index({self._at('place')}), phase)",
             NEXT,
@@ -285,7 +285,7 @@ class AttentionProgram:
             w.masks[0] = w.define("b", f"{row} < {w.extent(count)}")
         return w.decompose(Coordinate(row, frozenset({0})), self.space.rows)
 
-    def _turns(self, w: _WarpWriter, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
+    def _iterations(self, w: _WarpWriter, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
         """Process the tiles of keys from the `first`-th from the end up to the `last`-th."""
         w.line(f"for i in range({first}, {last}):")
         w.level += 1
