@@ -3,8 +3,8 @@
 A tile is several neighbouring pixels of one output row by a few vectors of filters. It loops over the window rows that
 meet the image, and in each over columns and channels, which are contiguous. Tiles at the ends of a row, whose windows
 extend past the image, have separate code that multiplies, in each window column, only for the pixels that see the image
-there. Padding is therefore free, and on small images less is computed than the window has taps. Omitting a tap on
-padding differs from multiplying by zero only if the filter is infinite or NaN.
+there. Padding is therefore free, also on images smaller than the window. Omitting a tap on padding differs from
+multiplying by zero only if the filter is infinite or NaN.
 
 Tasks that use the same filters are neighbours. If the filters exceed the second-level cache, each tile prefetches a
 part of the filters that the next panel uses.

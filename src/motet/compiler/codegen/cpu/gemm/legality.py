@@ -73,7 +73,7 @@ def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
 
 
 def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
-    """Check that a packed panel can be reused by the next task."""
+    """Check the fields for panels that tasks keep or share, and for prefetching the next panel."""
     for field, given in (("keeps", s.keeps), ("shared", s.shared)):
         if given and (s.b_mode != "scratch" or c.outer):
             yield Reason(field, True, "false: only panels with b_mode=scratch are kept or shared, of a product that has"

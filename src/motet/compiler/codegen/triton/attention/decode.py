@@ -1,5 +1,4 @@
-"""Attention of few queries to many keys (split K): programs process parts of the keys, then the partial results are
-combined.
+"""Attention of few queries to many keys: programs process parts of the keys, then the partial results are combined.
 
     launch 0, for each part of the keys:   acc, total and high of the part, as in `attention`
     launch 1, for each query:              weight = exp(high - max(high));  result = sum(weight acc) / sum(weight total)
