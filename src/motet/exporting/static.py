@@ -88,7 +88,7 @@ def _check_extents(signature: Signature, extents: Mapping[str, int], where: str)
         if symbol.name not in extents:
             name = signature.inputs[symbol.input].name
             raise OptionError(
-                f"{where}: axis {symbol.axis} of {name} is known at run time alone; expected --extent {symbol.name}=N"
+                f"{where}: axis {symbol.axis} of {name} is known only at run time; expected --extent {symbol.name}=N"
             )
     unknown = extents.keys() - {symbol.name for symbol in signature.symbols}
     if unknown:

@@ -236,7 +236,7 @@ class _ExtReader:
             inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
         slices = [self.made.get(value) for value in returned]
         if any(each is None for each in slices) or len({(s.result, s.first) for s in slices if s}) != len(slices):
-            raise Unreadable("a result that the operation does not make")
+            raise Unreadable("a result that is not computed by the operation")
         results: list[Value] = []
         for value, each in zip(returned, slices, strict=True):
             base = given[0] if kind == "scan" else given[inputs + (each.result if each else 0)]
@@ -326,4 +326,4 @@ def _body(block: ir.Block) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
             predicate = names[ir.IntegerAttr(operation.attributes["predicate"]).value]
         position[operation.results[0]] = len(block.arguments) + len(scalars)
         scalars.append(Scalar(operation.name, operands, dtype, number, predicate))
-    raise Unreadable("a region without an end")
+    raise Unreadable("a region without a terminator")

@@ -341,8 +341,8 @@ def _space(kind: ir.MemRefType, written: Written) -> int:
     if str(space) in ("0", "0 : i64", "0 : i32"):
         return 0
     raise CompileError(
-        f"gpu.launch_func: an argument of type {kind} lies in memory that a launch cannot hand on; expected none or "
-        "#gpu.address_space<global>", source_location(written.launch),
+        f"gpu.launch_func: an argument of type {kind} is in an address space that launches do not support; "
+        "expected none or #gpu.address_space<global>", source_location(written.launch),
     )
 
 

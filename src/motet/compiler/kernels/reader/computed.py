@@ -49,7 +49,7 @@ def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
         if isinstance(size, int):
             return size
         if size not in names:
-            raise Unreadable("an extent that neither an argument nor a result has")
+            raise Unreadable("an extent of no argument or result")
         used[names[size]] = None
         return names[size]
 
@@ -163,7 +163,7 @@ class _Computed(Reader):
         """Read an extent as a number."""
         extent = self.extents.get(value)
         if extent is None:
-            raise Unreadable("an extent of what has no shape yet")
+            raise Unreadable("the extent of a tensor without a shape")
         if isinstance(extent, int):
             self.sources[value] = extent
             return

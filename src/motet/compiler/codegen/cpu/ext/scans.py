@@ -38,10 +38,10 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
     each = match_reduction(stage, 0)
     if each is None or each.term != 0:
-        raise Unsupported("a scan whose order matters")
+        raise Unsupported("a scan by an operation whose order matters")
     begin = whole.outputs[1]
     if not whole.inclusive and begin.value < 0 and begin.number is None:
-        raise Unsupported("an exclusive scan that begins with nothing")
+        raise Unsupported("an exclusive scan without an initial value")
     lanes = 1 if line_of(whole.inputs[0].shape, whole.dimension).inner == ONE else target.lanes(
         8 * item_bytes(each.accumulator)
     )

@@ -89,7 +89,7 @@ class _LineSort:
 def _sort(whole: Whole) -> _LineSort:
     carried = [whole.outputs[result] for result in whole.results]
     if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
-        raise Unsupported("a sort that carries along what is no tensor")
+        raise Unsupported("a sort with an operand that is not a tensor")
     dtype = whole.outputs[0].dtype
     if dtype.startswith("f") and dtype not in _PATTERNS:
         raise Unsupported(f"a sort by {dtype}")

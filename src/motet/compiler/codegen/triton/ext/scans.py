@@ -85,10 +85,10 @@ def _scan(whole: Whole) -> _Scan:
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
     found = match_reductions(stage)
     if found is None or found[0].term != 0:
-        raise UnsupportedOnGpu("a scan whose order matters")
+        raise UnsupportedOnGpu("a scan by an operation whose order matters")
     begin = whole.outputs[1].number
     if not whole.inclusive and begin is None:
-        raise UnsupportedOnGpu("an exclusive scan that begins with a tensor")
+        raise UnsupportedOnGpu("an exclusive scan whose initial value is a tensor")
     return _Scan(whole, line_of(whole.inputs[0].shape, whole.dimension), found[0], begin)
 
 

@@ -111,7 +111,7 @@ def emit(whole: Whole, target: GpuTarget) -> TritonCode:
     line = line_of(whole.outputs[0].shape, whole.dimension)
     carried = [whole.outputs[result] for result in whole.results]
     if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
-        raise UnsupportedOnGpu("a sort that carries along what is no tensor")
+        raise UnsupportedOnGpu("a sort with an operand that is not a tensor")
     dtype = whole.outputs[0].dtype
     short = ITEM_BITS[dtype] <= 32 and not order.unsigned and not dtype.startswith("ui") and dtype != "i1"
     if not short or line.length.known is None or line.count.known is None:
