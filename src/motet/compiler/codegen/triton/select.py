@@ -10,21 +10,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, is_wide
+from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
+from motet.compiler.codegen.gpu.rows import lies_along
 from motet.compiler.codegen.triton.classes import attention
-from motet.compiler.codegen.triton.classes.contraction import ContractionLaunches
+from motet.compiler.codegen.triton.classes.contraction import TritonContractions
 from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
-from motet.compiler.codegen.triton.classes.loops import LoopLaunches
+from motet.compiler.codegen.triton.classes.loops import TritonLoops
 from motet.compiler.codegen.triton.classes.products import ProductLaunches
-from motet.compiler.codegen.triton.classes.rows import RowLaunches
+from motet.compiler.codegen.triton.classes.rows import TritonRows
 from motet.compiler.codegen.triton.classes.windows import WindowLaunches
 from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.gemm import contraction, multi_matching
-from motet.compiler.codegen.triton.rows import horizontal_fusion as fusion
-from motet.compiler.codegen.triton.rows import rows
+from motet.compiler.codegen.triton.gemm import multi_matching as joining
+from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
-from motet.compiler.codegen.triton.text.scalars import UnsupportedOnGpu, pointer_type
-from motet.compiler.codegen.triton.text.writer import STATUS, is_wide
+from motet.compiler.codegen.triton.text.scalars import pointer_type
+from motet.compiler.codegen.triton.text.writer import STATUS
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, Phase, Stage, structure
@@ -34,18 +36,18 @@ from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
 
 Class = LaunchClass[Any, Any, Form]
-# Fastest first; the last one supports every launch.
+# The fastest first; the last one takes everything.
 CLASSES: tuple[Class, ...] = (
-    WindowLaunches(), RowLaunches(), ProductLaunches(), ContractionLaunches(), DepthwiseLaunches(), LoopLaunches(),
+    WindowLaunches(), TritonRows(), ProductLaunches(), TritonContractions(), DepthwiseLaunches(), TritonLoops(),
 )
 
 _ANY = 1 << 62
-_LEAST_PIECES = 4  # minimum number of pieces for which splitting a product pays
+_LEAST_PIECES = 4  # that a product is worth parting in
 _MANY = 16  # rows across memory, of one program
-_PROGRAMS_PER_SM = 4  # programs per SM into which a long reduction is split
-_MORE_PROGRAMS = 16  # the same if parts are then longer than _PIECE: a part that fits in registers is read fastest
+_TURNS = 4  # programs for each processor, that a long reduction is parted into
+_MORE_TURNS = 16  # of one that then has more than _PIECE elements in each: what registers hold at once is read fastest
 _PIECE = 16384
-_ACROSS = 32  # rows across memory, of one program
+_ACROSS = 32  # rows that lie across, of one program
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
@@ -55,7 +57,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
     kernel, filters = depthwise.packed(kernel)
     packings |= filters
-    kernel = checked(multi_matching.ordered(kernel), "the choice of layouts for a GPU")
+    kernel = checked(joining.ordered(kernel), "the choice of layouts for a GPU")
     launches = divide(kernel, CLASSES)
     spaces = workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
@@ -71,7 +73,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         launch = LaunchPart(kernel, launches[begin], read_after(launches, begin), buffers, symbol)
         kind, plan, forms = _formed(launch, target)
         stages, count = launch.stages, 1
-        if isinstance(kind, LoopLaunches) and (more := _fused_loops(launch, launches[begin:], target)) is not None:
+        if isinstance(kind, TritonLoops) and (more := _beside(launch, launches[begin:], target)) is not None:
             count, forms = more
             stages = tuple(stage for each in launches[begin : begin + count] for stage in each)
         begin += count
@@ -95,24 +97,24 @@ def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Fo
     raise UnsupportedOnGpu(f"no class takes {launch.about}")
 
 
-def _fused_loops(
+def _beside(
     first: LaunchPart, launches: Sequence[tuple[Stage, ...]], target: GpuTarget
 ) -> tuple[int, tuple[Form, ...]] | None:
     """How many of `launches`, beginning with `first`, are independent and of the class `loops`, and their fused forms:
     of their first forms, else of their last ones. None if only the first is."""
     found: list[tuple[Form, ...]] = []
-    for number, stages in enumerate(launches[: fusion.MOST]):
+    for number, stages in enumerate(launches[: beside.MOST]):
         before = [stage for each in launches[:number] for stage in each]
-        if not all(fusion.are_apart(before, stage) for stage in stages):
+        if not all(beside.are_apart(before, stage) for stage in stages):
             break
         launch = replace(first, stages=stages, read=read_after(launches, number))
         kind, _, forms = _formed(launch, target)
-        if not isinstance(kind, LoopLaunches):
+        if not isinstance(kind, TritonLoops):
             break
         found.append(forms)
     if len(found) < 2:
         return None
-    made = [fusion.together([forms[which] for forms in found], first.symbol) for which in (0, -1)]
+    made = [beside.together([forms[which] for forms in found], first.symbol) for which in (0, -1)]
     own = {form.source: form for form in made if form is not None}
     return (len(found), tuple(own.values())) if own else None
 
@@ -141,13 +143,13 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     if found is None:
         return split_reductions(kernel)
     single = sum(map(bool, found.reduces)) == 1
-    if single and not rows.lies_along(found):
+    if single and not lies_along(found):
         return split_reductions(kernel, _ACROSS * target.processors)
     enough = target.processors if single else _MANY
     count = found.count.known or enough
     if count >= enough:
         return kernel
-    few, many = _PROGRAMS_PER_SM * target.processors // count, _MORE_PROGRAMS * target.processors // count
+    few, many = _TURNS * target.processors // count, _MORE_TURNS * target.processors // count
     return split_reductions(kernel, enough, max(few, min(many, (found.length.known or 0) // _PIECE)))
 
 

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.gemm import multi_persistent
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch, leaving
+from motet.compiler.codegen.gpu.gemm.persistent_tiles import Ring, every_ring, ring_cycles
+from motet.compiler.codegen.gpu.gemm.tiles import RATES, GemmShape, Tile, choose_tiles, cycles, stored_as
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.gemm import multi_persistent as joined_ring
 from motet.compiler.codegen.triton.gemm.multi_matching import (
     MOST,
     Joined,
@@ -17,11 +21,7 @@ from motet.compiler.codegen.triton.gemm.multi_matching import (
     parted,
     settled,
 )
-from motet.compiler.codegen.triton.gemm.persistent import every_ring, ring_cycles
-from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, factor_of, leaving, multiply, tile_of
-from motet.compiler.codegen.triton.gemm.tiles import RATES, GemmShape, Tile, choose_tiles, cycles, stored_as
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.gemm.products import factor_of, multiply, tile_of
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
@@ -33,18 +33,18 @@ from motet.compiler.targets.gpu import GpuTarget
 _FORMS = 6
 _RINGS = 3
 _GUESS = 1024  # of a dynamic extent
-_LEAST_SIDE = 16  # minimum of a tile
-_LEAST = 8  # minimum rows, columns and K
+_LEAST_SIDE = 16  # of a tile
+_LEAST = 8  # rows, columns and products of each result
 _HOPPER = 90
-_HOPED = 1.12  # measured slowdown of forms without ring buffer, relative to the model
+_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, beside rings
 _PIECES = (64, 32)
-_LONG, _PARTED = 1024, (64, 64)  # K from which on products of few such tiles are split, unless they are combined
-_KEPT = (64, 128)  # the largest tile that registers hold next to another; larger ones took four times as long
-_AT_ONCE = ("bf16",)  # operands; for f16 the assembler serialises the products
-_SEQUENTIAL = ("bf16", "f16")
-_LAUNCH = 1500  # cycles of a launch after another one
-_HANDED_ON = 4  # bytes written and read per result between launches, as 16-bit numbers
-_MEMORY = 2000  # bytes per cycle that all SMs together read or write
+_LONG, _PARTED = 1024, (64, 64)  # sums so long are parted where there are few such tiles, but not those that are joined
+_KEPT = (64, 128)  # the largest tile that registers hold beside another: larger ones took four times as long
+_AT_ONCE = ("bf16",)  # factors; of f16 the assembler has every multiplication wait for the one before
+_IN_TURN = ("bf16", "f16")
+_LAUNCH = 1500  # cycles that a launch behind another takes
+_HANDED_ON = 4  # bytes that are written and read of each result between launches, as numbers of 16 bits
+_MEMORY = 2000  # bytes that all processors together read or write in a cycle
 
 
 def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
@@ -62,16 +62,16 @@ def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
     batch = first.batch or 1
     if max(depths) >= _LONG and _tiles_of(_PARTED, batch, m, n) < target.processors // 2:
         return False
-    if first.dtypes[0] not in (_AT_ONCE if together else _SEQUENTIAL):
+    if first.dtypes[0] not in (_AT_ONCE if together else _IN_TURN):
         return False
     if not together and _tiles_of(_KEPT, batch, m, n) > target.processors:
         return False
     columns = 1 << (len(products) - 1).bit_length() if together else 1
     one = GemmShape(m, n * columns, depths[0] if together else sum(depths), batch, factor, False)
-    separate = sum(_least(replace(one, n=n, k=k), every_ring(_items(factor), _PIECES, target), target) for k in depths)
+    apart = sum(_least(replace(one, n=n, k=k), every_ring(_items(factor), _PIECES, target), target) for k in depths)
     between = (len(products) - 1) * (_LAUNCH + one.batch * m * n * _HANDED_ON / _MEMORY)
-    around = multi_persistent.fits(len(products), together, _items(factor), one, target)
-    return _least(one, [fit.ring for fit in around], target) < separate + between
+    around = joined_ring.fits(len(products), together, _items(factor), one, target)
+    return _least(one, [fit.ring for fit in around], target) < apart + between
 
 
 def _tiles_of(sides: tuple[int, int], batch: int, m: int, n: int) -> int:
@@ -104,17 +104,17 @@ def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
     problem = _problem(j)
     tiles = _tiles(j, problem, target)
     forms = tuple(_form(j, tile) for tile in tiles)
-    way = multi_persistent.turned(j)
-    factors = multi_persistent.factors_of(way, target)
+    way = joined_ring.turned(j)
+    factors = joined_ring.factors_of(way, target)
     if factors is None:
         return forms
     last = way.products[-1]
     m, n = (total(loops).known or _GUESS for loops in (last.m, last.n))
-    exchanged = replace(problem, m=m, n=n * _columns(j))
-    fits = multi_persistent.fits(len(j.products), j.together, _sizes(j), exchanged, target)[:_RINGS]
-    around = tuple(multi_persistent.form(way, factors, fit, target) for fit in fits)
+    turned = replace(problem, m=m, n=n * _columns(j))
+    fits = joined_ring.fits(len(j.products), j.together, _sizes(j), turned, target)[:_RINGS]
+    around = tuple(joined_ring.form(way, factors, fit, target) for fit in fits)
     hoped = _HOPED * cycles(problem, _wide(j, tiles[0]), target)
-    if not fits or not j.together or ring_cycles(fits[0].ring, exchanged, target) > hoped:
+    if not fits or not j.together or ring_cycles(fits[0].ring, turned, target) > hoped:
         return (*forms[:1], *around, *forms[1:])
     return (*around, *forms)
 
@@ -170,7 +170,7 @@ def _form(j: Joined, tile: Tile) -> Form:
         at |= w.decompose(Coordinate(row, frozenset({0})), c.m) if c.m else {}
         at |= w.decompose(Coordinate(column, frozenset({1})), c.n) if c.n else {}
         points.append(at)
-    (_at_once if j.together else _sequential)(w, j, tile, points, masks)
+    (_at_once if j.together else _in_turn)(w, j, tile, points, masks)
     tasks = product((ceiling(total(last.m), tile.m), ceiling(total(last.n), tile.n), total(last.batch).expression))
     label = f"{len(j.products)} products {'at once' if j.together else 'in turn'} {tile.label}"
     return Form(w.module(task.symbol, task.about), tasks, tile.warps, tile.stages, label)
@@ -181,7 +181,7 @@ def _moved(batch: dict[int, Coordinate], source: ContractionLaunch, to: Contract
     return {own: batch[dim] for (_, dim), (_, own) in zip(source.batch, to.batch, strict=True)}
 
 
-def _sequential(
+def _in_turn(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
     """Compute one sum after the other."""

@@ -1,10 +1,6 @@
-"""Row kernels: stages over the same rows, with reductions along them; softmax, normalisations, sums, extremes, products
-of a matrix and a vector.
+"""Rows as Triton programs: softmax, normalisations, sums, extremes, products of a matrix and a vector.
 
-A program processes one row or several. A row that fits in the registers of a block is loaded once, and every stage runs
-on it there. A longer row is processed in passes, one for all reductions that do not depend on each other and one for
-the results. Element-wise values are recomputed in each pass that needs them, which costs less than storing them. If the
-inputs of the passes fit in registers in their storage types, a long row is loaded once, too.
+Element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
 """
 
 from __future__ import annotations
@@ -12,25 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.rows import RowsPlan, RowTile, kept_reads
+from motet.compiler.codegen.gpu.tasks import ceiling
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
-from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.kernels.kernel import Access
 from motet.compiler.kernels.reduction import Reduction
-from motet.compiler.kernels.rows import Rows, translated
-from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
-from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.kernels.rows import Rows
+from motet.compiler.kernels.strides import StridedAccess
 
-_ROW = 16384  # elements of a row up to which a block holds it in registers
-_TILE = 2048  # elements per program if rows are shorter
-_CHUNK = 1024  # elements of a row per iteration of a pass
-_LONG_CHUNK = 8192  # of a long row with several passes: few blocks at a time, whose rows stay in the second-level cache
-_KEPT_WARPS = 16  # of a block that keeps a long row
-_KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
-_VECTOR = 16  # bytes of one access
-_FEW = 64  # elements up to which a reduction may be a loop for every point
 # Adds 0 to pairs of 16-bit numbers in a way that no compiler can fold: grids have one dimension, so that z is 0.
 _HIDE = (
     'tl.inline_asm_elementwise("{{ .reg .b32 z; mov.u32 z, %ctaid.z; add.u32 $0, $1, z; }}", "=r,r", [{}], dtype={}, '
@@ -38,121 +27,17 @@ _HIDE = (
 )
 
 
-# -- emission --------------------------------------------------------------------------------------
+def emit(plan: RowsPlan) -> tuple[Form, ...]:
+    """Raises `UnsupportedOnGpu` for operations without code."""
+    return tuple(_form(plan, tile) for tile in plan.tiles)
 
 
-def suits(rows: Rows) -> bool:
-    """Whether tiles along rows are faster than a loop for every point; false for windows and short rows across
-    memory."""
-    if rows.length.known is None or rows.length.factor > _FEW:
-        return True
-    if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
-        return False
-    return len(rows.stages) > 1 or lies_along(rows)
-
-
-def lies_along(rows: Rows) -> bool:
-    """Whether rows are contiguous in most of the memory read."""
-    along = across = 0
-    for s, stage in enumerate(rows.stages):
-        for access in stage.inputs:
-            strides = {
-                number: stride
-                for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-                if number is not None and stride != ZERO
-            }
-            fastest = next((number for number, stride in strides.items() if stride == ONE), None)
-            if fastest is None:
-                continue
-            extent = [*rows.outer, *rows.inner][fastest].known or _ROW
-            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count most, then long lines
-            if fastest >= len(rows.outer):
-                along = max(along, weight)
-            else:
-                across = max(across, weight)
-    return along >= across
-
-
-def emit(
-    rows: Rows, stored: dict[int, StridedAccess], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
-) -> tuple[Form, ...]:
-    """Forms for all of `rows`, which write the values in `stored`. Raises `Unsupported`."""
-    height, width = _shape(rows, target)
-    whole = rows.length.known is not None and width >= rows.length.factor
-    forms: list[Form] = []
-    piece = 0 if whole else _piece(rows)
-    if piece:
-        e = _RowsEmitter(rows, stored, buffers, 1, piece, True, target.family)
-        e.run()
-        forms.append(Form(e.w.module(symbol, about), ceiling(rows.count, 1), _KEPT_WARPS, 1, "kept"))
-    e = _RowsEmitter(rows, stored, buffers, height, width, whole, target.family)
+def _form(plan: RowsPlan, tile: RowTile) -> Form:
+    rows, launch = plan.found.rows, plan.found.launch
+    e = _RowsEmitter(rows, plan.found.stored, launch.buffers, tile.height, tile.width, tile.whole, plan.family)
     e.run()
-    warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
-    if width == _LONG_CHUNK and not whole:
-        warps = 16
-    tasks = ceiling(rows.count, height)
-    forms.append(Form(e.w.module(symbol, about), tasks, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece)))
-    return tuple(forms)
-
-
-def _piece(rows: Rows) -> int:
-    """The elements of a long row that the threads of a block hold at a time if they keep what several passes read; 0 if
-    that does not fit in registers, or only one pass reads it."""
-    length = rows.length.known
-    kept = _kept(rows)
-    if length is None or _passes(rows) < 2 or not kept or not lies_along(rows):
-        return 0
-    sizes = [item_bytes(rows.kernel.values[access.value].dtype) for _, access in kept]
-    threads = 32 * _KEPT_WARPS
-    width = threads * _VECTOR // max(sizes)
-    fits = sum(sizes) * width * -(-length // width) <= threads * _KEPT_BYTES
-    return width if fits else 0
-
-
-def _passes(rows: Rows) -> int:
-    """The maximum number of passes over a row."""
-    return sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
-
-
-def _kept(rows: Rows) -> list[tuple[int, Access]]:
-    """The inputs that reductions read along rows, as stages and accesses, each access once."""
-    producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
-    todo = [s for s, reduces in enumerate(rows.reduces) if reduces]
-    stages = set(todo)
-    while todo:
-        for access in rows.stages[todo.pop()].inputs:
-            s = producer.get(access.value)
-            if s is not None and s not in stages:
-                stages.add(s)
-                todo.append(s)
-    inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
-    found: dict[tuple[int, str], tuple[int, Access]] = {}
-    for s in sorted(stages):
-        for access in rows.stages[s].inputs:
-            strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-            if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
-                continue
-            found.setdefault((access.value, repr(translated(rows, s, access))), (s, access))
-    return list(found.values())
-
-
-def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
-    """The number of rows of a program, and of elements of a row per tile."""
-    length = rows.length.known
-    count = rows.count.known or 1 << 20
-    if not lies_along(rows):
-        height = min(64, power_of_two(count))
-        while height > 16 and -(-count // height) < target.processors:
-            height //= 2
-        width = min(_TILE // height, power_of_two(length or _CHUNK))
-        return height, max(1, width)
-    if length is None or power_of_two(length) > _ROW:
-        return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
-    width = power_of_two(length)
-    height = max(1, min(_TILE // width, power_of_two(count)))
-    while height > 1 and -(-count // height) < target.processors:
-        height //= 2
-    return height, width
+    source = e.w.module(launch.symbol, launch.about)
+    return Form(source, ceiling(rows.count, tile.height), tile.warps, tile.stages, tile.label)
 
 
 @dataclass
@@ -204,7 +89,7 @@ class _RowsEmitter:
         for number in range(self.pieces):
             self._columns(f"{number * self.width} + " if number else "", number == self.pieces - 1)
             self.columns.append((dict(self.at), self.w.masks.get(1)))
-            for s, access in _kept(self.rows):
+            for s, access in kept_reads(self.rows):
                 source = source_of(self.rows.kernel, access, self.rows.stages[s].sizes)
                 self.w.read(source, self._points(s), raw=self._hides(source))
 
@@ -242,7 +127,7 @@ class _RowsEmitter:
         loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
         self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)
 
-    def _iterations(self) -> Iterator[dict[int, str]]:
+    def _turns(self) -> Iterator[dict[int, str]]:
         """A pass: yields, for each of its iterations, the values known in it."""
         w = self.w
         self.passes += 1
@@ -274,7 +159,7 @@ class _RowsEmitter:
                 for k, each in enumerate(self.rows.reduces[s]):
                     kind = carried_type(each.accumulator)
                     sums[s, k] = w.define("a", f"tl.full({w.tile}, {beginning(each)}, {kind})")
-        for known in self._iterations():
+        for known in self._turns():
             for s in self.waiting:
                 terms = self._terms(s, known)
                 for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
@@ -312,7 +197,7 @@ class _RowsEmitter:
         ]
         if not wanted:
             return
-        for known in self._iterations():
+        for known in self._turns():
             for s, access in wanted:
                 self._evaluate(s, known)
                 self._store(s, access, known[access.value])

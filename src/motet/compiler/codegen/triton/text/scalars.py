@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from motet.compiler.kernels.kernel import ITEM_BITS, Scalar
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
+from motet.compiler.kernels.kernel import FLOATS, ITEM_BITS, Scalar
 
 POINTERS = {
     "i1": "i8", "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5",
@@ -30,12 +31,7 @@ _STORAGE = {
     "f8E4M3FN": "tl.float8e4nv", "f8E5M2": "tl.float8e5",
 }
 SHORT_FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
-FLOATS = (*SHORT_FLOATS, "f32", "f64")
 _NARROW = ("f16", "f8E4M3FN", "f8E5M2")  # floats with a much smaller range than f32
-
-
-class UnsupportedOnGpu(Exception):
-    """A kernel, operation or dtype without code; the text names it."""
 
 
 def pointer_type(dtype: str) -> str:
@@ -280,8 +276,8 @@ def _bitcast(x: str, source: str, dtype: str) -> str:
 
 # -- the math dialect ------------------------------------------------------------------------------
 
-# erf(x) / x as a polynomial in x² for |x| up to the given end, beyond which erf rounds to 1. The relative error is
-# below 2^-17 for f16 and 8 bits, and below 2^-15.4 for bf16, which is at most 0.506 units in the last place.
+# erf(x) / x by x² for |x| up to an end, beyond which erf is rounded to 1; relative error below 2^-17 where that is to
+# f16 or 8 bits, below 2^-15.4 where it is to bf16, which is at most 0.506 units in the last place.
 # Minimax fits by Lawson's algorithm ("Contributions to the theory of linear least maximum approximation", 1961).
 _ERF = (2.7, (
     1.1283724308013916, -0.37598985433578491, 0.11235635727643967, -0.026184661313891411, 0.0047199889086186886,

@@ -1,16 +1,16 @@
-"""Tensors as matrices that TMA can copy tile by tile: descriptors (`tl.make_tensor_descriptor`).
+"""Tensors as matrices that a GPU's copy engine can move tile by tile, by descriptors.
 
-TMA copies contiguous lines; the base address and all strides between tile positions are multiples of 16 bytes. Elements
-of a tile out of bounds are read as zeros and not written. Source: CUDA C++ Programming Guide, "Tensor Memory Access".
+An engine takes lines of elements side by side; their beginning, their distance and all else that a tile may begin at
+are multiples of 16 bytes. What of a tile lies outside is read as zeros, and not written. Source: CUDA C++ Programming
+Guide, "Tensor Memory Access".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.rows.loops import Loop
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.codegen.gpu.tasks import Loop
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 
@@ -29,20 +29,6 @@ class Matrix:
     stride: Extent
     across: bool
 
-    def describe(self, w: Writer, at: Mapping[int, Coordinate], block: tuple[int, int]) -> str:
-        """The arguments of a descriptor: base, shape, strides and tile, lines first."""
-        base = w.offset(self.place, at).text
-        pointer = f"v{self.place.value}" if base == "0" else f"v{self.place.value} + ({base})"
-        return (
-            f"{pointer}, [{short(w, self.lines)}, {short(w, self.length)}], [{w.extent(self.stride)}, 1], "
-            f"[{block[0]}, {block[1]}]"
-        )
-
-
-def short(w: Writer, extent: Extent) -> str:
-    """An extent in 32 bits, as descriptors require."""
-    return f"tl.cast({w.extent(extent)}, tl.int32)" if extent.symbols else w.extent(extent)
-
 
 def matrix_of(
     place: StridedAccess, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]
@@ -56,8 +42,8 @@ def matrix_of(
     stride = place.strides[other_dim if across else dim]
     if place.strides[dim if across else other_dim] != ONE or stride == ZERO:
         return None
-    strided = [stride, *place.offset, *(place.strides[d] for _, d in others)]
-    if any(each.factor * item_bytes(place.dtype) % _ALIGNMENT for each in strided):
+    apart = [stride, *place.offset, *(place.strides[d] for _, d in others)]
+    if any(each.factor * item_bytes(place.dtype) % _ALIGNMENT for each in apart):
         return None
     lines, length = (other_size, size) if across else (size, other_size)
     if any((extent.known or 1) >= _LONGEST for extent in (lines, length)):
