@@ -36,18 +36,18 @@ from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
 
 Class = LaunchClass[Any, Any, Form]
-# The fastest first; the last one takes everything.
+# Fastest first; the last one supports every launch.
 CLASSES: tuple[Class, ...] = (
     WindowLaunches(), TritonRows(), ProductLaunches(), TritonContractions(), DepthwiseLaunches(), TritonLoops(),
 )
 
 _ANY = 1 << 62
-_LEAST_PIECES = 4  # that a product is worth parting in
-_MANY = 16  # rows across memory, of one program
-_TURNS = 4  # programs for each processor, that a long reduction is parted into
-_MORE_TURNS = 16  # of one that then has more than _PIECE elements in each: what registers hold at once is read fastest
+_LEAST_PIECES = 4  # for which splitting a product pays
+_MANY = 16  # rows
+_PROGRAMS_PER_SM = 4  # programs per SM, into which a long reduction is split
+_MORE_PROGRAMS_PER_SM = 16  # the same, if parts would exceed _PIECE elements: parts that fit in registers are read fastest
 _PIECE = 16384
-_ACROSS = 32  # rows that lie across, of one program
+_ACROSS = 32  # rows of one program, across memory
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
@@ -149,7 +149,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     count = found.count.known or enough
     if count >= enough:
         return kernel
-    few, many = _TURNS * target.processors // count, _MORE_TURNS * target.processors // count
+    few, many = _PROGRAMS_PER_SM * target.processors // count, _MORE_PROGRAMS_PER_SM * target.processors // count
     return split_reductions(kernel, enough, max(few, min(many, (found.length.known or 0) // _PIECE)))
 
 

@@ -34,7 +34,7 @@ def plan(found: Attention, target: GpuTarget) -> AttentionPlan:
 
 
 def forms(plan: AttentionPlan, about: str) -> Emitted:
-    """The form for one ring buffer. Raises `Unsupported`."""
+    """Raises `Unsupported`."""
     found, target = plan.found, plan.target
     kernel = found.kernel
     if plan.parts is not None:

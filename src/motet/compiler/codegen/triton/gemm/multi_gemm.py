@@ -34,17 +34,17 @@ _FORMS = 6
 _RINGS = 3
 _GUESS = 1024  # of a dynamic extent
 _LEAST_SIDE = 16  # of a tile
-_LEAST = 8  # rows, columns and products of each result
+_LEAST = 8  # minimum rows, columns and K of each result
 _HOPPER = 90
-_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, beside rings
+_HOPED = 1.12  # measured slowdown, relative to the model, of forms without ring buffer next to ring buffers
 _PIECES = (64, 32)
-_LONG, _PARTED = 1024, (64, 64)  # sums so long are parted where there are few such tiles, but not those that are joined
-_KEPT = (64, 128)  # the largest tile that registers hold beside another: larger ones took four times as long
-_AT_ONCE = ("bf16",)  # factors; of f16 the assembler has every multiplication wait for the one before
+_LONG, _PARTED = 1024, (64, 64)  # K from which on products of few such tiles are split, unless combined
+_KEPT = (64, 128)  # the largest tile that registers hold next to another: larger ones took four times as long
+_AT_ONCE = ("bf16",)  # operands; for f16 the assembler serialises the products
 _IN_TURN = ("bf16", "f16")
-_LAUNCH = 1500  # cycles that a launch behind another takes
-_HANDED_ON = 4  # bytes that are written and read of each result between launches, as numbers of 16 bits
-_MEMORY = 2000  # bytes that all processors together read or write in a cycle
+_LAUNCH = 1500  # cycles of a launch after another one
+_HANDED_ON = 4  # bytes written and read per result between launches, as 16-bit numbers
+_MEMORY = 2000  # bytes per cycle that all SMs together read or write
 
 
 def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
