@@ -45,7 +45,7 @@ _ANY = 1 << 62
 _LEAST_PIECES = 4  # for which splitting a product pays
 _MANY = 16  # rows
 _PROGRAMS_PER_SM = 4  # programs per SM, into which a long reduction is split
-_MORE_PROGRAMS_PER_SM = 16  # the same, if parts would exceed _PIECE elements: parts that fit in registers are read fastest
+_MORE_PROGRAMS_PER_SM = 16  # the same, for parts above _PIECE elements: those that fit in registers are fastest
 _PIECE = 16384
 _ACROSS = 32  # rows of one program, across memory
 
