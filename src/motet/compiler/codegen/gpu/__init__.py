@@ -1,1 +1,1 @@
-"""Shared by the code generators for GPUs."""
+"""Analyses and launch plans that all GPU code generators share."""

@@ -1,4 +1,4 @@
-"""What launches on GPUs read: places of accesses, tables that are read at computed indices, the width of offsets."""
+"""Memory accesses of launches: strides, tensors read at computed indices, and the width of offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> StridedA
 
 
 def gathered(stage: Stage) -> dict[int, int]:
-    """The inputs of `stage` that stand for a whole tensor, with their values."""
+    """The inputs of `stage` that are whole tensors, read at computed indices, with their values."""
     tables = {scalar.operands[0] for scalar in stage.body if scalar.op == "tensor.extract"}
     return {position: stage.inputs[position].value for position in tables}
 

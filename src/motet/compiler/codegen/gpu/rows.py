@@ -1,8 +1,8 @@
-"""rows: all stages over the same rows, a row or a few in one program.
+"""Plans all stages over the same rows as one launch, with one or a few rows per program.
 
-Where a row fits the registers of a block, it is read once, and every stage runs on it there. Else the row is gone over
-in passes, one for all reductions that do not wait for each other and one for what is written. What the passes read
-stays in registers, as it stands in memory, where it fits there: a long row is then read once, too.
+If a row fits in the registers of a block, it is read once, and every stage runs on it there. Otherwise the program
+iterates over the row in passes: one for all reductions that are independent of each other, and one for the results. The
+inputs of the passes are kept in registers, in their storage types, if they fit, so that a long row is also read once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FEW = 64  # elements up to which a reduction may be a loop for every point
 
 @dataclass(frozen=True)
 class RowsLaunch:
-    """`rows`, and the accesses by which values that are read elsewhere are stored."""
+    """`rows`, and the accesses that store the values read outside the launch."""
 
     rows: Rows
     stored: dict[int, StridedAccess]
@@ -42,8 +42,8 @@ class RowsLaunch:
 
 @dataclass(frozen=True)
 class RowTile:
-    """`height` rows, and `width` of their elements at once. `whole`: those are all of a row, or, if it is longer, the
-    threads keep all that they read of it; else rows are gone over in passes."""
+    """A tile of `height` rows and `width` of their elements. `whole` means that a tile covers a row, or that threads
+    keep all they read of a longer row; otherwise rows are read in passes."""
 
     height: int
     width: int
@@ -55,7 +55,7 @@ class RowTile:
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """Rows, and the tiles to choose from, the preferred one first."""
+    """Rows and their possible tiles, the preferred one first."""
 
     found: RowsLaunch
     tiles: tuple[RowTile, ...]
@@ -86,7 +86,7 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
 
 
 def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:
-    """The accesses by which a launch stores the values that are read elsewhere."""
+    """The accesses by which a launch stores the values that are read outside it."""
     return {
         access.value: found.place(access, s) for s, stage in enumerate(launch.stages) for access in stage.outputs
         if launch.is_stored(access.value)

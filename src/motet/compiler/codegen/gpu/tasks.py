@@ -1,4 +1,4 @@
-"""A launch as one stage and what follows it: its loops, and the memory that they read and write."""
+"""A launch as one stage with its epilogue: its loops, and the memory that they read and write."""
 
 from __future__ import annotations
 

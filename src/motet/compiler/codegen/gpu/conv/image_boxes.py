@@ -31,9 +31,9 @@ class Filters:
 
 @dataclass(frozen=True)
 class Image:
-    """A convolution whose image the engine can read. `axes` are all but the channels', the outermost first; pixels are
-    one element apart. `pixels` and `places` are the stage's dimensions with their sizes, places as the filters have
-    them."""
+    """A convolution whose image TMA can load. `axes` are all axes except the channels, outermost first; windows move by
+    one pixel. `pixels` and `places` are the stage's dimensions with their sizes; `places` are the window points, in the
+    order of the filters."""
 
     value: int
     axes: tuple[Window, ...]

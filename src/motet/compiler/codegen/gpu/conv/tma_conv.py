@@ -64,7 +64,7 @@ def image_of(c: ContractionLaunch, target: GpuTarget) -> Image | None:
 
 
 def _axes(kernel: Kernel, stage: Stage, access: Access) -> tuple[tuple[Window, ...], int] | None:
-    """The axes of an image, the outermost first, and the dimension of its channels, which lie side by side."""
+    """The axes of an image, outermost first, and the dimension of its channels, which must be contiguous."""
     value = kernel.values[access.value]
     if access.padding not in (None, 0) or not 1 < value.rank <= _RANK:
         return None
@@ -108,7 +108,7 @@ def _image(
 
 
 def boxes_of(c: ContractionLaunch, image: Image, target: GpuTarget) -> list[Boxes]:
-    """Boxes of an image that have room, the best first."""
+    """The boxes that fit in shared memory, best first."""
     result = next(iter(c.task.stored.values()))
     shapes = _ROWS_OF_PIXELS if image.are_rows else _COLUMNS_OF_PIXELS
     found = [
@@ -119,7 +119,7 @@ def boxes_of(c: ContractionLaunch, image: Image, target: GpuTarget) -> list[Boxe
 
 
 def expected_cycles(image: Image, boxes: Boxes, target: GpuTarget) -> float:
-    """What the best boxes would take, as `tiles.py` would say; infinite where that is not sure to be less."""
+    """The estimated cycles on the scale of `tiles.py`, for comparison; infinite if pixels are rows of the product."""
     return math.inf if image.are_rows else image_cycles(image, boxes, target) / _GATHERED
 
 

@@ -33,8 +33,8 @@ _HOPPER = 90
 
 
 def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, dims: ContractionDims, factor: str) -> Kernel:
-    """`kernel` with the factors of its product `stage` copied where that pays; `dims` are the roles of its dimensions,
-    `factor` the dtype that is multiplied."""
+    """`kernel` with the operands of its product `stage` copied where that pays; `dims` are the roles of its dimensions,
+    `factor` is the dtype in which operands are multiplied."""
     if target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
         return kernel
     batch, k, product = dims.batch, dims.k, dims.product

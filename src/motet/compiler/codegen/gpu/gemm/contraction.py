@@ -1,8 +1,8 @@
-"""Contractions and convolutions on GPUs: which stages are, and how their factors are to lie.
+"""Contractions and convolutions on GPUs: matching stages, and the layouts of their operands.
 
-Several dimensions of a role are one loop whose number is taken apart again, so that a convolution is the product of an
-image, read through its windows, and filters: M are pixels, N filters, K what a window holds (Chetlur et al., "cuDNN:
-Efficient Primitives for Deep Learning", 2014). N is what lies side by side in the result.
+Several dimensions of one role are merged to one loop, from whose index theirs are computed. A convolution is thus the
+product of an image, read through windows, and filters: M are pixels, N filters, K the elements of a window (Chetlur et
+al., "cuDNN: Efficient Primitives for Deep Learning", 2014). N is contiguous in the result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SUMS = ("f16", "bf16", "f32", "f64")
 
 
 def takes(kernel: Kernel, stage: Stage) -> bool:
-    """Whether `stage` is a contraction that matrix units or gemv take."""
+    """Whether `stage` is a contraction for which tensor cores or GEMV programs pay."""
     return worth_matrix_units(kernel, stage) or gemv.takes(kernel, stage, dims_of(stage))
 
 
@@ -55,7 +55,7 @@ def _known(stage: Stage, dims: Sequence[int]) -> int:
 
 
 def dims_of(stage: Stage) -> ContractionDims | None:
-    """The roles of a contraction's dimensions; None for what is no contraction, or of a form without code."""
+    """The roles of a contraction's dimensions; None if it is not a contraction, or of a form without code."""
     dims = read_contraction(stage)
     if dims is None or dims.broadcast or dims.summed:
         return None

@@ -66,8 +66,8 @@ def _count(stage: Stage, dims: Sequence[int]) -> int | None:
 
 
 def blocks_of(c: ContractionLaunch, target: GpuTarget) -> tuple[ContractionLaunch, bool, tuple[GemvBlock, ...]]:
-    """A product that `takes` holds of with the matrix on the right, whether it lies along the sum, and the blocks, the
-    best first."""
+    """The product with the matrix on the right, whether the matrix is contiguous along K, and the blocks, best first.
+    `takes` must hold for the product."""
     if (total(c.m).known or 0) > (total(c.n).known or 0):
         c = replace(c, left=c.right, right=c.left, m=c.n, n=c.m)
     along = bool(c.k) and c.right.strides[c.k[-1][1]] == ONE

@@ -1,4 +1,4 @@
-"""A launch as a contraction."""
+"""The description of a launch as a contraction."""
 
 from __future__ import annotations
 

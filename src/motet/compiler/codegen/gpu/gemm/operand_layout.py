@@ -1,8 +1,8 @@
-"""Tensors as matrices that a GPU's copy engine can move tile by tile, by descriptors.
+"""Describes tensors as matrices that TMA can copy tile by tile.
 
-An engine takes lines of elements side by side; their beginning, their distance and all else that a tile may begin at
-are multiples of 16 bytes. What of a tile lies outside is read as zeros, and not written. Source: CUDA C++ Programming
-Guide, "Tensor Memory Access".
+Lines are contiguous; the base address, the stride of lines and the offsets at which tiles may begin are multiples of 16
+bytes. Elements of a tile that are out of bounds are read as zeros and not written. Source: CUDA C++ Programming Guide,
+"Tensor Memory Access".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""contraction: sums of products, convolutions too, by tensor cores.
+"""Chooses the forms of contractions and convolutions.
 
-Forms are chosen by what they would take: arithmetic against reading from the second-level cache.
+Forms are ranked by estimated time: arithmetic, and reads from the second-level cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOAD = 8  # minimum bytes of a load
 
 @dataclass(frozen=True)
 class TileChoice:
-    """`tile`s of the result, a program for each; `left` and `right` are the factors where they can be described."""
+    """One program per `tile` of the result; `left` and `right` are the operands if TMA can load them, else None."""
 
     c: ContractionLaunch
     tile: Tile
@@ -45,7 +45,7 @@ class TileChoice:
 
 @dataclass(frozen=True)
 class RingChoice:
-    """Programs that stay, and go around a ring of tiles."""
+    """Persistent programs with a ring buffer of tiles."""
 
     c: ContractionLaunch
     ring: Ring
@@ -55,7 +55,7 @@ class RingChoice:
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """Programs that stay, for boxes of an image that the copy engine reads."""
+    """Persistent programs for a convolution whose image TMA loads in boxes."""
 
     c: ContractionLaunch
     image: Image
@@ -64,7 +64,7 @@ class ImageChoice:
 
 @dataclass(frozen=True)
 class SmallChoice:
-    """All of K at once, by threads."""
+    """A small product whose operands are loaded at once, multiplied by threads."""
 
     c: ContractionLaunch
     block: SmallBlock
@@ -72,7 +72,7 @@ class SmallChoice:
 
 @dataclass(frozen=True)
 class GemvChoice:
-    """A few vectors, and a matrix, the right factor, that lies along the sum or across it."""
+    """A product of a few vectors and a matrix, the right operand; `along`: the matrix is contiguous along K."""
 
     c: ContractionLaunch
     block: GemvBlock
@@ -84,7 +84,7 @@ GemmChoice = TileChoice | RingChoice | ImageChoice | SmallChoice | GemvChoice
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """A contraction, and the ways to write it, the preferred one first."""
+    """A contraction and its possible forms, the preferred one first."""
 
     c: ContractionLaunch
     choices: tuple[GemmChoice, ...]
@@ -106,7 +106,7 @@ class ContractionLaunches(LaunchClass[ContractionLaunch, GemmPlan, FormT]):
 
 
 def choices(c: ContractionLaunch, target: GpuTarget) -> tuple[GemmChoice, ...]:
-    """The ways to write a contraction, the preferred one first."""
+    """The possible forms of a contraction, the preferred one first."""
     if not worth_matrix_units(c.task.kernel, c.task.stage):
         way, along, blocks = gemv.blocks_of(c, target)
         return tuple(GemvChoice(way, block, along) for block in blocks)

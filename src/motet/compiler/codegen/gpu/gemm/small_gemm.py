@@ -35,8 +35,7 @@ _SHAPES = (SmallBlock(1, 32, 4), SmallBlock(2, 32, 4), SmallBlock(2, 64, 4), Sma
 
 
 def blocks_of(c: ContractionLaunch, target: GpuTarget) -> list[SmallBlock]:
-    """The smallest that leave no processor more than one program, where there is such a one; none for larger
-    products."""
+    """At most two tiles with which every SM gets at most one program; none for large products."""
     m, n, k, batch = (total(loops).known for loops in (c.m, c.n, c.k, c.batch))
     if m is None or n is None or k is None or batch is None or k > _DEEPEST:
         return []

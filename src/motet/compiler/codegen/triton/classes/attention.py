@@ -34,7 +34,7 @@ def plan(found: Attention, target: GpuTarget) -> AttentionPlan:
 
 
 def forms(plan: AttentionPlan, about: str) -> Emitted:
-    """Raises `Unsupported`."""
+    """The forms of `plan`, best first. Raises `Unsupported` for operations without code."""
     found, target = plan.found, plan.target
     kernel = found.kernel
     if plan.parts is not None:

@@ -1,4 +1,4 @@
-"""Descriptors of matrices that a GPU's copy engine moves tile by tile, as text (`tl.make_tensor_descriptor`)."""
+"""Writes TMA descriptors of matrices as Triton text (`tl.make_tensor_descriptor`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops as Triton programs: a stage point by point. What it reduces is a loop in the program."""
+"""Writes stages point by point as Triton programs. A reduction is a loop in the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from motet.compiler.kernels.strides import StridedAccess
 
 
 def emit(plan: LoopsPlan) -> tuple[Form, ...]:
-    """Raises `UnsupportedOnGpu` for operations without code."""
+    """The programs of `plan`. Raises `UnsupportedOnGpu` for operations without code."""
     return tuple(_line(plan, tile) if isinstance(tile, LineTile) else _square(plan, tile) for tile in plan.tiles)
 
 
@@ -36,7 +36,7 @@ def _line(plan: LoopsPlan, tile: LineTile) -> Form:
 
 
 def _square(plan: LoopsPlan, tile: SquareTile) -> Form:
-    """A square's loops are those along its sides; the other loops are the program's number."""
+    """A program for one square: vectors along its sides; the program number selects the point of the other loops."""
     task, across, sides, inner = plan.task, tile.across, tile.sides, plan.parallel[-1]
     outer = [loop for loop in plan.parallel if loop not in (inner, across)]
     w = Writer(task.kernel, task.buffers, sides)

@@ -1,6 +1,6 @@
 """Rows as Triton programs: softmax, normalisations, sums, extremes, products of a matrix and a vector.
 
-Element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
+Element-wise values are computed again in each pass that needs them, which costs less than keeping them in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HIDE = (
 
 
 def emit(plan: RowsPlan) -> tuple[Form, ...]:
-    """Raises `UnsupportedOnGpu` for operations without code."""
+    """The programs of `plan`. Raises `UnsupportedOnGpu` for operations without code."""
     return tuple(_form(plan, tile) for tile in plan.tiles)
 
 
