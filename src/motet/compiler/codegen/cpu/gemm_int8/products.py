@@ -2,14 +2,15 @@
 
     sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs, then element-wise stages, fused
 
-The processor's dot-product and matrix instructions are used where it has them (`dot_tiles.py`). Zero points come out
+The processor's dot-product and matrix instructions are used where it has them (`tiles.py`). Zero points come out
 of the sum: with the sums of A's rows and of B's columns,
 
     sum a*b  -  a_zero * sum b  -  b_zero * (sum a  -  K * a_zero)
 
-A phase brings both factors into the order that the tiles read, except where that was done when compiling or A already
-lies so (at a multiple of a cache line, where AMX reads it: else every row of a tile is two lines). All arithmetic wraps
-around as i32, so that the order of the sums changes no bit.
+A phase (`pack_phase.py`) brings both factors into the order that the tiles read, except where that was done when
+compiling or A already lies so (at a multiple of a cache line, where AMX reads it: else every row of a tile is two
+lines). `corrections.py` finishes the sums. All arithmetic wraps around as i32, so that the order of the sums changes no
+bit.
 
 Source of the zero points' terms: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018, section 2.3.

@@ -1,6 +1,6 @@
 """Attention on Hopper: warps that fetch keys and values ahead, and groups of warps that have a tile of queries each.
 
-This says where that is faster, and with which tiles; `attention_groups.py` has the source. While one group calculates
+This says where that is faster, and with which tiles; `warp_specialized.py` has the source. While one group calculates
 powers, the products of another one run. Source: Shah et al., "FlashAttention-3: Fast and Accurate Attention with
 Asynchrony and Low-precision", 2024.
 """

@@ -1,4 +1,4 @@
-"""The source of attention by groups of warps (`attention_hopper.py`), in Gluon, a language of layouts and barriers.
+"""The source of attention by groups of warps (`hopper.py`), in Gluon, a language of layouts and barriers.
 
     fetch_keys, fetch_values (a warp each)      attend (each group of four warps, its own queries)
         q of every group                            x = q k(last)
