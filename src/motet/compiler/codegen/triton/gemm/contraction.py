@@ -24,6 +24,7 @@ from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import is_windowed
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
+from motet.compiler.kernels.packing import reorder_constants
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
@@ -137,14 +138,7 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
             turned = columns is not None and stage.inputs[columns] is filters
             if (last or windowed or crooked or turned) and _may_move(kernel, filters):
                 orders[filters.value] = _filter_order(kernel, stage, image, filters, (last or crooked) and not turned)
-    values = tuple(
-        replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
-    )
-    packings = {
-        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order)))) for i, order in orders.items()
-        if order != tuple(range(len(order)))
-    }
-    return replace(kernel, values=values), packings
+    return reorder_constants(kernel, orders)
 
 
 def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:

@@ -14,7 +14,7 @@ from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import FLOATS, carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
-from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
+from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes, known_product
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
@@ -50,22 +50,12 @@ def takes(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...] | None) -
     if classes is None or product is None or any(map(is_windowed, stage.inputs)):
         return False
     dtypes = {kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)}
-    batch, m, n, k = (_count(stage, dims) for dims in classes)
+    batch, m, n, k = (known_product(stage.sizes[d] for d in dims) for dims in classes)
     if None in (m, n, k) or not dtypes <= set(FLOATS) or product.dtype not in ("f32", "f64"):
         return False
     few, many = sorted((m or 0, n or 0))
     programs = many // _ACROSS[0].results * (batch or 1)
     return few <= _MOST and many >= _LEAST and (k or 0) >= _LEAST and programs >= _PROGRAMS
-
-
-def _count(stage: Stage, dims: list[int]) -> int | None:
-    count = 1
-    for d in dims:
-        size = stage.sizes[d]
-        if not isinstance(size, int):
-            return None
-        count *= size
-    return count
 
 
 def emit(c: ContractionLaunch, target: GpuTarget) -> tuple[Form, ...]:

@@ -21,7 +21,7 @@ from motet.compiler.codegen.triton.text.scalars import (
     to_storage,
 )
 from motet.compiler.kernels.epilogue import Epilogue
-from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value, known_product
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, bounded_place_of, memory_strides
 
 _WIDE = 1 << 31  # elements from which on offsets take 64 bits
@@ -47,16 +47,8 @@ def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> StridedA
 
 def is_wide(kernel: Kernel) -> bool:
     """Whether offsets may need 64 bits: some tensor is that large, or of unknown size."""
-    return any(_elements(value) is None or (_elements(value) or 0) >= _WIDE for value in kernel.values)
-
-
-def _elements(value: Value) -> int | None:
-    count = 1
-    for size in value.shape:
-        if not isinstance(size, int):
-            return None
-        count *= size
-    return count
+    counts = [known_product(value.shape) for value in kernel.values]
+    return any(count is None or count >= _WIDE for count in counts)
 
 
 STATUS = Value((STATUS_BYTES // 8,), "i64", "temporary", (0,))
