@@ -1,6 +1,6 @@
-"""The compiler as the rest of Motet sees it: requests in, artifacts and text out, work done in another process.
+"""The compiler's interface to the rest of Motet: requests in, artifacts and text out; worker processes compile.
 
-Importing this is light: neither MLIR nor LLVM is loaded in the caller's process.
+Importing this module is cheap: it loads neither MLIR nor LLVM into the caller's process.
 """
 
 from __future__ import annotations
@@ -63,47 +63,47 @@ Progress = Callable[[str, float], None]
 
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
-_LARGE = 1 << 20  # bytes of a source from which on it goes through a file
+_LARGE = 1 << 20  # bytes; sources of this size and more are passed to the worker as a file
 _log = logging.getLogger("motet")
 
 __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optimise", "verify"]
 
-# Every option that `--option` takes, with what it means.
+# Every option of `--option`, with its help text.
 OPTIONS = {
-    "jobs": "how many processes compile kernels at once; a number, default: the processors",
-    "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
-    " behind them, default: 1.25 times the least that they need, or 1 MiB",
-    "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
-    " which may then run at once",
-    "unchecked-indices": "false; or true: leave out the bounds checks of indices that a call decides; a wrong index"
-    " then reads or writes foreign memory, or ends the process",
-    "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"
-    " once, in other orders, with more memory) and keep the fastest of each",
-    "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"
-    " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
+    "jobs": "the number of processes that compile kernels at once; default: the number of processors",
+    "memory-limit": "the largest memory for intermediate tensors of a function; bytes, or a number with the suffix"
+    " K, M or G; default: 1.25 times the minimum, or 1 MiB if that is more",
+    "fuse-siblings": "true; or false: a separate kernel for each of the convolutions of one tensor whose results meet in"
+    " one operation, so that they may run at once",
+    "unchecked-indices": "false; or true: omit the bounds checks of indices that are only known in a call; an index out"
+    " of bounds then reads or writes arbitrary memory, or crashes the process",
+    "tune-schedule": "off, or measure: run every function on this machine in several schedules (commands one after the"
+    " other or at once, in other orders, with more memory) and keep the fastest of each",
+    "tune-inputs": "the extents with which to measure functions that have dynamic ones; shapes of all inputs,"
+    " such as 64x128xf32,128xf32; for several functions NAME:SHAPES;NAME:SHAPES",
     "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
     " from; or measure: choose now, on this machine's GPU",
-    "library": "whether cuBLASLt, where it is installed, calculates products in the place of GPU kernels, which stand"
-    " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
-    "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
-    " completed, or made",
-    "schedules": "how kernels are cut: tiles, blocks, tasks, forms; a file that motet inspect --schedules --json"
-    " prints, or the part of it that is to be other than the compiler chooses",
+    "library": "when cuBLASLt, if it is installed, computes products instead of GPU kernels, which remain as"
+    " fallback: tuned: if it was measured to be faster (the default); cublaslt: whenever it can; none: never",
+    "tuning": "the fastest forms of GPU kernels; a file that motet tune -o FILE writes. With tune=measure the file is"
+    " completed, or created",
+    "schedules": "schedules of kernels (tiles, blocks, tasks, forms); a file that motet inspect --schedules --json"
+    " prints, or the part of it that should differ from the compiler's choice",
     "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
     " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
-    "sequences": "the elements of inputs of an ONNX model that are sequences, and which optional inputs no call gives;"
+    "sequences": "the elements of an ONNX model's sequence inputs, and the optional inputs that are never given;"
     " x=3x4xf32,?x4xf32;y=none",
-    "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
+    "rates": "the measured rates of devices, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile. `source` is text, bytes or, where it is read from the file `path`, None.
-    `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
-    the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
-    patterns of names that operations have in the source, and the devices where those run. `reports` says what is
-    printed of passes, on standard error; the program is then compiled even if the cache has its artifact."""
+    """What to compile. `source` is text, bytes or, if it is read from the file `path`, None. `devices` are
+    (name or "", device expression); `options` are those of `OPTIONS`. `placement` is `default` (operations without a
+    placement go to the default device) or `auto` (a cost model places them). `places` are patterns of the operations'
+    names in the source, with the devices that run them. `reports` selects what passes print on standard error; such a
+    request is compiled even if the cache has its artifact."""
 
     source: str | bytes | None
     path: str = ""
@@ -119,8 +119,8 @@ class CompileRequest:
 def compile(
     request: CompileRequest, progress: Progress | None = None, worker: Standby | None = None
 ) -> Artifact:
-    """Compile, in `worker` where one stands by; raises `CompileError` for the program, `OptionError` for the
-    request, `WorkerCrash`."""
+    """Compiles, in `worker` if one is standing by. Raises `CompileError` for the program, `OptionError` for the
+    request, and `WorkerCrash`."""
     job = _job(request, "compile")
     _wheels()
     if not request.cache or job.tune == "measure" or job.reports:
@@ -143,7 +143,7 @@ def compile(
             except ArtifactError as error:
                 if result is None or not str(error).startswith(str(result)):
                     raise
-                # The cache's disk is full, which is no reason not to compile: once more, into the job's folder.
+                # The cache's disk is full: compile again, into the job's folder.
                 result.unlink(missing_ok=True)
                 result = None
                 _run(job, folder, progress)
@@ -153,16 +153,16 @@ def compile(
             return artifact
         finally:
             if result is not None:
-                result.unlink(missing_ok=True)  # still there only if it is not kept
+                result.unlink(missing_ok=True)  # exists only if it was not moved into the cache
 
 
 def _opened(file: Path) -> Artifact:
-    """The artifact in a file that may be gone as soon as it is open."""
+    """The artifact in a file that may be deleted once it is open."""
     return Artifact.open(file, name="artifact")
 
 
 def _keep_tunings(folder: Path, path: str | None) -> None:
-    """Writes what a worker has measured to the file that was named for it, if one was."""
+    """Writes the worker's measurements to the file that option `tuning` names, if any."""
     if path is not None and (folder / TUNINGS).exists():
         from motet.artifact.files import write_atomically
 
@@ -203,7 +203,7 @@ def verify(
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """Types that numpy's own files cannot name travel as raw bytes of the same width."""
+    """The array, with types that numpy's files do not support as unsigned integers of the same width."""
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 
@@ -247,7 +247,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
 
 
 def _check_reports(reports: PassReports) -> None:
-    """Raises OptionError for a pass that there is not."""
+    """Raises OptionError for an unknown pass."""
     if reports.after:
         from motet.compiler.passes.registry import PASSES
 
@@ -257,7 +257,7 @@ def _check_reports(reports: PassReports) -> None:
 
 
 def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
-    """What code is made for, in order of preference, by what the flags say; families without code are left out."""
+    """The targets that the flags name, in order of preference; families without code are left out."""
     found: dict[str, None] = {}
     for flag in flags:
         for alternative in flag.alternatives:
@@ -268,7 +268,7 @@ def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
 
 
 def _is_host(flags: Sequence[DeviceFlag]) -> bool:
-    """Whether flags say no more than for which processors of the host code is made."""
+    """Whether the flags only select the host's processors."""
     if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
@@ -276,11 +276,11 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
 
 
 def _large_file(path: str) -> tuple[str, tuple[int, int]]:
-    """A file that the worker may read by itself, and its state; nothing for small ones, and for what is no file."""
+    """A file that the worker may read itself, and its state; ("", (0, 0)) for small files and for non-files."""
     try:
         status = Path(path).stat()
     except OSError:
-        return "", (0, 0)  # reading it will say why
+        return "", (0, 0)  # reading the source reports the reason
     if not stat.S_ISREG(status.st_mode) or status.st_size < _LARGE:
         return "", (0, 0)
     return str(Path(path).absolute()), (status.st_size, status.st_mtime_ns)
@@ -294,13 +294,13 @@ def _file(path: str) -> bytes:
 
 
 def _rates(path: str | None) -> str:
-    """The content of a file of rates, checked here, where its user is."""
+    """The content of a file of rates, checked in the caller's process."""
     if path is None:
         return ""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else "is no text"
+        why = error.strerror or str(error) if isinstance(error, OSError) else "not a text file"
         raise OptionError(f"option rates={path}: cannot be read: {why.lower()}; "
                           "expected a file that motet devices --measure -o FILE writes") from None
     read_rates(text, f"option rates={path}")
@@ -308,7 +308,7 @@ def _rates(path: str | None) -> str:
 
 
 def _bytes(given: str | None) -> int | None:
-    """A size: a number, which K, M or G may follow."""
+    """A size in bytes: a number with an optional suffix K, M or G."""
     if given is None:
         return None
     number = given.rstrip("KMG")
@@ -346,7 +346,7 @@ def _library(given: str | None) -> Literal["tuned", "cublaslt", "none"]:
 
 
 def _tunings(path: str | None, tune: str | None) -> bytes:
-    """The content of a file of tunings, checked here, where its user is; with tune=measure it need not be there."""
+    """The content of a file of tunings, checked in the caller's process; with tune=measure it may be absent."""
     from motet.artifact.tunings import Tunings, read_tunings
 
     if path is None or (tune == "measure" and not Path(path).exists()):
@@ -355,7 +355,7 @@ def _tunings(path: str | None, tune: str | None) -> bytes:
 
 
 def _schedules(path: str | None) -> bytes:
-    """The content of a file of schedules, checked here, where its user is."""
+    """The content of a file of schedules, checked in the caller's process."""
     if path is None:
         return b""
     from motet.artifact.kernel_schedules import read_schedules
@@ -392,7 +392,7 @@ def _jobs(given: str | None) -> int:
 
 
 def _key(job: Job) -> str:
-    """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
+    """The cache key of a job: everything that its artifact depends on, and only that."""
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
@@ -418,7 +418,7 @@ def _key(job: Job) -> str:
 
 @contextlib.contextmanager
 def _content(path: str, file: str, data: bytes | None) -> Generator[Content]:
-    """`data`, or the content of `file`, mapped, which errors call `path`."""
+    """`data`, or the mapped content of `file`; errors name it `path`."""
     if not file:
         yield data or b""
         return
@@ -432,7 +432,7 @@ def _content(path: str, file: str, data: bytes | None) -> Generator[Content]:
 
 
 def _measured_on(job: Job) -> list[str]:
-    """What measurements depend on: the machine, and what may be used of it."""
+    """What measurements depend on: the machine, and the resources that this process may use."""
     from motet.runtime.drivers.host.driver import processor_name
     from motet.runtime.drivers.host.threads import thread_count
 
@@ -441,7 +441,7 @@ def _measured_on(job: Job) -> list[str]:
 
 @functools.cache
 def _sources() -> str:
-    """What tells one state of Motet's own code from another: its files' names, sizes and times."""
+    """A fingerprint of Motet's own code: the names, sizes and times of its files."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
     states = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
     return hashlib.sha256(repr(states).encode()).hexdigest()
@@ -453,9 +453,9 @@ def _wheels() -> tuple[str, ...]:
 
 
 def _wheel(name: str, package: str) -> str:
-    """The wheel that `package` is of, with its version: the name of the folder that says what was installed.
+    """The name and version of the wheel that installed `package`: the name of its `.dist-info` folder.
 
-    Asking `importlib.metadata` would take longer than the rest of a compile from the cache.
+    `importlib.metadata` would take longer than the rest of a compile that hits the cache.
     """
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -469,7 +469,7 @@ def _wheel(name: str, package: str) -> str:
 
 
 class _Folder:
-    """A folder for one job, removed in the end unless the worker crashed on it."""
+    """A folder for one job, removed at the end unless the worker crashed."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="motet-job-"))
@@ -483,7 +483,7 @@ class _Folder:
 
 
 def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | None = None) -> None:
-    """Has a worker do the job, whose result is then where the job says, or in the folder."""
+    """Runs the job in a worker. The result is where the job says, or in the folder."""
     if job.source is not None and len(job.source) >= _LARGE:
         (folder / SOURCE).write_bytes(job.source)
         file, state = _large_file(str(folder / SOURCE))
@@ -513,7 +513,7 @@ def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | No
 
 
 def _keep_source(job: Job, folder: Path) -> None:
-    """Make the job's folder all that is needed to do the job again."""
+    """Stores in the job's folder everything that is needed to repeat the job."""
     job = msgspec.structs.replace(job, result="")
     if job.file and Path(job.file).parent != folder:
         with contextlib.suppress(OSError):
@@ -527,7 +527,8 @@ _keepers: list[Keeper] = []
 
 
 def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.Popen[bytes] | Hired:
-    """A worker in a process that is no copy of this one: whatever this process is, the compiler is not to mind."""
+    """Starts a worker in a new process that is not a fork of this one, so that the state of this process (threads,
+    loaded libraries) cannot affect the compiler."""
     if sys.platform == "linux":
         with _keeping:
             for _ in range(2):
@@ -537,7 +538,7 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
                         atexit.unregister(ended.stop)
                     _keepers[:] = [Keeper(_environment())]
                     atexit.register(_keepers[0].stop)
-                with contextlib.suppress(OSError):  # it has ended just now
+                with contextlib.suppress(OSError):  # the worker has just ended
                     return _keepers[0].hire(folder, log, job.targets, _may_be_onnx(job))
     with log.open("wb") as stderr:
         return subprocess.Popen(
@@ -547,13 +548,13 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
 
 
 def _may_be_onnx(job: Job) -> bool:
-    """Whether the source looks like an ONNX model, which begins with the field of its version, or nobody has looked."""
+    """Whether the source may be an ONNX model: it begins with the field of its version, or it has not been read."""
     return job.format == "onnx" or (not job.text and (job.source is None or job.source.startswith(b"\x08")))
 
 
 def _environment() -> dict[str, str]:
-    """The worker finds the same packages as this process, however they were found here. It needs no threads of
-    numpy's, which take their time to start."""
+    """The worker's environment: it finds the same packages as this process. numpy's thread pool is disabled because
+    the worker does not use it and starting it takes time."""
     return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
@@ -563,7 +564,7 @@ def _listen(answers: IO[bytes], progress: Progress | None) -> MotetError | None:
         try:
             message = msgspec.json.decode(line, type=Message)
         except msgspec.DecodeError:
-            continue  # what a library printed
+            continue  # output of a library
         if message.error:
             error = _error(message)
         elif message.warning:

@@ -1,15 +1,15 @@
-"""Functions on memrefs made functions on tensors.
+"""Converts functions on memrefs into functions on tensors.
 
     func @f(%x: memref<4xf32>, %y: memref<4xf32>) {        func @f(%x: tensor<4xf32>, %y: tensor<4xf32>)
       linalg.exp ins(%x : …) outs(%y : …)             →        -> (tensor<4xf32> {motet.destination = 1}) {
       return                                                 %0 = linalg.exp ins(%x : …) outs(%y : …) -> …
     }                                                        return %0 }
 
-The operations of a block are visited in order, and every buffer stands for the tensor that it holds
-at that point. Loops and branches (`scf.for`, `scf.if`, `scf.while`) carry the tensors of the buffers that
-they write. Arguments keep their order; each one that is written is also a result, written in
-place. Memref arguments are taken not to overlap, as `restrict` promises. Those with a strided layout are tensors of the
-same extents: where their elements lie, callers say with each tensor.
+The operations of a block are visited in order, and every buffer is mapped to the tensor that it holds at that point.
+Loops and branches (`scf.for`, `scf.if`, `scf.while`) carry the tensors of the buffers that they write. Arguments keep
+their order; each one that is written is also a result, written in place. Memref arguments are assumed not to overlap, as
+with `restrict`. Arguments with a strided layout become tensors of the same extents; callers give the strides of each
+tensor.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def debufferise(function: func.FuncOp) -> None:
     """Rewrites `function` in place, its signature included.
 
     Raises CompileError, at the operation, for what has no tensor form: layouts other than row-major,
-    memrefs in control flow, operations on memrefs that are not known.
+    memrefs in control flow, unknown operations on memrefs.
     """
     blocks = list(function.regions[0].blocks)
     if len(blocks) != 1:
@@ -66,7 +66,7 @@ def debufferise(function: func.FuncOp) -> None:
 
 
 def _drop_identities(block: ir.Block) -> None:
-    """Casts that stood for arguments while these were memrefs."""
+    """Removes casts that stood for arguments while these were memrefs."""
     for operation in [entry.operation for entry in block.operations]:
         if operation.name == "tensor.cast" and operation.operands[0].type == operation.results[0].type:
             operation.results[0].replace_all_uses_with(operation.operands[0])
@@ -96,7 +96,7 @@ def _is_row_major(kind: ir.MemRefType) -> bool:
         return True
     try:
         strides, offset = kind.get_strides_and_offset()
-    except RuntimeError:  # the layout is no strided one
+    except RuntimeError:  # not a strided layout
         return False
     expected = 1
     for axis in reversed(range(kind.rank)):
@@ -109,7 +109,7 @@ def _is_row_major(kind: ir.MemRefType) -> bool:
 
 
 def _is_strided(kind: ir.Type) -> bool:
-    """Whether the layout is one of strides and an offset, known or not, other than row-major without an offset."""
+    """Whether the layout has strides and an offset, static or dynamic, and is not row-major without an offset."""
     if not isinstance(kind, ir.MemRefType) or _is_row_major(kind):
         return False
     try:
@@ -121,7 +121,7 @@ def _is_strided(kind: ir.Type) -> bool:
 
 @dataclass
 class _HeldMemref:
-    """A memref: the tensor it holds now, or, for a view of another, how to read and write that one."""
+    """A memref: its current tensor, or, for a view of another memref, how to read and write that one."""
 
     tensor: ir.Value | None = None
     argument: int | None = None
@@ -174,7 +174,7 @@ def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
 
 
 class _Rewriter:
-    """Visits the operations of one block in order. What is replaced is erased at the end, users first."""
+    """Visits the operations of one block in order. Replaced operations are erased at the end, users first."""
 
     def __init__(self, function: func.FuncOp, block: ir.Block) -> None:
         self.function = function
@@ -213,7 +213,7 @@ class _Rewriter:
                 if strided := _is_strided(argument.type):
                     self.strided.append(index)
                 argument.set_type(_tensor_type(argument.type, argument.location, row_major=not strided))
-                # Uses of the argument are uses of the buffer; what the buffer holds is a value of its own.
+                # Uses of the argument are uses of the buffer; the buffer's content is a separate value.
                 held = _create("tensor.cast", [argument.type], [argument], operations[0]).result
                 self.buffers[argument] = _HeldMemref(tensor=held, argument=index)
         for op in operations[:-1]:
@@ -246,7 +246,7 @@ class _Rewriter:
             )
 
     def _visit_nested(self, region: ir.Region) -> None:
-        """Inside the bodies of other operations buffers may be read, not written."""
+        """Bodies of other operations may read buffers, but not write them."""
         for block in region.blocks:
             for nested in [op.operation for op in block.operations]:
                 for inner in nested.regions:
@@ -264,7 +264,7 @@ class _Rewriter:
                     )
 
     def _read(self, memref: ir.Value, at: ir.Operation) -> ir.Value:
-        """What `memref` holds, with as much of its shape known as its own type says."""
+        """The content of `memref`, with as much of its shape static as the memref's type has."""
         tensor = self.buffers[memref].load(at)
         kind = (
             memref.type
@@ -286,7 +286,7 @@ class _Rewriter:
         self._own(op, self._read(op.operands[0], op))
 
     def _own(self, op: ir.Operation, tensor: ir.Value) -> None:
-        """The memref that `op` makes is a buffer of its own, holding `tensor`."""
+        """Makes the memref that `op` defines a new buffer that holds `tensor`."""
         kind = _tensor_type(op.result.type, op.location, row_major=True)
         self.buffers[op.result] = _HeldMemref(tensor=_cast(tensor, kind, op))
         self.dead.append(op)
@@ -363,8 +363,8 @@ class _Rewriter:
         self.dead.append(op)
 
     def _call(self, op: ir.Operation) -> None:
-        """A call of a function that is on tensors already: its results are what its arguments hold then. Numbers
-        become tensors of rank 0, where it takes these."""
+        """Replaces a call of a function that is already on tensors: its operands are the contents of its arguments.
+        Scalars become tensors of rank 0 if the function takes these."""
         name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         callee = ir.SymbolTable(self.function.operation.parent)[name].operation
         kind = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value)
@@ -381,7 +381,7 @@ class _Rewriter:
         self.dead.append(op)
 
     def _linalg(self, op: ir.Operation) -> None:
-        """The same operation on the tensors that its buffers hold; its outputs become results."""
+        """Rewrites the operation to the tensors that its buffers hold; its outputs become results."""
         operands = [self._read(v, op) if v in self.buffers else v for v in op.operands]
         outputs = list(op.operands)[-_output_count(op) :]
         results = [value.type for value in operands[len(operands) - len(outputs) :]]
@@ -398,7 +398,7 @@ class _Rewriter:
         self.dead.append(op)
 
     def _atomic(self, op: ir.Operation) -> None:
-        """Threads of one processor take turns at it: a load, the operation, a store."""
+        """Becomes a load, the operation and a store: the threads of one processor run one after the other."""
         value, memref, *indices = op.operands
         kind = ir.IntegerAttr(op.attributes["kind"]).value
         if kind not in _ATOMIC:
@@ -414,7 +414,7 @@ class _Rewriter:
     # -- control flow ----------------------------------------------------------------------------
 
     def _control(self, op: ir.Operation) -> None:
-        """The same loop or branch, carrying in addition what the buffers hold that it writes."""
+        """Rewrites a loop or branch to carry in addition the contents of the buffers that it writes."""
         if any(_is_memref(value.type) for value in (*op.operands, *op.results)):
             raise CompileError(
                 f"{op.name}: memrefs that loops and branches hand on are not supported; expected them to be "
@@ -441,8 +441,8 @@ class _Rewriter:
         self.dead.append(op)
 
     def _visit_body(self, block: ir.Block, branch: bool, carried: list[_HeldMemref], held: list[ir.Value]) -> None:
-        """A block of a loop or branch: begins with what the buffers hold, as arguments of a loop, and hands
-        on what they hold at its end."""
+        """Rewrites the block of a loop or branch: a loop's block begins with the contents of the buffers as arguments;
+        each block yields the contents at its end."""
         for buffer, tensor in zip(carried, held, strict=True):
             buffer.tensor = tensor if branch else block.add_argument(tensor.type, tensor.location)
         operations = [entry.operation for entry in block.operations]
@@ -457,7 +457,7 @@ class _Rewriter:
             self.dead.append(last)
 
     def _written_inside(self, op: ir.Operation) -> list[_HeldMemref]:
-        """The buffers from outside `op` that some operation within it writes, in the order of the writes."""
+        """The buffers defined outside `op` that operations inside it write, in the order of the writes."""
         found: list[_HeldMemref] = []
 
         def visit(nested: ir.Operation) -> ir.WalkResult:
@@ -533,7 +533,7 @@ class _Rewriter:
     # -- the signature ---------------------------------------------------------------------------
 
     def _return(self, op: ir.Operation) -> None:
-        """Results that are memrefs become what they hold, and every argument that was written a result."""
+        """Returns the contents of memref results, and every argument that was written as a further result."""
         function = self.function
         attributes = [dict[str, ir.Attribute]() for _ in op.operands]
         if "res_attrs" in function.attributes:
@@ -575,7 +575,7 @@ def _integer(value: int) -> ir.Attribute:
 
 
 def _output_count(op: ir.Operation) -> int:
-    """How many operands of a linalg operation, the last ones, it writes."""
+    """The number of trailing operands of a linalg operation that it writes."""
     if "operandSegmentSizes" in op.attributes:
         return list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))[-1]
     return len(op.operands) // 2 if op.name == "linalg.reduce" else 1
