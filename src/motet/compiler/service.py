@@ -73,8 +73,8 @@ OPTIONS = {
     "jobs": "the number of processes that compile kernels at once; default: the number of processors",
     "memory-limit": "the largest memory for intermediate tensors of a function; bytes, or a number with the suffix"
     " K, M or G; default: 1.25 times the minimum, or 1 MiB if that is more",
-    "fuse-siblings": "true; or false: a separate kernel for each of the convolutions of one tensor whose results meet in"
-    " one operation, so that they may run at once",
+    "fuse-siblings": "true; or false: a separate kernel for each of the convolutions of one tensor whose results meet"
+    " in one operation, so that they may run at once",
     "unchecked-indices": "false; or true: omit the bounds checks of indices that are only known in a call; an index out"
     " of bounds then reads or writes arbitrary memory, or crashes the process",
     "tune-schedule": "off, or measure: run every function on this machine in several schedules (commands one after the"
@@ -93,7 +93,7 @@ OPTIONS = {
     " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
     "sequences": "the elements of an ONNX model's sequence inputs, and the optional inputs that are never given;"
     " x=3x4xf32,?x4xf32;y=none",
-    "rates": "the measured rates of devices, for automatic placement; a file that motet devices --measure -o FILE writes",
+    "rates": "the rates of devices, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
 

@@ -7,9 +7,9 @@
 
 The operations of a block are visited in order, and every buffer is mapped to the tensor that it holds at that point.
 Loops and branches (`scf.for`, `scf.if`, `scf.while`) carry the tensors of the buffers that they write. Arguments keep
-their order; each one that is written is also a result, written in place. Memref arguments are assumed not to overlap, as
-with `restrict`. Arguments with a strided layout become tensors of the same extents; callers give the strides of each
-tensor.
+their order; each one that is written is also a result, written in place. Memref arguments are assumed not to overlap,
+as with `restrict`. Arguments with a strided layout become tensors of the same extents; callers give the strides of
+each tensor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules for operators that are written with operators which have rules themselves, and so come before those."""
+"""Rules whose results contain operators that have rules themselves; they must run before those rules."""
 
 from __future__ import annotations
 

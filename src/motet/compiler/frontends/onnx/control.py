@@ -1,10 +1,9 @@
-"""Writes control flow that the wheel's lowering does not know without.
+"""Rewrites control flow that the torch-mlir wheel cannot lower.
 
-- If, whose branches only give constants and values from outside, becomes Where;
-- Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch; a later one whose
-  iterations depend on their slices alone, the operators of its body (`maps.py`);
-- Loop, whose number of turns follows from constants, becomes its turns, one after the other; as many as its results
-  have slices, where the model declares that.
+- If whose branches only return constants and outer values: becomes Where.
+- Scan of operator set 8, whose operands are batched: its iterations are written out for each element of the batch. A
+  later Scan whose iterations only depend on their slices: becomes the operators of its body (`maps.py`).
+- Loop whose number of iterations follows from constants, or from the declared extents of its results: unrolled.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 _CONVERSIONS = ("Cast", "CastLike", "Identity")
-NODES = 4096  # a loop is taken apart into no more
+NODES = 4096  # nodes that unrolling may create, at most
 
 
 def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -44,7 +43,7 @@ def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _constant_or_input(inner: onnx.NodeProto, facts: ModelFacts) -> str:
-    """What an Identity reads, or, as one of the model's constants, what a Constant has."""
+    """The operand of an Identity; the value of a Constant, added to the constants of the model."""
     import onnx
 
     if inner.op_type == "Identity":
@@ -66,7 +65,7 @@ def _source(name: str, known: dict[str, str]) -> str:
 
 
 def unroll(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The turns of a Loop, one after the other; None where a call decides how many there are, or they are too many."""
+    """The iterations of a Loop, one after the other; None if their number is dynamic or too large."""
     turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)
@@ -85,10 +84,10 @@ def unroll(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 
 
 def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, most: int) -> int | None:
-    """How many of `most` turns a Loop makes whose condition follows from constants and the numbers of turns, as that
-    of Keras' loops over steps does; None where it follows from anything else."""
+    """The number of iterations, at most `most`, of a Loop whose condition follows from constants and the iteration
+    number, as in Keras' loops over time steps; None if it depends on anything else."""
     carried = [facts.model.constants.get(name) for name in node.input[2:]]
-    within = NODES // max(1, sum(1 for _ in all_nodes(inner)))  # which is as many as are written out
+    within = NODES // max(1, sum(1 for _ in all_nodes(inner)))  # iterations that unrolling may write
     for turn in range(min(most, within)):
         given = [np.array(turn, np.int64), np.array(True), *carried]
         names = [value.name for value in inner.input]
@@ -108,8 +107,8 @@ def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, mo
 def _turns(
     w: NodeWriter, inner: onnx.GraphProto, count: int, going: str
 ) -> tuple[list[str], list[list[str]], list[str]]:
-    """`count` turns of a Loop: what it carries after the last one, what is collected of each turn, and the conditions
-    after each."""
+    """Writes `count` iterations of a Loop. Returns the carried values after the last one, the values collected from
+    each iteration, and the conditions after each."""
     carried = len(w.node.input) - 2
     values = list(w.node.input[2:])
     collected: list[list[str]] = [[] for _ in inner.output[1 + carried :]]
@@ -130,8 +129,8 @@ def _turns(
 
 
 def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """A Loop whose number of turns is known, or follows from the extents that its results are declared with: a call
-    that asks for another number fails."""
+    """Unrolls a Loop whose number of iterations is constant or follows from the declared extents of its results; in
+    the latter case a call that needs another number fails."""
     if (turns := unroll(node, facts)) is not None:
         return turns
     inner: onnx.GraphProto = attribute(node, "body", None)
@@ -160,7 +159,7 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _slices(name: str, facts: ModelFacts) -> int | None:
-    """The first extent of a value, or of what it is converted to."""
+    """The first extent of a value, or of the value that it is converted to."""
     while name:
         extents = facts.extents(name)
         if extents and extents[0]:
@@ -175,7 +174,7 @@ def _scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
-    """Of operator set 8: lengths of sequences, then states and operands, all of which begin with the batch."""
+    """Scan of operator set 8: sequence lengths, then states and operands, all with the batch as first axis."""
     inner, count = attribute(node, "body", None), attribute(node, "num_scan_inputs", 0)
     shapes = [facts.shapes.get(name) for name in node.input[1:]]
     if node.input[0] or not shapes or any(shape is None for shape in shapes):
@@ -194,7 +193,7 @@ def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
 
 
 def _row(w: NodeWriter, inner: onnx.GraphProto, number: int, form: tuple[int, int, list[int]]) -> list[str]:
-    """The results for one element of the batch, each of which has an axis for it, of extent 1."""
+    """The results for one element of the batch, each with a batch axis of extent 1."""
     states, turns, backwards = form
     own = [w.over("Squeeze", w.slice_of(name, 0, number), [0]) for name in w.node.input[1:]]
     values, collected = own[:states], [list[str]() for _ in inner.output[states:]]
@@ -214,7 +213,7 @@ def _row(w: NodeWriter, inner: onnx.GraphProto, number: int, form: tuple[int, in
 
 
 def _goes_on(inner: onnx.GraphProto, facts: ModelFacts) -> bool:
-    """Whether the condition of a body is the one that it begins with, or always true."""
+    """Whether a body returns the condition that it receives, or always true."""
     known = {n.output[0]: n.input[0] for n in inner.node if n.op_type in ("Identity", "Cast")}
     name = _source(inner.output[0].name, known)
     array = facts.model.constants.get(name)
@@ -222,7 +221,7 @@ def _goes_on(inner: onnx.GraphProto, facts: ModelFacts) -> bool:
 
 
 def _turn(w: NodeWriter, inner: onnx.GraphProto, names: dict[str, str], turn: int) -> None:
-    """The nodes of the body once more, whose values get the names that `names` has of them then."""
+    """Writes one iteration: the nodes of the body, whose values are renamed and added to `names`."""
     for each in inner.node:
         made = copy(each)
         made.name = f"{each.name}/{turn}"
@@ -235,7 +234,7 @@ def _turn(w: NodeWriter, inner: onnx.GraphProto, names: dict[str, str], turn: in
 
 
 def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
-    """Of what a node and its bodies read."""
+    """Renames the values that a node and its bodies read."""
     for index, name in enumerate(node.input):
         node.input[index] = names.get(name, name)
     for graph in graphs_of(node):

@@ -1,8 +1,7 @@
 """Reads ONNX files: the graph as a protobuf, its constants as separate arrays.
 
-Large data of initializers never enters the protobuf. What is in a file (external data, or the raw data of an
-initializer in the model file itself) is memory-mapped, not copied. Every way in which a file can be wrong is one
-`CompileError` that names the file.
+Large data of initializers is not parsed as protobuf. Data in a file (external data, or raw data of an initializer in
+the model file) is memory-mapped, not copied. Every defect of a file is reported as one `CompileError` that names it.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from motet.errors import CompileError, Location
 if TYPE_CHECKING:
     import onnx
 
-# Below this size an initializer is copied: mapping it would cost more than it saves.
+# Smaller initializers are copied, which is cheaper than mapping.
 MAP_BYTES = 64 << 10
 
 
 @dataclass
 class OnnxModel:
-    """`proto` is the model without initializers, `constants` their values by name, `file` what to call it, `files` what
-    external data is read from. Where it is `inner`, it is a body of another model, which has the same constants.
+    """A parsed model. `proto` is the model without initializers, `constants` their values by name, `file` its name in
+    errors, `files` the source of external data. `inner` marks a body of another model, with the same constants.
     `elements` has the element types of inputs and outputs that are stored as bytes."""
 
     proto: onnx.ModelProto
@@ -42,14 +41,14 @@ class OnnxModel:
 
     @property
     def opsets(self) -> dict[str, int]:
-        """Version of each imported operator set; the default domain is the empty string."""
+        """The version of each imported operator set; the default domain is the empty string."""
         return {_domain(entry.domain): entry.version for entry in self.proto.opset_import}
 
     def error(self, message: str) -> CompileError:
         return CompileError(message, Location(self.file))
 
     def value(self, tensor: onnx.TensorProto | onnx.SparseTensorProto, what: str) -> np.ndarray:
-        """The value of `tensor`, which errors call `what`, wherever its data is. Raises CompileError."""
+        """The value of `tensor`, named `what` in errors, wherever its data is. Raises CompileError."""
         try:
             if hasattr(tensor, "indices"):
                 return read_sparse(cast("onnx.SparseTensorProto", tensor), self.files)
@@ -63,7 +62,7 @@ def _domain(name: str) -> str:
 
 
 def require_onnx() -> None:
-    """Raise CompileError when the `onnx` package is absent."""
+    """Raises CompileError if the package `onnx` is missing."""
     try:
         import onnx  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as error:
@@ -71,9 +70,9 @@ def require_onnx() -> None:
 
 
 def read_model(data: Content | Path, file: str, files: DataFiles | None = None) -> OnnxModel:
-    """Parse an ONNX model from bytes, mapped ones as well, or a path.
+    """Parses an ONNX model from bytes, possibly mapped, or a path.
 
-    External data is read from `files`, or below the folder of the path; other models given as bytes cannot have any.
+    External data is read from `files`, or below the folder of the path; a model given as bytes has no other source.
     Raises CompileError for a file that is absent, empty, truncated, or not ONNX, and for missing external data.
     """
     require_onnx()
@@ -95,7 +94,7 @@ def read_model(data: Content | Path, file: str, files: DataFiles | None = None) 
             location,
         ) from error
     _check_parsed(proto, location)
-    proto.ir_version = max(proto.ir_version, 4)  # from which on constants are no inputs, and known to inference
+    proto.ir_version = max(proto.ir_version, 4)  # since version 4 inference knows constants that are not inputs
     if files is None and isinstance(data, Path):
         files = DataFiles(str(data))
     model = OnnxModel(proto, file, files=files)
@@ -124,7 +123,7 @@ def _content(data: Content | Path, file: str) -> Content:
 
 
 def _check_parsed(proto: onnx.ModelProto, location: Location) -> None:
-    """Protobuf accepts many byte strings that are no models: look for what every model has."""
+    """Checks for what every model has: protobuf parses many byte strings that are not models."""
     if not proto.HasField("graph"):
         raise CompileError("not an ONNX model: it has no graph; expected a serialized onnx.ModelProto", location)
     if not proto.opset_import:
@@ -134,7 +133,7 @@ def _check_parsed(proto: onnx.ModelProto, location: Location) -> None:
 
 
 def _drop_constant_inputs(model: OnnxModel) -> None:
-    """Old exporters list initializers among the inputs, as defaults; the value is what counts."""
+    """Removes initializers from the inputs, where old exporters list them as defaults; their values are used."""
     inputs = model.proto.graph.input
     for index in reversed(range(len(inputs))):
         if inputs[index].name in model.constants:
@@ -144,7 +143,7 @@ def _drop_constant_inputs(model: OnnxModel) -> None:
 def _initializer(
     tensor: onnx.TensorProto, model: OnnxModel, content: Content, offsets: dict[str, tuple[int, int]]
 ) -> np.ndarray:
-    """The value of an initializer of the main graph, whose raw data may be what was left out of the protobuf."""
+    """The value of an initializer of the main graph, whose raw data may have been left out of the protobuf."""
     import onnx
 
     start, size = offsets.get(tensor.name, (0, 0))
@@ -156,14 +155,14 @@ def _initializer(
     return model.value(tensor, f"initializer {tensor.name!r}")
 
 
-# -- the protobuf without what is large in it ----------------------------------------------------
+# -- the protobuf without its large data ---------------------------------------------------------
 
 _GRAPH, _INITIALIZER, _NAME, _RAW_DATA = 7, 5, 8, 9  # numbers of fields in onnx.proto
 
 
 def _without_large_data(content: Content) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """`content` without the raw data of large initializers of the main graph, and where those are in it, (offset, size)
-    by name. What is no protobuf stays as it is: whoever parses it says so."""
+    """`content` without the raw data of large initializers of the main graph, and their (offset, size) in it by name.
+    Malformed protobuf is returned unchanged, for the parser to report."""
     offsets: dict[str, tuple[int, int]] = {}
     if len(content) <= MAP_BYTES:
         return content[:], offsets
@@ -177,7 +176,7 @@ def _without_large_data(content: Content) -> tuple[bytes, dict[str, tuple[int, i
 def _cut(
     content: Content, start: int, end: int, path: tuple[int, ...], offsets: dict[str, tuple[int, int]]
 ) -> list[bytes]:
-    """The message from `start` to `end`, without large raw data in the messages that `path` leads to."""
+    """The message in `[start, end)`, without large raw data in the messages on `path`."""
     pieces: list[bytes] = []
     copied = start
     if not path:
