@@ -176,15 +176,15 @@ def normalised(
     """Normalises `value`, of type `kind`, over its trailing axes `axes`. Returns by result number: the result, the
     mean, and the factor (the inverse of the standard deviation)."""
     like, results = _like(w, kind), dict[int, str]()
-    apart = wide = _widened(w, value, kind)
+    deviations = wide = _widened(w, value, kind)
     if centred:
         results[1] = w.over("ReduceMean", wide, axes, keepdims=1)
-        apart = w.add("Sub", wide, results[1])
-    variance = w.over("ReduceMean", w.add("Mul", apart, apart), axes, keepdims=1)
+        deviations = w.add("Sub", wide, results[1])
+    variance = w.over("ReduceMean", w.add("Mul", deviations, deviations), axes, keepdims=1)
     default = 1e-5 if w.node.op_type.endswith("LayerNormalization") and "Skip" not in w.node.op_type else 1e-12
     epsilon = number(w, attribute(w.node, "epsilon", default), like)
     results[2] = w.add("Reciprocal", w.add("Sqrt", w.add("Add", variance, epsilon)))
-    unit = w.add("Mul", w.add("Mul", apart, results[2]), _widened(w, scale, w.facts.types[scale]))
+    unit = w.add("Mul", w.add("Mul", deviations, results[2]), _widened(w, scale, w.facts.types[scale]))
     if shift:
         unit = w.add("Add", unit, _widened(w, shift, w.facts.types[shift]))
     return {0: w.cast(unit, kind), **results}
@@ -260,8 +260,8 @@ def _distances(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
     if metric not in ("euclidean", "sqeuclidean"):
         raise refused(node, facts, f"with metric {metric}", "euclidean or sqeuclidean")
     w = NodeWriter(node, facts)
-    apart = w.add("Sub", w.over("Unsqueeze", node.input[0], [1]), w.over("Unsqueeze", node.input[1], [0]))
-    squares = w.over("ReduceSum", w.add("Mul", apart, apart), [2], keepdims=0)
+    deviations = w.add("Sub", w.over("Unsqueeze", node.input[0], [1]), w.over("Unsqueeze", node.input[1], [0]))
+    squares = w.over("ReduceSum", w.add("Mul", deviations, deviations), [2], keepdims=0)
     return done(w, {0: squares if metric == "sqeuclidean" else w.add("Sqrt", squares)})
 
 

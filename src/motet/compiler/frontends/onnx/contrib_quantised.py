@@ -166,10 +166,10 @@ def _packed_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
             raise refused(node, facts, f"with zero points of {found.dtype}", "uint8")
         zeros = _unpacked(found.reshape(outer, -1), bits)[:, :blocks].astype(np.int16)
     w, dtype = NodeWriter(node, facts), dtype_of(kind)
-    apart = np.ascontiguousarray((weights[:, :, :block] - zeros[:, :, None]).transpose(1, 2, 0))
-    small = np.int8 if np.abs(apart).max(initial=0) < 128 else np.int16
+    unscaled = np.ascontiguousarray((weights[:, :, :block] - zeros[:, :, None]).transpose(1, 2, 0))
+    small = np.int8 if np.abs(unscaled).max(initial=0) < 128 else np.int16
     factors = np.ascontiguousarray(scales.reshape(outer, blocks).T[:, None, :]).astype(dtype)
-    wide = w.add("Mul", w.cast(w.constant(apart.astype(small), "weights"), kind), w.constant(factors, "scales"))
+    wide = w.add("Mul", w.cast(w.constant(unscaled.astype(small), "weights"), kind), w.constant(factors, "scales"))
     matrix = w.reshape(wide, [blocks * block, outer])
     if blocks * block != inner:
         matrix = w.slice(matrix, 0, 0, inner)

@@ -66,20 +66,20 @@ def _source(name: str, known: dict[str, str]) -> str:
 
 def unroll(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """The iterations of a Loop, one after the other; None if their number is dynamic or too large."""
-    turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
+    iterations = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)
     carried = len(node.input) - 2
-    if turns is None or begins is None or not begins.all():
+    if iterations is None or begins is None or not begins.all():
         return None
-    count = max(0, int(turns.reshape(-1)[0]))
+    count = max(0, int(iterations.reshape(-1)[0]))
     if not _goes_on(inner, facts) and (count := _counted(node, inner, facts, count)) is None:
         return None
     if (count == 0 and len(inner.output) > 1 + carried) or count * sum(1 for _ in all_nodes(inner)) > NODES:
         return None
     w = NodeWriter(node, facts)
     going = w.constant(np.array(True), "going")
-    values, collected, _ = _turns(w, inner, count, going)
+    values, collected, _ = _iterations(w, inner, count, going)
     return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
 
 
@@ -88,8 +88,8 @@ def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, mo
     number, as in Keras' loops over time steps; None if it depends on anything else."""
     carried = [facts.model.constants.get(name) for name in node.input[2:]]
     within = NODES // max(1, sum(1 for _ in all_nodes(inner)))  # iterations that unrolling may write
-    for turn in range(min(most, within)):
-        given = [np.array(turn, np.int64), np.array(True), *carried]
+    for iteration in range(min(most, within)):
+        given = [np.array(iteration, np.int64), np.array(True), *carried]
         names = [value.name for value in inner.input]
         known = facts.model.constants | {n: v for n, v in zip(names, given, strict=True) if v is not None}
         model = replace(facts.model, constants=known)
@@ -99,12 +99,12 @@ def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, mo
         if goes_on is None:
             return None
         if not goes_on.all():
-            return turn + 1
+            return iteration + 1
         carried = results[: len(carried)]
     return most
 
 
-def _turns(
+def _iterations(
     w: NodeWriter, inner: onnx.GraphProto, count: int, going: str
 ) -> tuple[list[str], list[list[str]], list[str]]:
     """Writes `count` iterations of a Loop. Returns the carried values after the last one, the values collected from
@@ -113,13 +113,13 @@ def _turns(
     values = list(w.node.input[2:])
     collected: list[list[str]] = [[] for _ in inner.output[1 + carried :]]
     conditions: list[str] = []
-    for turn in range(count):
+    for iteration in range(count):
         names = {
-            inner.input[0].name: w.constant(np.array(turn, np.int64), "turn"),
+            inner.input[0].name: w.constant(np.array(iteration, np.int64), "turn"),
             inner.input[1].name: going,
             **{value.name: given for value, given in zip(list(inner.input)[2:], values, strict=True)},
         }
-        _turn(w, inner, names, turn)
+        _write_iteration(w, inner, names, iteration)
         going, *results = [names.get(value.name, value.name) for value in inner.output]
         conditions.append(going)
         values = results[:carried]
@@ -131,8 +131,8 @@ def _turns(
 def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Unrolls a Loop whose number of iterations is constant or follows from the declared extents of its results; in
     the latter case a call that needs another number fails."""
-    if (turns := unroll(node, facts)) is not None:
-        return turns
+    if (iterations := unroll(node, facts)) is not None:
+        return iterations
     inner: onnx.GraphProto = attribute(node, "body", None)
     carried = len(node.input) - 2
     counts = {found for name in node.output[carried:] if name and (found := _slices(name, facts))}
@@ -142,7 +142,7 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
         return None
     w = NodeWriter(node, facts)
     begins = node.input[1] or w.constant(np.array(True), "going")
-    values, collected, (*goes_on, last) = _turns(w, inner, count, begins)
+    values, collected, (*goes_on, last) = _iterations(w, inner, count, begins)
     ends = w.add("Not", last) if not _goes_on(inner, facts) else ""
     if node.input[0]:
         exact = w.add("Equal", w.reshape(node.input[0], []), w.constant(np.array(count, np.int64), "turns"))
@@ -150,7 +150,7 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
         ends = w.add("Or", exact, w.add("And", more, w.reshape(ends, []))) if ends else exact
     conditions = [begins, *goes_on, ends] if ends else [begins, *goes_on]
     fits = [w.reshape(name, []) for name in dict.fromkeys(conditions)]
-    fine = w.required(w.joined("And", fits), f"its results have {count} slices, those of as many turns")
+    fine = w.required(w.joined("And", fits), f"its results have {count} slices, those of as many iterations")
     results = [*values, *(w.add("Concat", *found, axis=0) for found in collected)]
     return w.done([
         w.add("Where", fine, result, w.constant(np.zeros((), facts.dtype(name)), "zero")) if name else result
@@ -183,27 +183,29 @@ def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
             "are known when compiling; convert it to operator set 9 or later"
         )
     known = [shape for shape in shapes if shape is not None]
-    batch, turns, states = known[0][0], known[-1][1], len(known) - count
-    if not batch or not turns or batch * turns * sum(1 for _ in all_nodes(inner)) > NODES:
-        raise facts.model.error(f"node {node.name!r}: Scan of {batch} batches of {turns} turns is more than is written "
-                                f"out; expected {NODES} nodes; convert it to operator set 9 or later")  # fmt: skip
+    batch, iterations, states = known[0][0], known[-1][1], len(known) - count
+    if not batch or not iterations or batch * iterations * sum(1 for _ in all_nodes(inner)) > NODES:
+        raise facts.model.error(
+            f"node {node.name!r}: Scan of {batch} batches of {iterations} iterations is more than is written out; "
+            f"expected {NODES} nodes; convert it to operator set 9 or later"
+        )
     w, backwards = NodeWriter(node, facts), attribute(node, "directions", [0] * count)
-    rows = [_row(w, inner, number, (states, turns, backwards)) for number in range(batch)]
+    rows = [_row(w, inner, number, (states, iterations, backwards)) for number in range(batch)]
     return w.done([w.add("Concat", *parts, axis=0) for parts in zip(*rows, strict=True)])
 
 
 def _row(w: NodeWriter, inner: onnx.GraphProto, number: int, form: tuple[int, int, list[int]]) -> list[str]:
     """The results for one element of the batch, each with a batch axis of extent 1."""
-    states, turns, backwards = form
+    states, iterations, backwards = form
     own = [w.over("Squeeze", w.slice_of(name, 0, number), [0]) for name in w.node.input[1:]]
     values, collected = own[:states], [list[str]() for _ in inner.output[states:]]
-    for turn in range(turns):
+    for iteration in range(iterations):
         slices = [
-            w.over("Squeeze", w.slice_of(value, 0, turns - 1 - turn if back else turn), [0])
+            w.over("Squeeze", w.slice_of(value, 0, iterations - 1 - iteration if back else iteration), [0])
             for value, back in zip(own[states:], backwards, strict=True)
         ]
         names = {value.name: given for value, given in zip(inner.input, [*values, *slices], strict=True)}
-        _turn(w, inner, names, number * turns + turn)
+        _write_iteration(w, inner, names, number * iterations + iteration)
         results = [names.get(value.name, value.name) for value in inner.output]
         values = results[:states]
         for found, result in zip(collected, results[states:], strict=True):
@@ -220,15 +222,15 @@ def _goes_on(inner: onnx.GraphProto, facts: ModelFacts) -> bool:
     return name == inner.input[1].name or (array is not None and bool(array.all()))
 
 
-def _turn(w: NodeWriter, inner: onnx.GraphProto, names: dict[str, str], turn: int) -> None:
+def _write_iteration(w: NodeWriter, inner: onnx.GraphProto, names: dict[str, str], iteration: int) -> None:
     """Writes one iteration: the nodes of the body, whose values are renamed and added to `names`."""
     for each in inner.node:
         made = copy(each)
-        made.name = f"{each.name}/{turn}"
+        made.name = f"{each.name}/{iteration}"
         _rename(made, names)
         for index, name in enumerate(made.output):
             if name:
-                names[name] = f"{name}/{turn}"
+                names[name] = f"{name}/{iteration}"
                 made.output[index] = names[name]
         w.nodes.append(made)
 

@@ -13,13 +13,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from motet.compiler.frontends.onnx import contrib as onnx_contrib
-from motet.compiler.frontends.onnx import contrib_attention as onnx_contrib_attention
-from motet.compiler.frontends.onnx import contrib_quantised as onnx_contrib_quantised
-from motet.compiler.frontends.onnx import ml as onnx_ml
-from motet.compiler.frontends.onnx import ml_trees as onnx_ml_trees
-from motet.compiler.frontends.onnx import ml_vectors as onnx_ml_vectors
-from motet.compiler.frontends.onnx import training as onnx_training
+from motet.compiler.frontends.onnx import (
+    contrib,
+    contrib_attention,
+    contrib_quantised,
+    ml,
+    ml_trees,
+    ml_vectors,
+    training,
+)
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("motet")
 _OPSET = 21  # of the default domain, for models that do not import it
 _RULES: dict[str, dict[str, Rule]] = {
-    "ai.onnx.ml": {**onnx_ml.RULES, **onnx_ml_trees.RULES, **onnx_ml_vectors.RULES},
-    "ai.onnx.preview.training": onnx_training.RULES,
-    "com.microsoft": {**onnx_contrib.RULES, **onnx_contrib_attention.RULES, **onnx_contrib_quantised.RULES},
+    "ai.onnx.ml": {**ml.RULES, **ml_trees.RULES, **ml_vectors.RULES},
+    "ai.onnx.preview.training": training.RULES,
+    "com.microsoft": {**contrib.RULES, **contrib_attention.RULES, **contrib_quantised.RULES},
 }
 # Why an operator has no rule.
 _REFUSED = {

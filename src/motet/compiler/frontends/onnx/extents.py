@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from motet.compiler.frontends.onnx import broadcasts as onnx_broadcasts
-from motet.compiler.frontends.onnx import fits as onnx_fits
-from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
-from motet.compiler.frontends.onnx import single_gathers as onnx_single_gathers
+from motet.compiler.frontends.onnx import broadcasts, fits, reduced_products, single_gathers
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.places import Extents, NodeOperands
 from motet.compiler.frontends.onnx.tensors import know_operations
@@ -20,7 +17,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
 _RULES: dict[str, Callable[[NodeOperands], None]] = (
-    onnx_broadcasts.RULES | onnx_fits.RULES | onnx_single_gathers.RULES | onnx_reduced_products.SETTLED
+    broadcasts.RULES | fits.RULES | single_gathers.RULES | reduced_products.SETTLED
 )
 
 

@@ -41,18 +41,18 @@ class _Rows:
     def forward(self, value: str, count: int, parts: int, length: int, kept: int) -> str:
         """The first `kept` numbers of the transform of length `length` of `count` numbers padded with zeros."""
         if max(length, count) <= _DIRECT:
-            return self.product(value, _turns(min(count, length), kept, length), count, parts)
+            return self.product(value, _roots_of_unity(min(count, length), kept, length), count, parts)
         value = self.resized(value, count, length)
         if parts == 1:
             value = self.w.add("Concat", value, self.w.add("Sub", value, value), axis=2)
         return self.resized(self.factored(value, length), length, kept)
 
-    def product(self, value: str, turns: np.ndarray, count: int, parts: int, real: bool = False) -> str:
+    def product(self, value: str, roots: np.ndarray, count: int, parts: int, real: bool = False) -> str:
         """The product of rows with a complex matrix; its result is complex, or its `real` part only."""
-        read, made = turns.shape
+        read, made = roots.shape
         matrix = np.empty((read, parts, made, 1 if real else 2))
         for part in range(parts):
-            rotated = turns * (1j if part else 1)
+            rotated = roots * (1j if part else 1)
             matrix[:, part, :, 0] = np.real(rotated)
             if not real:
                 matrix[:, part, :, 1] = np.imag(rotated)
@@ -70,7 +70,7 @@ class _Rows:
     def factored(self, value: str, length: int) -> str:
         """The transform of `length` complex numbers."""
         if length <= _DIRECT:
-            return self.product(value, _turns(length, length, length), length, 2)
+            return self.product(value, _roots_of_unity(length, length, length), length, 2)
         first = max(factor for factor in range(1, _DIRECT + 1) if length % factor == 0)
         second = length // first
         if first == 1 or (second > _DIRECT and _largest_factor(second) > _DIRECT):
@@ -79,7 +79,7 @@ class _Rows:
         value = w.add("Transpose", w.reshape(value, [-1, first, second, 2]), perm=[0, 2, 1, 3])
         value = self.factored(w.reshape(value, [-1, first, 2]), first)
         value = w.reshape(value, [-1, second, first, 2])
-        value = self.times(value, _turns(second, first, length))
+        value = self.times(value, _roots_of_unity(second, first, length))
         value = w.add("Transpose", value, perm=[0, 2, 1, 3])
         value = w.reshape(self.factored(w.reshape(value, [-1, second, 2]), second), [-1, first, second, 2])
         return w.reshape(w.add("Transpose", value, perm=[0, 2, 1, 3]), [-1, length, 2])
@@ -111,7 +111,8 @@ class _Rows:
     def backward(self, value: str, count: int, parts: int, length: int) -> str:
         """The inverse transform of length `length` of `count` numbers padded with zeros."""
         if max(length, count) <= _DIRECT:
-            return self.product(value, _turns(min(count, length), length, length).conj() / length, count, parts)
+            roots = _roots_of_unity(min(count, length), length, length).conj() / length
+            return self.product(value, roots, count, parts)
         if parts == 2:
             value = self.conjugate(value)
         found = self.forward(value, count, parts, length, length)
@@ -121,9 +122,9 @@ class _Rows:
         """The real inverse transform of `count` numbers, which are the first half of a spectrum."""
         half = length // 2 + 1
         if max(length, count) <= _DIRECT:
-            turns = _turns(min(count, half), length, length).conj() / length
-            turns[1 : (length + 1) // 2] *= 2  # their mirror images contribute the same
-            return self.product(value, turns, count, 2, real=True)
+            roots = _roots_of_unity(min(count, half), length, length).conj() / length
+            roots[1 : (length + 1) // 2] *= 2  # their mirror images contribute the same
+            return self.product(value, roots, count, 2, real=True)
         value = self.resized(value, count, half)
         mirrored = self.w.constant(np.arange((length - 1) // 2, 0, -1), "mirrored")
         other = self.conjugate(self.w.add("Gather", value, mirrored, axis=1))
@@ -131,7 +132,7 @@ class _Rows:
         return self.w.slice(found, 2, 0, 1)
 
 
-def _turns(rows: int, columns: int, length: int) -> np.ndarray:
+def _roots_of_unity(rows: int, columns: int, length: int) -> np.ndarray:
     """exp(-2πi·row·column/length)."""
     places = np.outer(np.arange(rows, dtype=np.int64), np.arange(columns, dtype=np.int64)) % length
     return np.exp(-2j * np.pi * places / length)

@@ -211,10 +211,10 @@ def _range(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
     start, limit, step = (w.cast(w.reshape(name, []), wide) for name in node.input)
     zero = w.constant(np.array(0, np.int64 if whole else np.float64 if wide == _F64 else np.float32), "zero")
     if whole:
-        apart = w.add("Max", n.mul(n.sub(limit, start), w.add("Sign", step)), zero)
+        distance = w.add("Max", n.mul(n.sub(limit, start), w.add("Sign", step)), zero)
         size = w.add("Max", w.add("Abs", step), n.of(1))
-        left = n.sub(apart, n.mul(w.add("Div", apart, size), size))
-        count = n.add(w.add("Div", apart, size), n.flag(n.less(zero, left)))
+        left = n.sub(distance, n.mul(w.add("Div", distance, size), size))
+        count = n.add(w.add("Div", distance, size), n.flag(n.less(zero, left)))
         fits = w.add("Not", w.add("Equal", step, zero))
     else:
         count = w.add("Ceil", w.add("Div", n.sub(limit, start), step))

@@ -193,8 +193,8 @@ class _ScalarOperations:
             return found
         zero = self.constant(found.type, 0)
         signs = [self.compare("arith.cmpi", _SIGNED_LESS, [one, zero]) for one in (found, values[1])]
-        apart = self.compare("arith.cmpi", _NOT_EQUAL, signs)
-        both = self.make("arith.andi", [apart, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
+        differ = self.compare("arith.cmpi", _NOT_EQUAL, signs)
+        both = self.make("arith.andi", [differ, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
         return self.make("arith.select", [both, self.make("arith.addi", [found, values[1]]), found], found.type)
 
     def shift(self, values: Sequence[ir.Value], kind: TorchKind, left: bool) -> ir.Value:

@@ -223,12 +223,12 @@ def _of_ensemble(node: onnx.NodeProto, facts: ModelFacts, results: int) -> _Fore
         (ways[0], inner + leaves), (ways[1], inner + leaves), (roots, inner))):  # fmt: skip
         raise _bad(node, facts, "it names a node that there is not")
     yes, no = (np.concatenate([way, np.arange(inner, inner + leaves)]) for way in ways)
-    nothing = np.zeros(leaves, np.int64)
+    no_values = np.zeros(leaves, np.int64)
     weights = _weights(node, facts, (inner + leaves, results), range(inner, inner + leaves), (targets, values))
     missing = np.array(attribute(node, "nodes_missing_value_tracks_true", None) or np.zeros(inner), np.bool_)
     return _Forest(
-        np.concatenate([features, nothing]), np.concatenate([splits, nothing]), np.append(modes, nothing + _LEAF),
-        yes, no, np.append(missing, nothing.astype(np.bool_)), weights, roots, _members(node, facts, modes, leaves),
+        np.concatenate([features, no_values]), np.concatenate([splits, no_values]), np.append(modes, no_values + _LEAF),
+        yes, no, np.append(missing, no_values.astype(np.bool_)), weights, roots, _members(node, facts, modes, leaves),
     )  # fmt: skip
 
 

@@ -50,8 +50,8 @@ class _Machine:
         if how == "LINEAR":
             return products
         if how == "RBF":  # the expansion |a|² − 2ab + |b|² would cancel
-            apart = w.add("Sub", w.over("Unsqueeze", self.rows, [1]), self.number(vectors, "vectors"))
-            squares = w.over("ReduceSum", w.add("Mul", apart, apart), [2], keepdims=0)
+            differences = w.add("Sub", w.over("Unsqueeze", self.rows, [1]), self.number(vectors, "vectors"))
+            squares = w.over("ReduceSum", w.add("Mul", differences, differences), [2], keepdims=0)
             return w.add("Exp", w.add("Mul", squares, self.number(-gamma)))
         moved = w.add("Add", w.add("Mul", products, self.number(gamma)), self.number(coefficient))
         if how == "POLY":

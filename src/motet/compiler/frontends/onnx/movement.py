@@ -34,8 +34,8 @@ def _depth_to_space(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
     if extents is None or not extents[1]:
         raise _refused(node, facts, "DepthToSpace with mode CRD", "a number of channels that is known when compiling")
     w = NodeWriter(node, facts)
-    apart = w.reshape(node.input[0], [0, extents[1] // block**2, block**2, -1])
-    ordered = w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), node.input[0])
+    blocks = w.reshape(node.input[0], [0, extents[1] // block**2, block**2, -1])
+    ordered = w.like(w.add("Transpose", blocks, perm=[0, 2, 1, 3]), node.input[0])
     return w.done([w.add("DepthToSpace", ordered, blocksize=block)])
 
 
@@ -47,8 +47,8 @@ def _space_to_depth(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
         raise _refused(node, facts, "SpaceToDepth with mode CRD", "a number of channels that is known when compiling")
     w = NodeWriter(node, facts)
     found = w.add("SpaceToDepth", node.input[0], blocksize=block)
-    apart = w.reshape(found, [0, block**2, extents[1], -1])
-    return w.done([w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), found)])
+    blocks = w.reshape(found, [0, block**2, extents[1], -1])
+    return w.done([w.like(w.add("Transpose", blocks, perm=[0, 2, 1, 3]), found)])
 
 
 # -- padding ---------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def _number(w: NodeWriter, value: float) -> str:
 
 def _deviations(w: NodeWriter, value: str, axes: list[int]) -> tuple[str, str]:
     """Deviations from the mean over `axes`, and the mean of their squares."""
-    apart = w.add("Sub", value, w.over("ReduceMean", value, axes, keepdims=1))
-    return apart, w.over("ReduceMean", w.add("Mul", apart, apart), axes, keepdims=1)
+    deviations = w.add("Sub", value, w.over("ReduceMean", value, axes, keepdims=1))
+    return deviations, w.over("ReduceMean", w.add("Mul", deviations, deviations), axes, keepdims=1)
 
 
 def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -53,9 +53,9 @@ def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
     w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
     grouped = w.reshape(value, [0, attribute(node, "num_groups", 1), -1])
-    apart, variance = _deviations(w, grouped, [2])
+    deviations, variance = _deviations(w, grouped, [2])
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
-    unit = w.add("Div", apart, root)
+    unit = w.add("Div", deviations, root)
     of_channels = facts.version >= 21  # before, a scale for each group
     if of_channels:
         unit = w.like(unit, node.input[0])
@@ -71,11 +71,11 @@ def _instance_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onn
         return None
     w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
-    apart, variance = _deviations(w, value, list(range(2, len(extents))))
+    deviations, variance = _deviations(w, value, list(range(2, len(extents))))
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
     places = [-1, *[1] * (len(extents) - 2)]
     scale, shift = (w.reshape(_in_float32(w, name)[0], places) for name in node.input[1:3])
-    return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", apart, root), scale), shift), kind)])
+    return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", deviations, root), scale), shift), kind)])
 
 
 def _lp_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -98,9 +98,9 @@ def _mean_variance(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
         return None
     w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
-    apart, variance = _deviations(w, value, list(attribute(node, "axes", [0, 2, 3])))
+    deviations, variance = _deviations(w, value, list(attribute(node, "axes", [0, 2, 3])))
     root = w.add("Add", w.add("Sqrt", variance), _number(w, 1e-9))
-    return w.done([w.cast(w.add("Div", apart, root), kind)])
+    return w.done([w.cast(w.add("Div", deviations, root), kind)])
 
 
 def _local_response(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import ordering as onnx_ordering
+from motet.compiler.frontends.onnx import ordering
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, Rule, refused
 
@@ -168,7 +168,7 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
     dtype = facts.dtype(node.input[0])
     if dtype.kind in "iu":
         if facts.rank(node.input[0]) == 4 and not is_padded:
-            return onnx_ordering.RULES["MaxPool"](node, facts)
+            return ordering.RULES["MaxPool"](node, facts)
         chain.then("Cast", to=onnx.TensorProto.FLOAT)
         dtype = np.dtype(np.float32)
     elif padding is None or not is_padded:

@@ -179,10 +179,10 @@ def _spread(w: NodeWriter, value: str, extents: Sequence[int], axis: int, stride
     """`value`, of `extents`, with zeros inserted along `axis` so that its elements are `stride` apart."""
     if stride == 1:
         return value
-    apart = [*extents[: axis + 1], 1, *extents[axis + 1 :]]
-    around = np.zeros((2, len(apart)), np.int64)
+    separated = [*extents[: axis + 1], 1, *extents[axis + 1 :]]
+    around = np.zeros((2, len(separated)), np.int64)
     around[1, axis + 1] = stride - 1
-    value = w.add("Pad", w.reshape(value, apart), w.constant(around.reshape(-1), "pads"))
+    value = w.add("Pad", w.reshape(value, separated), w.constant(around.reshape(-1), "pads"))
     joined = [*extents[:axis], extents[axis] * stride, *extents[axis + 1 :]]
     return w.slice(w.reshape(value, joined), axis, 0, (extents[axis] - 1) * stride + 1)
 

@@ -79,8 +79,8 @@ def _sums(w: NodeWriter, at: _Geometry, image: tuple[str, str], filters: tuple[s
     unsigned = w.facts.dtype(value).kind == "u"
     if any((*at.before, *at.after)):
         pads = w.constant(np.array([0, 0, *at.before, 0, 0, *at.after], np.int64), "pads")
-        nothing = zero or w.constant(np.zeros((), w.facts.dtype(value)), "nothing")
-        value = w.add("Pad", value, pads, w.reshape(nothing, []) if w.facts.rank(zero) else nothing)
+        padding = zero or w.constant(np.zeros((), w.facts.dtype(value)), "nothing")
+        value = w.add("Pad", value, pads, w.reshape(padding, []) if w.facts.rank(zero) else padding)
     ends = [(extent - 1) * stride + 1 for extent, stride in zip(at.result, at.strides, strict=True)]
     plain = prod(at.kernel) == 1 and all(stride == 1 for stride in at.strides)
     under: list[str] = [value] if plain else []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
+from motet.compiler.frontends.onnx import reduced_products
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, NodeWriter, Rule
 
@@ -113,7 +113,7 @@ def _reduce_mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 RULES: dict[str, Rule] = {
-    **onnx_reduced_products.RULES,
+    **reduced_products.RULES,
     "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp,
     "ReduceMean": _reduce_mean,
 }  # fmt: skip

@@ -58,8 +58,8 @@ class _Float64Writer:
         x, transform = self.number(np.arange(one.count)), self.said.transform
         width = self.do("Mul", one.scale, float(one.size))
         if transform == "align_corners":
-            apart = self.do("Div", self.do("Mul", x, one.size - 1.0), self.do("Sub", width, 1.0))
-            return self.do("Where", self.do("Equal", width, 1.0), 0.0, apart)
+            spacing = self.do("Div", self.do("Mul", x, one.size - 1.0), self.do("Sub", width, 1.0))
+            return self.do("Where", self.do("Equal", width, 1.0), 0.0, spacing)
         if transform == "asymmetric":
             return self.do("Div", x, one.scale)
         if transform == "tf_crop_and_resize":

@@ -18,26 +18,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import activations as onnx_activations
-from motet.compiler.frontends.onnx import composed as onnx_composed
-from motet.compiler.frontends.onnx import control as onnx_control
-from motet.compiler.frontends.onnx import counted as onnx_counted
-from motet.compiler.frontends.onnx import given as onnx_given
-from motet.compiler.frontends.onnx import given_shapes as onnx_given_shapes
-from motet.compiler.frontends.onnx import linear_quantisation as onnx_linear_quantisation
-from motet.compiler.frontends.onnx import movement as onnx_movement
-from motet.compiler.frontends.onnx import narrow as onnx_narrow
-from motet.compiler.frontends.onnx import norms as onnx_norms
-from motet.compiler.frontends.onnx import ordering as onnx_ordering
-from motet.compiler.frontends.onnx import pools as onnx_pools
-from motet.compiler.frontends.onnx import products as onnx_products
-from motet.compiler.frontends.onnx import quantised as onnx_quantised
-from motet.compiler.frontends.onnx import quantised_convolutions as onnx_quantised_convolutions
-from motet.compiler.frontends.onnx import random as onnx_random
-from motet.compiler.frontends.onnx import recurrent as onnx_recurrent
-from motet.compiler.frontends.onnx import reductions as onnx_reductions
-from motet.compiler.frontends.onnx import resize as onnx_resize
-from motet.compiler.frontends.onnx import sampling as onnx_sampling
+from motet.compiler.frontends.onnx import (
+    activations,
+    composed,
+    control,
+    counted,
+    given,
+    given_shapes,
+    linear_quantisation,
+    movement,
+    narrow,
+    norms,
+    ordering,
+    pools,
+    products,
+    quantised,
+    quantised_convolutions,
+    random,
+    recurrent,
+    reductions,
+    resize,
+    sampling,
+)
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
@@ -54,11 +56,11 @@ def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrites the graph of `model`, whose types must be inferred, and its bodies in place; returns whether anything
     changed."""
     within = each_body(model, rewrite_forms)
-    given = _apply(model, {**onnx_given.RULES, **onnx_given_shapes.RULES, **onnx_counted.RULES}, {})
-    composed = _apply(model, onnx_composed.RULES, {})
-    widened = _apply(model, onnx_narrow.RULES, {})
-    rewritten = _apply(model, _RULES, _CHECKS)
-    return within or given or composed or widened or rewritten
+    changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES}, {})
+    changed |= _apply(model, composed.RULES, {})
+    changed |= _apply(model, narrow.RULES, {})
+    changed |= _apply(model, _RULES, _CHECKS)
+    return within or changed
 
 
 def _apply(
@@ -110,7 +112,7 @@ def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Node
     """ScatterElements with max or min, as ScatterND with an index for each element."""
     if attribute(node, "reduction", b"none") not in (b"max", b"min"):
         return None
-    if (signed := onnx_ordering.RULES["ScatterElements"](node, facts)) is not None:
+    if (signed := ordering.RULES["ScatterElements"](node, facts)) is not None:
         return signed
     shape = facts.shapes.get(node.input[1])
     if shape is None:
@@ -204,14 +206,14 @@ def _reversed(
 
 
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
-    **onnx_pools.CHECKS,
+    **pools.CHECKS,
     "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
-    **onnx_activations.RULES, **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES,
-    **onnx_pools.RULES, **onnx_products.RULES, **onnx_linear_quantisation.RULES, **onnx_quantised.RULES,
-    **onnx_quantised_convolutions.RULES, **onnx_random.RULES, **onnx_recurrent.RULES, **onnx_reductions.RULES,
-    **onnx_resize.RULES, **onnx_sampling.RULES,
+    **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
+    **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,
+    **quantised_convolutions.RULES, **random.RULES, **recurrent.RULES, **reductions.RULES,
+    **resize.RULES, **sampling.RULES,
     "AffineGrid": _affine_grid, "Compress": _compress, "CumSum": _cum_sum, "ScatterElements": _scatter_elements,
     "Slice": _slice,
 }  # fmt: skip

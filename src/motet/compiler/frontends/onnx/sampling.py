@@ -58,10 +58,10 @@ class _Sampler:
         period = 2 * (size - 1 - 2 * low)
         if not period:
             return self.calculate("Mul", value, 0.0)
-        apart = self.w.add("Abs", self.calculate("Sub", value, low))
-        turned = self.w.add("Mod", apart, self.number(period), fmod=1)
-        back = self.w.add("Sub", self.number(period), turned)
-        return self.calculate("Add", self.w.add("Min", turned, back), low)
+        distance = self.w.add("Abs", self.calculate("Sub", value, low))
+        within = self.w.add("Mod", distance, self.number(period), fmod=1)
+        back = self.w.add("Sub", self.number(period), within)
+        return self.calculate("Add", self.w.add("Min", within, back), low)
 
     def clipped(self, value: str, size: int) -> str:
         return self.w.add("Clip", value, self.number(0), self.number(size - 1))

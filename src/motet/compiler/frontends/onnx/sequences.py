@@ -93,8 +93,8 @@ def _settle(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> tuple[list[
         held[node.output[0]] = held[node.input[0]]
         return [], []
     if any(True for _ in graphs_of(node)):
-        if touched and (turns := unrolled(node, facts)) is not None:
-            return [], turns
+        if touched and (iterations := unrolled(node, facts)) is not None:
+            return [], iterations
         if held.keys().isdisjoint(node.input) and (touched or _has_sequences(node)):
             return [settle_bodies(node, facts.model, held, _resolve_body)], []
     if touched:

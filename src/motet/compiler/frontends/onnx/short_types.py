@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import linear_quantisation as onnx_linear_quantisation
+from motet.compiler.frontends.onnx import linear_quantisation
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, graphs_of, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes, ranks, static_shapes
@@ -169,7 +169,7 @@ def _expanded(w: NodeWriter, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     found: list[onnx.NodeProto] = []
     for node in w.nodes:
         rule = {
-            "DequantizeLinear": onnx_linear_quantisation.dequantize, "QuantizeLinear": onnx_linear_quantisation.quantize
+            "DequantizeLinear": linear_quantisation.dequantize, "QuantizeLinear": linear_quantisation.quantize
         }.get(node.op_type)
         made = [node] if rule is None else rule(node, wider)
         if made is None:
@@ -179,8 +179,8 @@ def _expanded(w: NodeWriter, facts: ModelFacts) -> list[onnx.NodeProto] | None:
 
 
 _RULES: dict[str, Rule] = {
-    "CastLike": _cast_like, "DequantizeLinear": onnx_linear_quantisation.dequantize, "QLinearMatMul": _product,
-    "QuantizeLinear": onnx_linear_quantisation.quantize,
+    "CastLike": _cast_like, "DequantizeLinear": linear_quantisation.dequantize, "QLinearMatMul": _product,
+    "QuantizeLinear": linear_quantisation.quantize,
     **dict.fromkeys(
         ("Dropout", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"), _in_float32
     ),

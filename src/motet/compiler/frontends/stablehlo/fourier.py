@@ -156,8 +156,8 @@ class _Transform:
 
 def _roots(rows: int, columns: int, length: int, sign: int) -> np.ndarray:
     """exp(sign · 2πi · j · k / length), of angles that are reduced first."""
-    turns = np.outer(np.arange(rows), np.arange(columns)) % length
-    return np.exp(sign * 2j * np.pi * turns / length)
+    exponents = np.outer(np.arange(rows), np.arange(columns)) % length
+    return np.exp(sign * 2j * np.pi * exponents / length)
 
 
 def _factor(length: int) -> int:
