@@ -1,13 +1,13 @@
-"""Statements of a loop nest as operations of linalg on tensors, between reading memrefs and writing them.
+"""Emits the statements of a loop nest as operations of linalg on tensors, which are read from and written to memrefs.
 
     C[i, j] = reduce(k, +, 0, A[i, k] * B[k, j])
       →  %a = bufferization.to_tensor %A …
          %0 = linalg.generic {d0, d1 parallel, d2 reduction} ins(%a, %b) outs(fill of zeros)
          bufferization.materialize_in_destination %0 in %C
 
-An access that is an element of a window, stretch or rim of a memref is a slice or padding of its tensor. A bounded
-reduction is a padded one where its bounds are those of what it reads: terms beyond them are neutral. (As with every
-padded convolution, that takes the other factor for finite.)
+An access to a window, a range or an edge of a memref becomes a slice or padding of its tensor. A bounded reduction
+becomes a padded one if its bounds are those of its loads: out-of-bounds terms are neutral. (As in every padded
+convolution, this assumes that the other operand is finite.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
-_MUCH = 16  # terms of an element's sum for which a copy of a part of unknown size is worth its time
+_MUCH = 16  # terms of a stored element from which on copying a part of dynamic size pays
 _PADDED_WITH = {
     "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": -math.inf, "arith.maxnumf": -math.inf,
     "arith.minimumf": math.inf, "arith.minnumf": math.inf,
@@ -45,7 +45,7 @@ _PADDED_WITH = {
 
 
 def count_terms(nest: LoopNest) -> int:
-    """How many terms an element that is stored is the sum of, where they are most."""
+    """The number of terms summed for a stored element, maximised over the statements."""
     found = [1]
     for statement in nest.statements:
         stored = frozenset[int]().union(*(index.dims for index in statement.indices))
@@ -58,19 +58,19 @@ def count_terms(nest: LoopNest) -> int:
 def emit_statement(
     statement: Statement, extents: Mapping[int, int], sizes: Sizes, terms: int, before: ir.Operation
 ) -> None:
-    """Create the operations of `statement`, of a nest with so many `terms`, before `before`. Raises Unraisable, having
-    created some of them."""
+    """Creates the operations of `statement`, of a nest with `terms` terms, before `before`. Raises Unraisable, possibly
+    after creating some of them."""
     shaped, own = _shape(statement, dict(extents))
     if all(own[dim] > 0 for dim in shaped.dims):
         _StatementEmitter(own, sizes, terms, before, shaped).run()
 
 
-# -- the statement's own box ---------------------------------------------------------------------------
+# -- the iteration space of the statement --------------------------------------------------------------
 
 
 def _shape(statement: Statement, extents: dict[int, int]) -> tuple[Statement, dict[int, int]]:
-    """The statement with conditions on single dimensions made part of their extents, reductions in memory made
-    reductions of values, and stored elements counted upwards."""
+    """Normalises the statement: conditions on single dimensions become extents, reductions in memory become
+    reductions of values, and stores run upwards."""
     statement = _as_reduction(statement)
     statement = _tighten(statement, extents)
     if statement.conditions:
@@ -90,7 +90,7 @@ def _shape(statement: Statement, extents: dict[int, int]) -> tuple[Statement, di
 
 
 def _as_reduction(statement: Statement) -> Statement:
-    """`C[i] = C[i] + t[i, k]` over i and k is a reduction over k; so are stores that repeat themselves."""
+    """Converts `C[i] = C[i] + t[i, k]` over i and k, and stores repeated by loops, to a reduction over k."""
     stored = frozenset[int]().union(*(index.dims for index in statement.indices))
     over = tuple(dim for dim in statement.dims if dim not in stored)
     if not over:
@@ -124,7 +124,7 @@ def _is_target(node: Node, statement: Statement) -> bool:
 
 
 def _tighten(statement: Statement, extents: dict[int, int]) -> Statement:
-    """Conditions on one counter of the statement shorten its range."""
+    """Converts conditions on a single counter of the statement to a shorter range."""
     while True:
         found = next(
             ((c, c.terms[0]) for c in _all_conditions(statement) if len(c.terms) == 1 and not _holds(c, extents)), None
@@ -147,7 +147,7 @@ def _all_conditions(statement: Statement) -> list[Linear]:
 
 
 def _owned(statement: Statement, condition: Linear) -> tuple[int, ...]:
-    """The dimensions that a condition bounds: those of the loops that it stands on, not of loops around them."""
+    """The dimensions that a condition bounds: those of the loops that contain it directly, not of outer loops."""
     if condition in statement.conditions:
         return statement.dims
     return tuple(
@@ -169,7 +169,7 @@ def _replace(statement: Statement, dim: int, by: Linear) -> Statement:
 
 @dataclass
 class _Loops:
-    """The loops of one linalg operation while its operands are found: `dims` in their order."""
+    """The loops of one linalg operation while its operands are collected: `dims` in their order."""
 
     dims: tuple[int, ...]
     parallel: int
@@ -218,7 +218,7 @@ class _StatementEmitter:
         return not index.constant and size == extent and (not index.terms or index.single is not None)
 
     def _inserted(self, part: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """What the memref holds, with `part` in its place."""
+        """The content of the memref with `part` inserted."""
         whole = self._held(self.statement.memref)
         indices = self.statement.indices
         for index, extent in zip(indices, shape, strict=True):
@@ -238,7 +238,7 @@ class _StatementEmitter:
     def _slice(
         self, offsets: list[int], sizes: list[int], strides: list[int]
     ) -> tuple[dict[str, ir.Attribute], list[ir.Value]]:
-        """The attributes of a slice, and the sizes that are not known."""
+        """The attributes of a slice, and its dynamic sizes."""
         static, values = self._sizes(sizes)
         return {
             "static_offsets": ir.DenseI64ArrayAttr.get(offsets), "static_sizes": ir.DenseI64ArrayAttr.get(static),
@@ -246,19 +246,20 @@ class _StatementEmitter:
         }, values
 
     def _check_worth(self, sizes: Sequence[int]) -> None:
-        """Raises Unraisable for tensors of computed sizes, which kernels cannot take as they are, for little work."""
+        """Raises Unraisable for tensors of computed sizes in nests of little work; kernels cannot take them
+        directly."""
         if not all(is_known(size) or self.sizes.is_axis(size) for size in sizes) and self.terms < _MUCH:
             raise Unraisable("a computed size, for little work")
 
     def _sizes(self, sizes: Sequence[int]) -> tuple[list[int], list[ir.Value]]:
-        """Sizes as a type has them, and the values of those that are not known."""
+        """Sizes as in a type, and the values of the dynamic ones."""
         values = [self.sizes.create(size, self.before) for size in sizes if not is_known(size)]
         return [size if is_known(size) else ir.ShapedType.get_dynamic_size() for size in sizes], values
 
     # -- tensors ---------------------------------------------------------------------------------
 
     def _tensor_of(self, node: Node, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
-        """A tensor with the values of `node`, an axis for each dimension of `axes`, of extent 1 for None."""
+        """A tensor of the values of `node`, with an axis for each dimension of `axes`, of extent 1 for None."""
         dims = tuple(dim for dim in axes if dim is not None)
         if isinstance(node, Reduce):
             return self._reduced(node, axes, element)
@@ -279,7 +280,7 @@ class _StatementEmitter:
         return self._generic(loops, node, None, self._empty(axes, element), axes)
 
     def _scalar(self, node: NestScalar) -> ir.Value:
-        """A value that may be used where operations are created: constants may lie in the loops."""
+        """A scalar that is available where operations are created: constants may be defined inside the loops."""
         if isinstance(node.value.owner, ir.Block) or node.value.owner.operation.name != "arith.constant":
             return node.value
         value = node.value.owner.operation.attributes["value"]
@@ -295,7 +296,7 @@ class _StatementEmitter:
         return self._generic(loops, node.term, node.combiner, start, axes)
 
     def _start(self, node: Node, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
-        """The tensor that a reduction begins with: what the memref holds, if that is all it is."""
+        """The initial tensor of a reduction; the content of the memref if it starts with that."""
         if isinstance(node, Load) and node.indices == self.statement.indices and node.memref == self.statement.memref:
             shape = self.sizes.of_shape(node.memref)
             stored = [index.terms[0][0] if index.terms else None for index in node.indices]
@@ -304,7 +305,7 @@ class _StatementEmitter:
         return self._tensor_of(node, axes, element)
 
     def _show_extents(self, loops: _Loops, element: ir.Type) -> None:
-        """An operand that is never read, where no other says how long some loop is."""
+        """Adds an operand that is never read if no other operand determines the extent of a loop."""
         shown = {
             ir.AffineDimExpr(expression).position
             for _, map_ in loops.inputs for expression in map_.results if isinstance(expression, ir.AffineDimExpr)
@@ -339,7 +340,7 @@ class _StatementEmitter:
     # -- operands --------------------------------------------------------------------------------
 
     def _find_operands(self, loops: _Loops, node: Node, padding: _Padding | None) -> None:
-        """Make every load, scalar and inner reduction of `node` an operand."""
+        """Makes every load, scalar and inner reduction of `node` an operand."""
         if node in loops.places:
             return
         if isinstance(node, Load):
@@ -360,7 +361,7 @@ class _StatementEmitter:
         return self._create("bufferization.to_tensor", [tensor], [memref], {"restrict": ir.UnitAttr.get()}).result
 
     def _element(self, load: Load, padding: _Padding | None) -> tuple[ir.Value, list[Linear]]:
-        """A tensor of what `load` reads over all iterations, and the index into it, axis by axis."""
+        """A tensor of the elements that `load` reads over all iterations, and the index into it along each axis."""
         kind = ir.MemRefType(load.memref.type)
         shape = self.sizes.of_shape(load.memref)
         bounds = _bounds(load)
@@ -424,7 +425,7 @@ class _StatementEmitter:
 
 @dataclass(frozen=True)
 class _IndexWindow:
-    """The stretch of an axis that an index runs over, and the index within it."""
+    """The range of an axis that an index covers, and the index within it."""
 
     offset: int
     size: int
@@ -445,7 +446,7 @@ class _IndexWindow:
 
 
 class _Padding:
-    """Which loads of a reduction's term may be padded: its conditions keep exactly these in bounds."""
+    """The loads of a reduction's term that may be padded: its conditions keep exactly these in bounds."""
 
     def __init__(self, node: Reduce, extents: Mapping[int, int]) -> None:
         self.conditions = tuple(c for c in node.conditions if c.range(extents)[0] < 0)
@@ -462,12 +463,12 @@ class _Padding:
             raise Unraisable("bounds of a reduction that are not those of what it reads")
 
     def allows(self, load: Load) -> bool:
-        """Whether `load` may be padded: what makes a whole term neutral, being so."""
+        """Whether `load` may be padded: a neutral element of it makes the whole term neutral."""
         return any(load is factor for factor in self.factors)
 
 
 def _bounds(load: Load) -> list[Linear]:
-    """What is not negative where `load` is within its memref."""
+    """Expressions that are non-negative exactly if `load` is in bounds."""
     extents = ir.MemRefType(load.memref.type).shape
     return [
         bound for index, extent in zip(load.indices, extents, strict=True)
@@ -476,7 +477,7 @@ def _bounds(load: Load) -> list[Linear]:
 
 
 def _is_bounded(load: Load, index: Linear, extent: int, padding: _Padding | None, extents: Mapping[int, int]) -> bool:
-    """Whether conditions keep `index` of `load` within `[0, extent)` on each side where it could be outside."""
+    """Whether conditions keep `index` of `load` within `[0, extent)` at each end where it could be outside."""
     conditions = load.conditions
     if not conditions and padding is not None and padding.conditions and padding.allows(load):
         conditions = padding.conditions
@@ -484,7 +485,7 @@ def _is_bounded(load: Load, index: Linear, extent: int, padding: _Padding | None
 
 
 def _factors(node: Node) -> list[Node]:
-    """What makes the whole zero, being zero."""
+    """The nodes whose being zero makes `node` zero."""
     if isinstance(node, Compute):
         if node.name in ("arith.mulf", "arith.muli"):
             return [factor for operand in node.operands for factor in _factors(operand)]
@@ -494,7 +495,7 @@ def _factors(node: Node) -> list[Node]:
 
 
 class _Body:
-    """The operations within a linalg operation."""
+    """The body of a linalg operation."""
 
     def __init__(self, block: ir.Block, loops: _Loops, location: ir.Location) -> None:
         self.block = block
