@@ -1,12 +1,12 @@
-"""unroll-loops: takes the turns of loops over tensors apart, one after the other, where they are known and not many.
+"""unroll-loops: unrolls loops over tensors whose iterations are known and few.
 
     %r = scf.for %i = 0 to 2 step 1 iter_args(%s = %0) {      %a = tensor.extract_slice %x[0] …
       %a = tensor.extract_slice %x[%i] …                  →   %b = linalg.generic … ins(%a, %0) …
       %b = linalg.generic … ins(%a, %s) …                     %c = tensor.extract_slice %x[1] …
       scf.yield %b }                                          %d = linalg.generic … ins(%c, %b) …
 
-Recurrent networks come as such loops. GPUs have no code for them: each turn is launches of its own, whose code all
-turns share.
+Recurrent networks have such loops. GPU back ends have no code for loops around kernels: each iteration becomes separate
+launches, and all iterations share code.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import Pass
 
 FOR = "scf.for"
-MOST = 8192  # operations that a loop may become
+MOST = 8192  # operations that unrolling may create from a loop
 _CLEAN = "canonicalize,cse"
 _TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield", FOR)
 
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Loops that would become more than `MOST` operations stay."""
+    """Keeps loops that would become more than `MOST` operations."""
 
     name = "unroll-loops"
 
@@ -54,7 +54,7 @@ def is_taken_apart(operation: ir.Operation) -> bool:
 
 
 def _length(loop: ir.Operation) -> int:
-    """How many operations `loop` becomes; 0 for one that is not taken apart."""
+    """The number of operations that `loop` becomes; 0 if it is not unrolled."""
     turns = _turns(loop)
     if turns is None or not len(loop.results):
         return 0
@@ -73,7 +73,7 @@ def _length(loop: ir.Operation) -> int:
 
 
 def _is_known(value: ir.Value) -> bool:
-    """Whether a value is no tensor whose extents may differ from turn to turn."""
+    """Whether a value is not a tensor whose extents may differ between iterations."""
     return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
 
 
@@ -91,7 +91,7 @@ def _constant(value: ir.Value) -> int | None:
 
 
 def _unroll(loop: ir.Operation, point: ir.InsertionPoint) -> Sequence[ir.Value]:
-    """The results of `loop`, whose turns are made at `point`."""
+    """The results of `loop`, whose iterations are created at `point`."""
     body = loop.regions[0].blocks[0]
     operations = [entry.operation for entry in body.operations]
     carried = list(loop.operands)[3:]
