@@ -1,16 +1,16 @@
-"""A process that keeps the compiler loaded for one that compiles repeatedly, such as a notebook.
+"""A server process that keeps the compiler loaded, for a process that compiles repeatedly, such as a notebook.
 
-It runs as `python -m motet.compiler.process.fork_server SOCKET`. A fork of it does each job, so that a crash ends that
-fork alone.
+It runs as `python -m motet.compiler.process.fork_server SOCKET`. Each job runs in a fork of it, so that a crash ends
+only that fork.
 
-    this process                       the keeper                   a guard                  the job
+    this process                       the server                   a guard                  the job
     Keeper().hire(folder)   socket  →  forks                     →  forks                 →  process.worker.work
     stdout                  ←  pipe    ·····························································  progress, errors
     wait()                  ←  pipe    ····························  its exit status
     kill(), or its end      hang-up →  ···························  kills it
 
-The keeper ends when the process that started it does, or when nothing was asked of it for a while. Jobs have the
-environment and the folder of the process that asks. Where there is Triton, the keeper keeps it loaded too.
+The server ends with the process that started it, or after being idle for a while. Jobs have the environment and the
+working directory of the requesting process. If Triton is installed, the server keeps it loaded too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ import msgspec
 
 from motet.compiler.process.lifetime import die_with_parent, end_with
 
-IDLE = 300.0  # seconds after which a keeper ends that nobody asks for anything
+IDLE = 300.0  # seconds after which an idle server ends
 _SURROUNDINGS = "surroundings.json"
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a job has of the process that asks for it, and what it will need that takes its time to load."""
+    """What a job takes from the requesting process, and the slow imports that it will need."""
 
     folder: str
     environment: dict[str, str]
@@ -46,7 +46,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """A keeper of this process. Not for several threads at once."""
+    """The fork server of this process. Not thread-safe."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._owner = os.getpid()
@@ -60,11 +60,11 @@ class Keeper:
 
     @property
     def is_there(self) -> bool:
-        """Whether it serves this very process, finds packages where this one does, and has not ended."""
+        """Whether it serves this process with the same package path, and has not ended."""
         return self._owner == os.getpid() and self._path == sys.path and self._process.poll() is None
 
     def hire(self, folder: Path, log: Path, targets: tuple[str, ...], onnx: bool) -> Hired:
-        """Have the job in `folder` done, which writes its errors to `log`. Raises OSError where the keeper is gone."""
+        """Starts the job in `folder`, with its errors written to `log`. Raises OSError if the server has ended."""
         surroundings = Surroundings(str(Path.cwd()), dict(os.environ), list(targets), onnx)
         (folder / _SURROUNDINGS).write_bytes(msgspec.json.encode(surroundings))
         answers, stdout = os.pipe()
@@ -82,12 +82,12 @@ class Keeper:
         return Hired(os.fdopen(answers, "rb"), os.fdopen(status, "rb"))
 
     def end(self) -> None:
-        """Let it end when its jobs have."""
+        """Lets the server end once its jobs have ended."""
         if self._owner == os.getpid():
             self._socket.close()
 
     def stop(self) -> None:
-        """End it at once, where it is this process's own."""
+        """Ends the server immediately, if it belongs to this process."""
         if self._owner == os.getpid():
             self._socket.close()
             self._process.kill()
@@ -102,7 +102,7 @@ class Hired:
         self._status = status
 
     def wait(self) -> int:
-        """Its exit status, negative for a signal, when it has ended."""
+        """Waits for its end; returns its exit status, negative for a signal."""
         said = self._status.read()
         return int(said) if said else 1
 
@@ -119,24 +119,24 @@ class Hired:
         self._status.close()
 
 
-# -- the keeper ----------------------------------------------------------------------------------
+# -- the server ----------------------------------------------------------------------------------
 
 
 def main(handle: int) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the terminal is for the process that asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the requesting process handles interrupts from the terminal
     from motet.compiler.process.prefork import load_compiler
 
     with socket.socket(fileno=handle) as requests:
         load_compiler()
         guards: set[int] = set()
         while True:
-            # What loads while nobody asks has been needed before.
+            # While idle, load what an earlier job needed.
             ready, _, _ = select.select([requests], [], [], IDLE)
             message, handles, _, _ = socket.recv_fds(requests, 1 << 16, 3) if ready else (b"", [], 0, None)
             while (ended := _reaped()) != 0:
                 guards.discard(ended)
             if not message:
-                for guard in guards:  # their jobs may need Triton's process, which is this one's
+                for guard in guards:  # their jobs may need Triton's process, a child of this one
                     os.waitpid(guard, 0)
                 return 0
             folder = Path(os.fsdecode(message))
@@ -153,7 +153,7 @@ def main(handle: int) -> int:
 
 
 def _reaped() -> int:
-    """A child that has ended, of which nothing is left now; 0 if there is none."""
+    """Reaps a child that has ended and returns its id; 0 if there is none."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(-1, os.WNOHANG)[0]
     return 0
@@ -163,12 +163,12 @@ def _expect(wanted: Surroundings) -> None:
     from motet.compiler.process.worker import expect
     from motet.errors import MotetError
 
-    with contextlib.suppress(MotetError):  # which the job will say
+    with contextlib.suppress(MotetError):  # the job will report it
         expect(wanted.targets)
 
 
 def _load(wanted: Surroundings) -> None:
-    """Load for later jobs what this one has to load itself."""
+    """Loads, for later jobs, what this job has to load itself."""
     names = ["motet.compiler.codegen.triton.backend"] * any(":" in target for target in wanted.targets)
     if wanted.onnx and importlib.util.find_spec("onnx") is not None:
         names.append("motet.compiler.frontends.onnx.loading")
@@ -182,7 +182,7 @@ def _load(wanted: Surroundings) -> None:
 
 
 def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: int) -> NoReturn:
-    """Do the job in a fork, say how it ended, and end it when nobody wants to know any more."""
+    """Runs the job in a fork, reports its exit status, and kills it if the requesting process hangs up."""
     with contextlib.suppress(BaseException):
         parent = os.getpid()
         pid = os.fork()
@@ -197,11 +197,11 @@ def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: i
 
 
 def _watch(pid: int, told: int) -> None:
-    """Wait until a process ends, or kill it when the reader of `told` hangs up."""
+    """Waits until a process ends, or kills it when the reader of `told` hangs up."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
-        return  # an older system: the process is waited for, whoever hangs up
+        return  # an older system: wait for the process in any case
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     poll.register(told, 0)
@@ -210,7 +210,7 @@ def _watch(pid: int, told: int) -> None:
 
 
 def _work(folder: Path, wanted: Surroundings, stdout: int, stderr: int, parent: int) -> int:
-    """The job."""
+    """Runs the job."""
     die_with_parent(parent)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)

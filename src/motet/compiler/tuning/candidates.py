@@ -1,7 +1,7 @@
-"""Which schedules of one function are worth a comparison: the same commands, ordered and placed in other ways.
+"""The schedules of a function that are worth comparing: the same commands in other orders and memory plans.
 
-None of them changes what a command computes, so results are the same whichever is taken. How many tasks a command has
-is its code's, and so the same in all of them.
+They do not change what commands compute, so that results are the same whichever is chosen. The number of tasks of a
+command is a property of its code, and therefore the same in all of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from motet.compiler.scheduling.arrangement import Options
 from motet.errors import CompileError
 
 PLANNED = "concurrent"
-_FEW = 8  # tasks: a command that has fewer leaves threads of a processor idle
-_MORE_MEMORY = 4.0  # times the lower bound of the arena
+_FEW = 8  # tasks; a command with fewer leaves threads of a processor idle
+_MORE_MEMORY = 4.0  # ratio to the lower bound of the arena
 
-# Schedules of every function of a variant, by the function and the candidate's name; the planner's own stands first.
+# Schedules of every function of a variant: function → candidate's name → schedule; the planner's own comes first.
 Candidates = dict[str, dict[str, Schedule]]
 
 
 def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
-    """The names of candidates beside the planner's own, and what makes them. What is given in `options` is kept to."""
+    """The names and options of candidates other than the planner's own; settings in `options` are respected."""
     serial = replace(options, filling=0, chained=True, streams=1)
     yield "serial", serial
     yield "serial, depth first", replace(serial, depth_first=True)
@@ -35,13 +35,13 @@ def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
 def make_candidates(make: Callable[[Options], Schedule], options: Options) -> dict[str, Schedule]:
     """Every candidate that differs from those before it; `make` schedules by options.
 
-    Raises: CompileError: the planner's own does not keep to the memory that there may be. Others then are left out.
+    Raises: CompileError: the planner's own schedule exceeds the memory limit. Others that do are left out.
     """
     found = {PLANNED: make(options)}
     for name, each in candidate_options(options):
         try:
             schedule = make(each)
-        except CompileError:  # in another order the arena is larger than it may be
+        except CompileError:  # in this order the arena exceeds the limit
             continue
         if schedule not in found.values():
             found[name] = schedule

@@ -1,11 +1,11 @@
-"""Takes of several schedules of a function the one that is fastest here: `--option tune-schedule=measure`.
+"""Chooses the fastest of several schedules of a function on this machine: `--option tune-schedule=measure`.
 
-    built, candidates → one artifact in which every candidate is a function of its own, so that all share code and
-    constants → a session on the device → all of them called in turns → the fastest, and what was measured
+    built, candidates → one artifact in which every candidate is a function, so that all share code and constants
+    → a session on the device → all of them called alternately → the fastest, and the measurements
 
-A region of a program over several devices is measured by itself, on its device, with what it reads lying there: what
-other devices do meanwhile does not count. For every family that there is code for a device has to be here; a level of
-a processor that this one has not is left as planned, with a warning.
+A region of a program over several devices is measured alone, on its device, with its operands already there; what other
+devices do at the same time is not considered. Every family with code must have a device here; a variant for a processor
+level that this one lacks keeps its planned schedule, with a warning.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from motet.runtime.session import Session, load
 
 OPTION = "tune-schedule"
 
-GAIN = 0.02  # what a schedule has to save of the planned one's time to be taken instead, and
-MEMORY_GAIN = 0.05  # one that takes more memory
-_WARM = 3  # calls before those that count: a session prepares its fast way in them
-_SAMPLE = 1e-3  # seconds of a sample, at least: as many calls as that takes
+GAIN = 0.02  # the fraction of the planned schedule's time that another one must save to be chosen,
+MEMORY_GAIN = 0.05  # and the fraction if it takes more memory
+_WARM = 3  # warm-up calls, in which a session prepares its fast path
+_SAMPLE = 1e-3  # minimum duration of a sample in seconds, filled by repeated calls
 _MOST_CALLS = 1000
 _BUDGET = 0.6  # seconds for all samples of a function on a target
 _ROUNDS = (5, 40)
@@ -55,11 +55,10 @@ class Times:
 
 
 def tune_schedules(built: Built, given: Given, folder: Path, progress: Progress) -> Built:
-    """`built` with the schedules that are fastest on this machine's devices, of those that it has for choice.
+    """`built` with the fastest of its candidate schedules on this machine's devices.
 
-    `given` are the extents to measure functions with that have dynamic ones; `folder` is for a file meanwhile.
-    Raises: DeviceError: a family that there is code for has no device here; OptionError: `given` is missing or does
-    not fit.
+    `given` are the extents with which to measure functions that have dynamic ones; `folder` is for a temporary file.
+    Raises: DeviceError: a family with code has no device here; OptionError: `given` is missing or does not fit.
     """
     manifest = built.manifest
     symbols = region_symbols(manifest, given)
@@ -90,7 +89,7 @@ class _Refused(Exception):
 
 
 def _devices(manifest: Manifest) -> Callable[[str, str], DeviceInfo]:
-    """The device of a family that a function, or a region, is measured on."""
+    """The device of a family on which a function or region is measured."""
     if not manifest.plans:
         return lambda name, family: _first(family, probe(family), name)
     present = [info for family in needed_families(manifest.devices, manifest.variants, {}) for info in probe(family)]
@@ -166,7 +165,7 @@ class _Trial:
         return structs.replace(self.variant, schedules=chosen)
 
     def _manifest(self, names: Sequence[str]) -> Manifest:
-        """One with a function for each candidate, and no devices."""
+        """A manifest with a function for each candidate, and without devices."""
         manifest = self.built.manifest
         signatures = {signature.name: signature for signature in (*manifest.functions, *manifest.regions.values())}
         functions: list[Signature] = []
@@ -209,7 +208,7 @@ def _rounded(seconds: float) -> float:
 
 
 def _call(session: Session, name: str, symbols: Symbols) -> Iterator[Callable[[], Any]]:
-    """Calls of a function on inputs that lie where it runs; each `next` gives one on fresh inputs."""
+    """Calls of a function with inputs on its device; each `next` returns a call with fresh inputs."""
     function = session[name]
     signature = function.signature
     fresh = random_inputs(signature, symbols)
@@ -243,8 +242,8 @@ def _places(session: Session, results: Any, signature: Signature) -> tuple[Any, 
 def measure(
     calls: Sequence[Iterator[Callable[[], Any]]], anew: bool = False, clock: Callable[[], float] = time.perf_counter
 ) -> list[Times]:
-    """Times of `calls`, taken in turns, each round beginning with another one of them. Each is an iterator over
-    functions to call, which has set its inputs; `anew` asks for a new one for every call."""
+    """Measures `calls` alternately; each round begins with another one. Each is an iterator over callables whose inputs
+    are set; `anew` takes a new one for every call."""
     once = [max([_sample(next(call), 1, clock) for _ in range(_WARM)][-1], 1e-9) for call in calls]
     counts = [1 if anew else max(1, min(_MOST_CALLS, round(_SAMPLE / seconds))) for seconds in once]
     round_seconds = sum(count * seconds for count, seconds in zip(counts, once, strict=True))
@@ -265,8 +264,8 @@ def _sample(call: Callable[[], Any], count: int, clock: Callable[[], float]) -> 
 
 
 def fastest(times: Sequence[Times], arenas: Sequence[object]) -> int:
-    """Which of the candidates to take. The first, the planned one, stays unless another is faster by more than
-    measurements scatter, in its fastest call and its median one; one with a larger arena has to be by more."""
+    """The number of the candidate to choose. The first, the planned one, stays unless another is faster by more than
+    the noise, in its fastest and its median call; one with a larger arena must be faster by more."""
     planned = times[0]
     best, found = planned.fastest, 0
     for number, (each, arena) in enumerate(zip(times, arenas, strict=True)):

@@ -55,8 +55,8 @@ def is_taken_apart(operation: ir.Operation) -> bool:
 
 def _length(loop: ir.Operation) -> int:
     """The number of operations that `loop` becomes; 0 if it is not unrolled."""
-    turns = _turns(loop)
-    if turns is None or not len(loop.results):
+    values = _index_values(loop)
+    if values is None or not len(loop.results):
         return 0
     count = 0
     for entry in loop.regions[0].blocks[0].operations:
@@ -69,7 +69,7 @@ def _length(loop: ir.Operation) -> int:
                 return 0
             count += inner
         count += 1
-    return count * max(1, len(turns))
+    return count * max(1, len(values))
 
 
 def _is_known(value: ir.Value) -> bool:
@@ -77,7 +77,7 @@ def _is_known(value: ir.Value) -> bool:
     return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
 
 
-def _turns(loop: ir.Operation) -> range | None:
+def _index_values(loop: ir.Operation) -> range | None:
     bounds = [_constant(value) for value in list(loop.operands)[:3]]
     known = [bound for bound in bounds if bound is not None]
     return range(*known) if len(known) == 3 and known[2] > 0 else None
@@ -95,9 +95,9 @@ def _unroll(loop: ir.Operation, point: ir.InsertionPoint) -> Sequence[ir.Value]:
     body = loop.regions[0].blocks[0]
     operations = [entry.operation for entry in body.operations]
     carried = list(loop.operands)[3:]
-    for turn in _turns(loop) or ():
+    for current in _index_values(loop) or ():
         with loop.location, point:
-            index = arith.ConstantOp(body.arguments[0].type, turn)
+            index = arith.ConstantOp(body.arguments[0].type, current)
         mapping: dict[ir.Value, ir.Value] = dict(zip(body.arguments, [index.result, *carried], strict=True))
         for operation in operations[:-1]:
             copy = operation.clone(point)
