@@ -68,7 +68,8 @@ def check_order(
     """Raises ArtifactError, with `where`, the commands and the memory. `places` are the ranges of each command's
     buffers, in order."""
     tables = [
-        _Segments([0], [_CALLER if base in memory.given else _UNWRITTEN], [_CALLER]) for base in range(len(memory.sizes))
+        _Segments([0], [_CALLER if base in memory.given else _UNWRITTEN], [_CALLER]) for base in
+        range(len(memory.sizes))
     ]
     earlier, by_streams = _closures(commands)
     streams = any(command.stream or command.waits for command in commands)
