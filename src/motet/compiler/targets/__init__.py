@@ -1,1 +1,1 @@
-"""Tables of what code generators need to know of processors and GPUs."""
+"""Tables of processors and GPUs, with what code generators need to know about them."""

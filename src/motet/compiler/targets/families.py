@@ -1,8 +1,8 @@
-"""Families of devices that code can be made for: what each may be compiled for, and what it is by default.
+"""The families of devices with a code generator: their targets, and their default targets.
 
-A target is named by its family and, behind a colon, by what that family calls it: `riscv:rv64gcv`; those of the
-host stand without the family: `x86-64-v4`. Other distributions add a family by an entry point of the group
-`motet.targets` that names a `Family`.
+The full name of a target is its family, a colon, and its name in the family: `riscv:rv64gcv`; those of the host have no
+family: `x86-64-v4`. Other distributions add a family by an entry point of the group `motet.targets` that names a
+`Family`.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def families() -> dict[str, Family]:
 
 
 def families_with_code() -> list[str]:
-    """The names of the families that code can be made for."""
+    """The names of the families with a code generator."""
     return [name for name, family in families().items() if family.targets]
 
 
 def broken_families() -> dict[str, str]:
-    """The families of other distributions that cannot be loaded, and why."""
+    """The families of other distributions that cannot be loaded, with the reasons."""
     loaded = {entry.name: _load(entry) for entry in metadata.entry_points(group=GROUP)}
     return {name: found for name, found in loaded.items() if isinstance(found, str)}
 
 
 def _load(entry: metadata.EntryPoint) -> Family | str:
-    """What an entry point names, or why that is no family."""
+    """The family that an entry point names, or the reason why it is invalid."""
     try:
         found = entry.load()
-    except (Exception, SystemExit) as error:  # importing a plug-in runs its code: it must not take the others along
+    except (Exception, SystemExit) as error:  # importing a plug-in runs its code, which must not affect the others
         return f"target family {entry.value!r}: {type(error).__name__}: {error}"
     if not isinstance(found, Family):
         return f"target family {entry.value!r}: an object of type {type(found).__name__}; expected a Family"
@@ -64,9 +64,9 @@ def _load(entry: metadata.EntryPoint) -> Family | str:
 
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
-    """The full names of the targets that a device expression asks for: those that `cpu` (`arch` for GPUs) lists,
-    joined by `+`, in order of preference, else those that another option implies, else the defaults; behind a slash
-    the precision, where it is not the default. Raises OptionError; a family that is unknown has none."""
+    """The full names of the targets of a device expression: those listed by `cpu` (`arch` for GPUs), joined by `+`, in
+    order of preference, else those implied by another option, else the defaults; followed by a slash and the precision,
+    if it is not the default. Raises OptionError. An unknown family has none."""
     known = families().get(family)
     if known is None:
         return []
@@ -100,7 +100,7 @@ def _precision(family: Family, options: Mapping[str, str], where: str) -> str:
 
 
 def driver_options(family: str, options: Mapping[str, str]) -> str:
-    """What of a device expression is for the device's driver, as in a URI: `harts=4&memory=1G`."""
+    """The options of a device expression for the device's driver, as in a URI: `harts=4&memory=1G`."""
     known = families().get(family) if options else None
     if known is None:
         return ""
@@ -114,7 +114,7 @@ def _one_of(value: str, table: Mapping[str, tuple[str, ...]], what: str) -> tupl
 
 
 def resolve_target(name: str) -> Target:
-    """The target with a full name. Raises OptionError."""
+    """The target with a full name. Raises OptionError if there is none."""
     family, colon, own = name.rpartition(":")
     if not colon:
         from motet.compiler.targets.native import resolve_cpu_target

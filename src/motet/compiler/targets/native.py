@@ -1,4 +1,4 @@
-"""The processor of the machine that compiles, as a target; the only one that asks the machine anything."""
+"""The processor of the compiling machine as a target; the only target that depends on the machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from motet.errors import OptionError
 from motet.runtime.cpu_features import allow
 
 NATIVE = "native"
-# What LLVM's instruction selection, or a code generator, may use without being asked: all that a machine
-# must have to run the code. The rest of a processor's features (`sha`, `rdrnd`, …) is reached by intrinsics
-# alone.
+# Features that LLVM's instruction selection, or a code generator, may use implicitly: those that a machine must have to
+# run the code. The other features of a processor (`sha`, `rdrnd`, …) are only used through intrinsics.
 _SELECTABLE = re.compile(
     r"avx(?!10).*|amx-.*|sse.*|ssse3|fma4?|f16c|bmi2?|lzcnt|movbe|popcnt|gfni|xop|tbm"
     r"|neon|fp-armv8|fullfp16|bf16|dotprod|i8mm|lse|rdm|sve.*|sme.*|[mafdcv]|z[a-z0-9]+"
@@ -28,13 +27,13 @@ _SELECTABLE = re.compile(
 
 
 def native_target() -> CpuTarget:
-    """This machine's processor: the best known level that it reaches, with the features it has beyond that.
+    """This machine's processor: the best known level that it reaches, with its additional features.
 
-    Code for it runs where all that `requires` lists is found.
+    Code for it runs on machines with everything in `requires`.
     Raises `OptionError` on a processor below every known level.
     """
     cpu, features = host_processor()
-    if not allow(features):  # AMX, which the system may keep to itself
+    if not allow(features):  # AMX, which the operating system may not enable
         features = frozenset(name for name in features if not name.startswith("amx"))
     triple = host_triple()
     level = _level(triple, features)
@@ -66,7 +65,7 @@ def _level(triple: str, features: frozenset[str]) -> CpuTarget:
 
 
 def resolve_cpu_target(name: str) -> CpuTarget:
-    """The CPU target called `name`, `native` included. Raises `OptionError`, which lists the known names."""
+    """The CPU target named `name`, including `native`. Raises `OptionError` with the known names."""
     if name == NATIVE:
         return native_target()
     target = CPU_TARGETS.get(name)

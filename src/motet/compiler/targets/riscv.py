@@ -1,4 +1,4 @@
-"""The RISC-V accelerator's harts: bare metal, every vector length a target of its own."""
+"""The RISC-V accelerator's harts: bare metal; every vector length is a separate target."""
 
 from __future__ import annotations
 
