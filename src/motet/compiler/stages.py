@@ -69,7 +69,7 @@ def opened(text: str, file: str) -> Generator[Program]:
     if _OTHERS.search(text):
         register_stablehlo(context)
     module, _ = parse_module(text, file, context)
-    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    context.allow_unregistered_dialects = True  # for the attributes named motet.…
     with context, ir.Location.unknown():
         yield Program(module)
 

@@ -26,7 +26,7 @@ from motet.compiler.targets.family import Target
 
 @dataclass
 class Kernels:
-    """The kernels of a partitioned program: their functions, and those that could be read into stages."""
+    """The kernels of a partitioned program: their functions, and the stages of those that could be read."""
 
     functions: dict[str, ir.Operation]
     readable: dict[str, Kernel] = field(default_factory=dict[str, Kernel])

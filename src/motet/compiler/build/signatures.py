@@ -1,4 +1,4 @@
-"""Reads the signature of a public function: the inputs and results that callers see, without its parameters."""
+"""Reads the signature of a public function: the inputs and results that callers see, without parameters."""
 
 from __future__ import annotations
 

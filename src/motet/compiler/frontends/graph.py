@@ -1,5 +1,5 @@
-"""Reads graphs of `motet.builder`, and what `motet.pytorch` made of a model: MLIR text with large constants as
-arrays beside it, together or in one file.
+"""Reads graphs of `motet.builder` and models that `motet.pytorch` exported: MLIR text with large constants as
+separate arrays, in memory or in one file.
 
 The file is a safetensors file whose metadata has the text under `motet.program` (`Graph.serialize`).
 """
@@ -26,7 +26,7 @@ from motet.errors import CompileError, Location
 def load_graph(
     text: str, parameters: Mapping[str, np.ndarray], file: str, place: Place = erase_devices
 ) -> Program:
-    """The program of `text`, whose arguments marked `motet.parameter` have their data in `parameters`.
+    """The program of `text`; `parameters` has the data of its arguments marked `motet.parameter`.
 
     Raises CompileError for text that does not parse and for parameters without data.
     """
@@ -38,7 +38,7 @@ def load_graph(
 def load_serialized(data: Content, file: str, place: Place = erase_devices) -> Program:
     """The program of a file written by `Graph.serialize`; its arrays are views of `data`.
 
-    Raises CompileError for a file that is truncated, damaged, or no graph.
+    Raises CompileError for a file that is truncated, damaged, or not a graph.
     """
 
     def wrong(why: str) -> CompileError:

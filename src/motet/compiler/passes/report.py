@@ -1,4 +1,4 @@
-"""What `motet compile --print-after`, `--print-changed` and `--time-passes` print while passes run."""
+"""The output of `motet compile --print-after`, `--print-changed` and `--time-passes` while passes run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from motet.compiler.process.job import PassReports
 
 
 class PassReporter:
-    """An observer of passes (`running.py`) that hands text to `write`, a block or line at a time."""
+    """An observer of passes (`running.py`) that passes text to `write`, a block or line at a time."""
 
     def __init__(self, wanted: PassReports, write: Callable[[str], None]) -> None:
         self._wanted = wanted
@@ -22,7 +22,7 @@ class PassReporter:
 
     @contextlib.contextmanager
     def watch(self, name: str, module: ir.Module) -> Generator[None]:
-        """Surrounds one run of the pass `name` over `module`."""
+        """A context for one run of the pass `name` over `module`."""
         before = str(module) if self._wanted.changed else ""
         begin = time.perf_counter()
         yield
@@ -38,7 +38,7 @@ class PassReporter:
             self._write(f"// ----- {name}: no change -----\n")
 
     def finish(self) -> None:
-        """Names the passes that were asked for and did not run, and prints the table of times."""
+        """Reports requested passes that did not run, and prints the table of times."""
         for name in self._wanted.after:
             if name not in self._runs:
                 self._write(f"// ----- {name}: did not run for this program -----\n")
@@ -46,7 +46,8 @@ class PassReporter:
             self._write(self._table())
 
     def _table(self) -> str:
-        """Seconds of each pass, slowest first, and of everything else; a pass of upstream is its pipeline's text."""
+        """The table of seconds by pass, slowest first, and the remaining time; upstream's passes show their
+        pipeline."""
         total = time.perf_counter() - self._begin
         rest = total - sum(self._seconds.values())
         rows = sorted(((seconds, self._runs[name], name) for name, seconds in self._seconds.items()), reverse=True)

@@ -1,4 +1,4 @@
-"""Placement, from what a program and a command line say of devices to regions and plans: the order of its passes."""
+"""Placement: the order of its passes, from device annotations and flags to regions and plans."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from motet.compiler.placement.verify_devices import VerifyDevices
 
 
 def read_devices(module: ir.Module) -> None:
-    """Makes Motet's own spelling of all that a program says of devices: before anything else is done to it, since
-    attributes and globals of others do not survive much."""
+    """Converts device annotations in any syntax to Motet's. Must run first, since foreign attributes and globals do
+    not survive other passes."""
     run_steps(READ_DEVICES, Program(module))
 
 
@@ -30,17 +30,17 @@ def placer(
     flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = (), table: RateTable | None = None,
     left: frozenset[str] = frozenset(), obstacles: FindObstacles = control_flow,
 ) -> Place:
-    """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
-    patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
-    else does; `table` says what devices can do. Operations for which a
-    device has `obstacles`, and those from the locations `left`, run on what it falls back to."""
+    """A function that places a module. `flags`, the texts of `--device`, add to or replace the module's devices;
+    `places` are patterns of operations' names with the devices that run them. `automatic` places by cost the operations
+    that are not placed otherwise; `table` has the rates of devices. Operations for which a device has `obstacles`, and
+    those at the locations `left`, run on its fallback."""
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places, automatic)
         devices, default, links = devices_of(module)
         if not devices:
             erase_devices(module)
             return None
-        # Most programs speak of no device: what follows is loaded for those that do.
+        # Most programs have no devices: import the passes only for those that do.
         from motet.compiler.build.signatures import read_interface
         from motet.compiler.ir.functions import public_functions, symbol_name
         from motet.compiler.placement.check_code import CheckCode
@@ -57,7 +57,7 @@ def placer(
 
         for function in public_functions(module):
             take_apart(function)
-        required = requirements(module)  # as long as each function is whole
+        required = requirements(module)  # before functions are split
         loops = OutlineLoops()
         run_on_module(loops, module)
         run_on_module(PlaceLoopsOnFallback(left, obstacles), module)
@@ -84,8 +84,8 @@ def annotator(
     flags: Sequence[str], take: Callable[[str], None], places: Sequence[tuple[str, str]] = (),
     table: RateTable | None = None,
 ) -> Place:
-    """What gives `take` the text of a module with what is found of its operations, and leaves it for one device. With
-    `table` cost has placed before what nothing else does."""
+    """A function that passes the text of a module annotated with affinities to `take`, and prepares the module for one
+    device. With `table`, operations that are not placed otherwise are first placed by cost."""
 
     from motet.compiler.ir.functions import public_functions
     from motet.compiler.placement.annotate_affinities import AnnotateAffinities
@@ -109,7 +109,7 @@ def annotator(
 def assign(
     module: ir.Module, flags: Sequence[str], places: Sequence[tuple[str, str]] = (), automatic: bool = False
 ) -> None:
-    """Gives a module that has been read the devices of the command line, and verifies what there is then."""
+    """Gives a module the devices of the command line, and verifies the result; `read_devices` must have run."""
     used = frozenset(name for _, text in places for name in _devices_in(text))
     passes = (
         AssignDevices(tuple(flags), None if automatic else used), ResolveAliases(), ResolveOnDevice(),
@@ -120,7 +120,7 @@ def assign(
 
 
 def _devices_in(affinity: str) -> list[str]:
-    """The devices that an affinity names; none where it does not parse, which is refused where it is used."""
+    """The devices that an affinity names; none if it does not parse, which is refused at its use."""
     try:
         return [name for name, _ in parse_affinity(affinity).devices]
     except ValueError:

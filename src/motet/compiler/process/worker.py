@@ -123,7 +123,7 @@ def _reported(job: Job) -> Generator[None]:
 
 @contextlib.contextmanager
 def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozenset()) -> Generator[Program]:
-    """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
+    """The job's program, split by device unless `place` does otherwise; the body of the `with` runs in its context."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import UNCHECKED
@@ -139,7 +139,7 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
     program = load_source(source, job.path, job.format, place, job.model, job.data_files, job.sequences)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
-    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    context.allow_unregistered_dialects = True  # for the attributes named motet.…
     with context, ir.Location.unknown():
         if job.separate_siblings:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()

@@ -1,4 +1,4 @@
-"""Reads files of torch.export: they become programs in the `torch` dialect first, by `motet.pytorch`."""
+"""Reads files of torch.export: `motet.pytorch` first converts them to the dialect `torch`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from motet.errors import CompileError, Location
 
 
 def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Program:
-    """The program that torch.export.save has written. Needs torch. Raises CompileError for other archives."""
+    """The program in a file of torch.export.save. Needs torch. Raises CompileError for other archives."""
     try:
         from motet.pytorch.export import serialize_archive
     except ImportError:
