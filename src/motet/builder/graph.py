@@ -337,10 +337,13 @@ class Graph:
         return write_serialized(self.to_mlir(), self._parameters)
 
     def program(self) -> Program:
-        """The graph as the compiler's `Program`; needs the compiler's dependencies."""
+        """The graph as the compiler's `Program` in normal form; needs the compiler's dependencies."""
         from motet.compiler.frontends.graph import load_graph
+        from motet.compiler.pipeline import prepare
 
-        return load_graph(self.to_mlir(), self._parameters, f"<graph {self.name}>")
+        program = load_graph(self.to_mlir(), self._parameters, f"<graph {self.name}>")
+        prepare(program)
+        return program
 
     # -- the interface of the operators ------------------------------------------------------------
 

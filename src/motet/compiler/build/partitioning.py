@@ -19,8 +19,7 @@ from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
-from motet.compiler.passes.pipelines import FUSE_FOR_GPU, OUTLINE
-from motet.compiler.passes.running import run_steps
+from motet.compiler.passes.running import run_named
 from motet.compiler.targets.family import Target
 
 
@@ -58,7 +57,7 @@ def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
 
 def partition(program: Program) -> Kernels:
     """Kernels as functions of their own, each read into stages where it has that form."""
-    run_steps(OUTLINE, program)
+    run_named("outline", program)
     return read_kernels(program)
 
 
@@ -86,7 +85,7 @@ def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
         return all(backend.multi_gemm_pays(products) for backend in backends)
 
     options = {"fuse-attention": {"accepts": attention_pays}, "fuse-multi-gemm": {"accepts": multi_gemm_pays}}
-    return run_steps(FUSE_FOR_GPU, program, options)
+    return run_named("fuse-for-gpu", program, options)
 
 
 def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) -> Kernels:

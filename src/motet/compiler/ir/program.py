@@ -1,7 +1,8 @@
-"""A program in normal form: what every frontend returns and every later stage takes.
+"""A program: what every frontend returns and every later stage takes.
 
-The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`, `arith`, `math` (and `scf`,
-`func.call`) inside. Conventions, all as discardable attributes so that upstream tools read the module too:
+Once it is in normal form (`build/normal_form.py`), the module holds public `func.func`s on ranked tensors, with
+`linalg`, `tensor`, `arith`, `math` (and `scf`, `func.call`) inside. Conventions, all as discardable attributes so that
+upstream tools read the module too:
 
 - argument attribute `motet.parameter = "key"`: the argument is a constant tensor, its data in
   `Program.parameters["key"]`; parameter arguments follow all inputs. Only large floating or quantised
@@ -27,7 +28,7 @@ functions then, each with the attribute `motet.device = "name"`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,17 +71,16 @@ class Placement:
 
 @dataclass
 class Program:
-    """`module` in normal form; `parameters` maps keys to arrays (memory-mapped where the source allows). Once it is
-    normalised, `constraints` has by public function what its operations take for granted of a call's extents."""
+    """`parameters` maps keys to arrays (memory-mapped where the source allows). Once it is normalised, `constraints`
+    has by public function what its operations take for granted of a call's extents. `file` is the name of the source in
+    messages; `resources` has the data of `dense_resource<key>` attributes, which normal form leaves none of."""
 
     module: ir.Module
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     placement: Placement | None = None
     constraints: Mapping[str, list[Constraint]] = field(default_factory=dict[str, list[Constraint]])
-
-
-# Takes from a module what it says of devices: None leaves a program for one device.
-Place = Callable[[ir.Module], Placement | None]
+    file: str = "<program>"
+    resources: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:

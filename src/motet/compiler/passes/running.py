@@ -12,13 +12,15 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
 from motet.compiler.passes.base import AnyPass, ModulePass
-from motet.compiler.passes.pipelines import CLEAN, Cleaned, Step, Upstream
+from motet.compiler.passes.pipelines import CLEAN, PIPELINES, Cleaned, Step, Upstream
 
 
 class Observer(Protocol):
-    """Is told of every pass. Its context surrounds the run of the pass."""
+    """Is told of every pass and of the pipelines that passes are in. Its context surrounds the run of each."""
 
     def watch(self, name: str, module: ir.Module) -> contextlib.AbstractContextManager[None]: ...
+
+    def watch_pipeline(self, name: str, module: ir.Module) -> contextlib.AbstractContextManager[None]: ...
 
 
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
@@ -32,6 +34,13 @@ def observed(observer: Observer | None) -> Generator[None]:
         yield
     finally:
         _observer.reset(token)
+
+
+def run_named(name: str, program: Program, options: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
+    """`run_steps` of the pipeline `name`, of which the observer is told too."""
+    observer = _observer.get()
+    with contextlib.nullcontext() if observer is None else observer.watch_pipeline(name, program.module):
+        return run_steps(PIPELINES[name], program, options)
 
 
 def run_steps(

@@ -23,8 +23,8 @@ from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError
 
 CALL = "func.call"

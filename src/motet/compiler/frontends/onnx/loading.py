@@ -1,4 +1,4 @@
-"""Reads ONNX models into programs in normal form.
+"""Reads ONNX models into programs.
 
 The function is called `main`, whatever the graph's name; its arguments are the model's inputs in order (those
 without an initializer), then large constants as parameters. Nothing is converted to another operator set unless
@@ -76,7 +76,7 @@ def load_onnx(
         finish(model, lowered)
     except ir.MLIRError as error:  # what was lowered is wrong, which only the next pass sees
         raise _lowering_failed(model, explain(model, error)) from error
-    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters})
+    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters}, file=file)
 
 
 def check_types(model: OnnxModel) -> None:
