@@ -50,7 +50,7 @@ class Partitioned:
 
 def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
     """Partition `program`, normalised, for all of `targets`."""
-    gpu_program = fuse_for_gpu(program, targets)
+    gpu_program = fuse_program(program, targets)
     kernels = partition(program)
     return Partitioned(program, kernels, gpu_program, partition_for_gpu(gpu_program, program, kernels))
 
@@ -61,11 +61,13 @@ def partition(program: Program) -> Kernels:
     return read_kernels(program)
 
 
-def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
-    """`program`, normalised, as those of `targets` get it that have attention as one kernel (`FUSE_FOR_GPU`). It is
-    `program` itself if no target has, if all have, which changes it in place, or if there is nothing to fuse."""
+def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
+    """Fuse `program`, normalised, in place for those of `targets` that do not have attention as one kernel
+    (`fuse-for-cpu`), and return it as those get it that have (`fuse-for-gpu`): `program` itself if all targets are of
+    one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
+        run_named("fuse-for-cpu", program)
         return program
     if len(backends) == len(targets):
         _run_gpu_passes(program, backends)
@@ -74,7 +76,7 @@ def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
     program.parameters = copy.parameters  # both share them, with those that were made of others
-    return copy if changed else program
+    return copy if run_named("fuse-for-cpu", program) or changed else program
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
-from motet.compiler.codegen.triton.classes.tasks import task_of, with_epilogue
+from motet.compiler.codegen.gpu.launches import LaunchPart
+from motet.compiler.codegen.triton.classes.tasks import TritonLaunches, task_of, with_epilogue
 from motet.compiler.codegen.triton.rows import loops
 from motet.compiler.codegen.triton.rows.loops import LoopTask
 from motet.compiler.codegen.triton.text.program import Form
@@ -13,7 +13,7 @@ from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.targets.gpu import GpuTarget
 
 
-class LoopLaunches(LaunchClass[LoopTask, tuple[LoopTask, GpuTarget], Form]):
+class LoopLaunches(TritonLaunches[LoopTask]):
     name = "loops"
     rank = 6
 
@@ -22,9 +22,6 @@ class LoopLaunches(LaunchClass[LoopTask, tuple[LoopTask, GpuTarget], Form]):
 
     def match(self, launch: LaunchPart, target: GpuTarget) -> LoopTask:
         return task_of(launch)
-
-    def plan(self, found: LoopTask, target: GpuTarget) -> tuple[LoopTask, GpuTarget]:
-        return found, target
 
     def forms(self, plan: tuple[LoopTask, GpuTarget]) -> tuple[Form, ...]:
         return loops.emit(*plan)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
+from motet.compiler.codegen.gpu.launches import LaunchPart
+from motet.compiler.codegen.triton.classes.tasks import TritonLaunches, longest
 from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.rows import rows
 from motet.compiler.codegen.triton.text.program import Form
@@ -26,20 +27,16 @@ class RowsLaunch:
     launch: LaunchPart
 
 
-class RowLaunches(LaunchClass[RowsLaunch, tuple[RowsLaunch, GpuTarget], Form]):
+class RowLaunches(TritonLaunches[RowsLaunch]):
     name = "rows"
     rank = 5
 
     def count(self, kernel: Kernel, stages: Sequence[Stage]) -> int:
-        counts = range(len(stages), 0, -1)
-        return next((count for count in counts if match_rows(kernel, stages[:count]) is not None), 0)
+        return longest(stages, lambda some: match_rows(kernel, some) is not None)
 
     def match(self, launch: LaunchPart, target: GpuTarget) -> RowsLaunch | None:
         found = match_rows(launch.kernel, launch.stages)
         return None if found is None else RowsLaunch(found, stored_rows(found, launch), launch)
-
-    def plan(self, found: RowsLaunch, target: GpuTarget) -> tuple[RowsLaunch, GpuTarget]:
-        return found, target
 
     def forms(self, plan: tuple[RowsLaunch, GpuTarget]) -> tuple[Form, ...]:
         found, target = plan

@@ -1,14 +1,31 @@
-"""What one stage and its epilogue are, for the classes of launches that have such a `LoopTask`."""
+"""What classes of launches share: their plan, and for those of one stage and its epilogue, the `LoopTask`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from motet.compiler.codegen.gpu.launches import LaunchPart, seen_by
+from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, seen_by
 from motet.compiler.codegen.triton.rows.loops import LoopTask
+from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import gathered, source_of
 from motet.compiler.kernels.epilogue import match_epilogue
 from motet.compiler.kernels.kernel import Kernel, Stage
+from motet.compiler.targets.gpu import GpuTarget
+
+FoundT = TypeVar("FoundT")
+
+
+class TritonLaunches(LaunchClass[FoundT, tuple[FoundT, GpuTarget], Form]):
+    """Launches whose tiles are chosen while their text is written: the plan is what was found, and the target."""
+
+    def plan(self, found: FoundT, target: GpuTarget) -> tuple[FoundT, GpuTarget]:
+        return found, target
+
+
+def longest(stages: Sequence[Stage], takes: Callable[[Sequence[Stage]], bool]) -> int:
+    """How many of `stages`, from the first on, `takes` accepts at most; 0 where it accepts none."""
+    return next((count for count in range(len(stages), 0, -1) if takes(stages[:count])), 0)
 
 
 def task_of(launch: LaunchPart) -> LoopTask:
