@@ -21,10 +21,11 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
     write_vector,
 )
-from motet.compiler.kernels.convolution import Convolution, Window
+from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import KernelCode, Packing, Phase, item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.windows import Window
 
 
 class Emitter:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.gpu.launches import LaunchPart, seen_by
-from motet.compiler.codegen.triton.classes.tasks import TritonLaunches
+from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, seen_by
 from motet.compiler.codegen.triton.gemm import multi_gemm, multi_matching
 from motet.compiler.codegen.triton.gemm.multi_matching import Joined
 from motet.compiler.codegen.triton.text.program import Form
@@ -13,7 +12,7 @@ from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.targets.gpu import GpuTarget
 
 
-class ProductLaunches(TritonLaunches[Joined]):
+class ProductLaunches(LaunchClass[Joined, tuple[Joined, GpuTarget], Form]):
     name = "products"
     rank = 1
 
@@ -28,6 +27,9 @@ class ProductLaunches(TritonLaunches[Joined]):
             launch.kernel, launch.stages, launch.seen, set(launch.read), launch.buffers, launch.symbol, launch.about,
             target,
         )
+
+    def plan(self, found: Joined, target: GpuTarget) -> tuple[Joined, GpuTarget]:
+        return found, target
 
     def forms(self, plan: tuple[Joined, GpuTarget]) -> tuple[Form, ...]:
         return multi_gemm.emit(*plan)
