@@ -17,7 +17,7 @@ from motet.builder.tensor import Dim, GraphArgument, GraphText, Tensor, caller, 
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
-    from motet.tools.arguments import Program
+    from motet.compiler.ir.program import Program
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from motet.compiler.external_data import State
 from motet.compiler.frontends.kinds import kind_of, text_of
+from motet.compiler.ir.program import Program
 from motet.compiler.protobuf import Content
 from motet.errors import OptionError
-from motet.tools.arguments import Program
 
 
 def load_source(

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from motet.compiler.ir import _mlir
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
 from motet.compiler.passes.base import AnyPass, ModulePass
 from motet.compiler.passes.pipelines import CLEAN, PIPELINES, Cleaned, Step, Upstream
-from motet.tools.arguments import Program
 
 
 class Observer(Protocol):

@@ -37,10 +37,9 @@ from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import DIMS, NAME, PARAMETER, show_elements, show_unsigned
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError
-from motet.tools.arguments import Program
 
 if TYPE_CHECKING:
     import onnx

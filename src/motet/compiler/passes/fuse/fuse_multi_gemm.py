@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import Program
 from motet.compiler.kernels.kernel import known_product
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import FunctionView
 from motet.compiler.passes.fuse.group import JOINED, MARK
 from motet.compiler.passes.fuse.roles import Role, Structure, structure_of
-from motet.tools.arguments import Program
 
 _LARGEST = 24  # operations of one kernel
 
