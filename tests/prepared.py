@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from motet.compiler import frontends
 from motet.compiler.frontends import mlir
-from motet.compiler.ir.program import Program
 from motet.compiler.pipeline import ONE_DEVICE, prepare
 from motet.compiler.placement.erase_devices import EraseDevices
 from motet.compiler.placement.place import Place
 from motet.compiler.protobuf import Content
+from motet.tools.arguments import Program
 
 
 def load_source(

@@ -18,7 +18,6 @@ from motet.compiler.build.normal_form import ASSERTION, DIALECTS
 from motet.compiler.frontends import load_source
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import all_operations
-from motet.compiler.ir.program import Program
 from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.report import PassReporter
 from motet.compiler.passes.running import observed
@@ -26,6 +25,7 @@ from motet.compiler.placement.place import Place
 from motet.compiler.process.job import PassReports
 from motet.compiler.targets.cpu import X86_64_V3
 from motet.runtime import Session, load
+from motet.tools.arguments import Program
 
 DEVICES = ("a=host", "b=null")
 MLIR = """

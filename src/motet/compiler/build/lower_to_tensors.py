@@ -28,7 +28,6 @@ from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.frontends.read_value_extents import ReadValueExtents
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import Program
 from motet.compiler.ir.short_types import SHORT_TYPES
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.ir.uses_devices import uses_devices
@@ -39,6 +38,7 @@ from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
 from motet.compiler.placement.read_devices import declarations
 from motet.errors import CompileError, Location
+from motet.tools.arguments import Program
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from motet.compiler.frontends.complex_constants import split_complex_constants
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, indexing_maps, ir
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER
 from motet.compiler.ir.short_types import short_type, stored
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.running import run_upstream
 from motet.errors import CompileError, Location
+from motet.tools.arguments import Program
 
 # What may stand in a program; everything else is named in an error, at its place.
 DIALECTS = frozenset(

@@ -25,7 +25,7 @@ from motet.compiler.targets.family import Target
 
 @dataclass
 class Kernels:
-    """The kernels of a partitioned program: their functions, and those that could be read into stages."""
+    """The kernels of a partitioned program: their functions, and the stages of those that could be read."""
 
     functions: dict[str, ir.Operation]
     readable: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
@@ -56,15 +56,15 @@ def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
 
 
 def partition(program: Program) -> Kernels:
-    """Outline kernels as functions, and read each into stages where possible."""
+    """Kernels as functions of their own, each read into stages where it has that form."""
     run_named("outline", program)
     return read_kernels(program)
 
 
 def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
-    """Fuse the normalised `program` in place for those of `targets` that do not compile attention as one kernel
-    (`fuse-for-cpu`), and return the program for the others (`fuse-for-gpu`): `program` itself if all targets are of one
-    kind, or if it has nothing to fuse."""
+    """Fuse `program`, normalised, in place for those of `targets` that do not have attention as one kernel
+    (`fuse-for-cpu`), and return it as those get it that have (`fuse-for-gpu`): `program` itself if all targets are of
+    one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
         run_named("fuse-for-cpu", program)
@@ -75,7 +75,7 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     text = program.module.operation.get_asm(enable_debug_info=True)
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
-    program.parameters = copy.parameters  # shared, including those folded from others
+    program.parameters = copy.parameters  # both share them, with those that were made of others
     return copy if run_named("fuse-for-cpu", program) or changed else program
 
 

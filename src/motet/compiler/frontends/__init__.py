@@ -1,26 +1,26 @@
-"""Frontends: what a user has, read into a `Program`. One file per format. What follows is `compiler/pipeline.py`'s."""
+"""Frontends: read a source into a `Program`. One module or package for each format."""
 
 from __future__ import annotations
 
 from motet.compiler.external_data import State
 from motet.compiler.frontends.kinds import kind_of, text_of
-from motet.compiler.ir.program import Program
 from motet.compiler.protobuf import Content
 from motet.errors import OptionError
+from motet.tools.arguments import Program
 
 
 def load_source(
     source: str | Content, file: str, format: str = "auto", model: str = "", states: dict[str, State] | None = None,
     sequences: str = "",
 ) -> Program:
-    """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
-    looks at the name and inside (`kinds`).
+    """Reads a program. `file` is its name in messages; `format` is one of `FORMATS`, or `auto`, which decides by the
+    file's name and content (`kinds`).
 
-    `source` may be a mapped file, whose large constants then stay where they are. Text (or its UTF-8 bytes) is MLIR
-    or StableHLO, other bytes are ONNX, a serialized graph of `motet.builder`, or what torch.export.save wrote. `model`
-    is the file that an ONNX model was read from, without which it cannot have data in other files, and `states` those
-    that these must be in. `sequences` are the elements of an ONNX model's inputs that are sequences. Raises
-    CompileError with the place.
+    `source` may be a mapped file, whose large constants are then not copied. Text (or its UTF-8 bytes) is MLIR or
+    StableHLO; other bytes are ONNX, a serialized graph of `motet.builder`, or a file of torch.export.save. `place`
+    converts the device annotations of the program into a placement; the default removes them. `model` is the file that
+    an ONNX model was read from, required for external data, and `states` are the states that the data files must have.
+    `sequences` gives the elements of an ONNX model's sequence inputs. Raises CompileError with the place.
     """
     kind = kind_of(source, file, format)
     if kind == "onnx":

@@ -1,5 +1,5 @@
-"""Reads graphs of `motet.builder`, and what `motet.pytorch` made of a model: MLIR text with large constants as
-arrays beside it, together or in one file.
+"""Reads graphs of `motet.builder` and models that `motet.pytorch` exported: MLIR text with large constants as
+separate arrays, in memory or in one file.
 
 The file is a safetensors file whose metadata has the text under `motet.program` (`Graph.serialize`).
 """
@@ -40,7 +40,7 @@ def load_graph(text: str, parameters: Mapping[str, np.ndarray], file: str) -> Pr
 def load_serialized(data: Content, file: str) -> Program:
     """The program of a file written by `Graph.serialize`; its arrays are views of `data`.
 
-    Raises CompileError for a file that is truncated, damaged, or no graph.
+    Raises CompileError for a file that is truncated, damaged, or not a graph.
     """
 
     def wrong(why: str) -> CompileError:

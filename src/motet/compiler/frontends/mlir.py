@@ -1,5 +1,4 @@
-"""Reads MLIR text: that of the pinned MLIR, and older spellings that users have in their files
-(`spellings.py`)."""
+"""Reads MLIR text: the syntax of the pinned MLIR, and the older syntax that `spellings.py` rewrites."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from motet.compiler.ir.program import Program
 from motet.compiler.passes.running import run_named
 from motet.errors import CompileError, Location
 
-# Operations that upstream does not know and that are read all the same.
+# Operations unknown to upstream that are read nevertheless.
 READ = frozenset({
     "krnl.global", GLOBAL_OP, LOAD_OP, STORE_OP, DEVICE_OP, TRANSFER_OP, *OPERATIONS,
 })
@@ -42,14 +41,14 @@ def load_mlir(text: str, file: str) -> Program:
 def parse_module(text: str, file: str, context: ir.Context) -> tuple[ir.Module, dict[str, bytes]]:
     """The module as written, with the user's locations, and the data of its resources.
 
-    Raises CompileError for text that does not parse and for operations that nobody knows.
+    Raises CompileError for text that does not parse and for unknown operations.
     """
     if "\0" in text:
         raise CompileError("not a text: it contains NUL characters; expected MLIR", Location(file))
     source = Source(text, file)
     data = resources(source)
     edited = modernise(source)
-    # Generic-form constants of other compilers are read; every other unknown operation is refused below.
+    # Generic-form constants of other compilers are accepted; every other unknown operation is refused below.
     context.allow_unregistered_dialects = True
     try:
         module = ir.Module.parse(edited.text, context=context)
@@ -79,7 +78,7 @@ def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
 
 
 def _drop_public(module: ir.Module) -> None:
-    """`public`, as JAX writes it, says what every function without a visibility is: later stages see those alone."""
+    """Removes the visibility `public`, which JAX writes and which is the default; later stages expect no visibility."""
     for op in module.body.operations:
         attributes = op.operation.attributes
         if "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value == "public":

@@ -1,4 +1,4 @@
-"""What `motet compile --print-after`, `--print-changed` and `--time-passes` print while passes run."""
+"""The output of `motet compile --print-after`, `--print-changed` and `--time-passes` while passes run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PassReporter:
 
     @contextlib.contextmanager
     def watch(self, name: str, module: ir.Module) -> Generator[None]:
-        """Surrounds one run of the pass `name` over `module`."""
+        """A context for one run of the pass `name` over `module`."""
         before = str(module) if self._wanted.changed else ""
         with self._timed(name):
             yield

@@ -76,7 +76,7 @@ class Place(Pass):
 
         for function in public_functions(module):
             take_apart(function)
-        required = requirements(module)  # as long as each function is whole
+        required = requirements(module)  # before functions are split
         loops = OutlineLoops()
         run_on_module(loops, module)
         run_on_module(PlaceLoopsOnFallback(self.left, self.obstacles), module)
@@ -115,7 +115,7 @@ def annotate(program: Program, place: Place) -> None:
 def assign(
     module: ir.Module, flags: Sequence[str], places: Sequence[tuple[str, str]] = (), automatic: bool = False
 ) -> None:
-    """Gives a module that has been read the devices of the command line, and verifies what there is then."""
+    """Gives a module the devices of the command line, and verifies the result; `read_devices` must have run."""
     used = frozenset(name for _, text in places for name in _devices_in(text))
     passes = (
         AssignDevices(tuple(flags), None if automatic else used), ResolveAliases(), ResolveOnDevice(),
@@ -126,7 +126,7 @@ def assign(
 
 
 def _devices_in(affinity: str) -> list[str]:
-    """The devices that an affinity names; none where it does not parse, which is refused where it is used."""
+    """The devices that an affinity names; none if it does not parse, which is refused at its use."""
     try:
         return [name for name, _ in parse_affinity(affinity).devices]
     except ValueError:

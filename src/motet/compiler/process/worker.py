@@ -135,7 +135,7 @@ def _loaded(job: Job) -> Generator[Program]:
     program = load_source(source, job.path, job.format, job.model, job.data_files, job.sequences)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
-    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    context.allow_unregistered_dialects = True  # for the attributes named motet.…
     with context, ir.Location.unknown():
         if job.separate_siblings:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()

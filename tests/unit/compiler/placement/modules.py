@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.devices import TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import Program
 from motet.compiler.passes.pipelines import READ_DEVICES
 from motet.compiler.passes.running import run_steps
 from motet.compiler.placement.fold_transfers import FoldTransfers
@@ -14,6 +14,7 @@ from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.insert_transfers import InsertTransfers
 from motet.compiler.placement.place import assign
 from motet.compiler.placement.place_operations import PlaceOperations
+from motet.tools.arguments import Program
 
 FILE = "model.mlir"
 DEVICES = "".join(

@@ -11,8 +11,9 @@ from tests.unit.compiler.placement.modules import DEVICES, FILE, spelled
 
 from motet.artifact.schema import Plan
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import DEVICE, Program
+from motet.compiler.ir.program import DEVICE
 from motet.compiler.placement.place import Place
+from motet.tools.arguments import Program
 
 NAMES = "abc"
 

@@ -1,4 +1,4 @@
-"""Reads files of torch.export: they become programs in the `torch` dialect first, by `motet.pytorch`."""
+"""Reads files of torch.export: `motet.pytorch` first converts them to the dialect `torch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, through the wheel's lowering."""
+"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, and lowers them by torch-mlir."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
 
 
 def _refuse_unknown(module: ir.Module, file: str) -> None:
-    """Names an operator that the wheel does not know, which it carries along as `torch.operator`."""
+    """Refuses operators unknown to torch-mlir, which imports them as `torch.operator`."""
     found = find_operations(module, "torch.operator")
     if found:
         raise _no_lowering(ir.StringAttr(found[0].attributes["name"]).value, found[0].location, file)
 
 
 def _forget_devices(module: ir.Module) -> None:
-    """The program was traced on some device. The lowering knows none but the processor, and not all tensors that are
-    made on another; where the program runs is nothing that it says."""
+    """Removes the devices that the program was traced on: the lowering only supports the CPU, and not all operators
+    that create tensors elsewhere. They do not determine where the compiled program runs."""
     for op in find_operations(module, "torch.constant.device"):
         op.attributes["value"] = ir.StringAttr.get("cpu")
 
@@ -86,7 +86,7 @@ def _without_lowering(error: ir.MLIRError, file: str) -> CompileError:
 
 def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileError:
     name = operator.removeprefix("torch.")
-    if name.startswith("constant."):  # an argument of the operator that was not lowered
+    if name.startswith("constant."):  # an operand of the operator without a lowering
         name = "the operator at this place"
     return CompileError(
         f"{name}: this operator of PyTorch, with its types here, has no lowering to linalg; "
@@ -95,8 +95,8 @@ def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileErro
 
 
 def _drop_assertions(module: ir.Module) -> None:
-    """The lowering asserts what needs none: 1/0 is an infinity here, and that shapes agree torch.export has proven
-    for all extents of equal names, which every call is checked for."""
+    """Removes superfluous assertions of the lowering: 1/0 is an infinity here, and torch.export has proven that shapes
+    agree for all extents of equal names, which every call is checked for."""
     for op in find_operations(module, "cf.assert"):
         if OF_EXTENTS not in op.attributes:
             op.erase()
