@@ -57,7 +57,8 @@ class Built:
 
 
 def prepare(program: Program, place: Place | EraseDevices = ONE_DEVICE) -> None:
-    """What a front end has built → normal form, split by device. Raises CompileError, at its place in the source."""
+    """Bring what a front end has built to normal form, split by device. Raises CompileError, at its place in the
+    source."""
     with _reported_at_source(program):
         for stage in (LowerToTensors(), place, NormalForm()):
             run_pass(stage, program)
