@@ -1,7 +1,7 @@
 """A program: the output of every frontend and the input of every later stage.
 
 In normal form (`build/normal_form.py`) the module contains public `func.func`s on ranked tensors, with `linalg`,
-`tensor`, `arith`, `math` (and `scf`, `func.call`) inside. Conventions are discardable attributes, so that upstream tools
+`tensor`, `arith`, `math` (and `scf`, `func.call`) inside. Conventions are discardable attributes: upstream tools
 can read the module:
 
 - argument attribute `motet.parameter = "key"`: the argument is a constant tensor, with its data in
