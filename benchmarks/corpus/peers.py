@@ -1,4 +1,4 @@
-"""Who runs a row: Motet and its peers. Each makes a row ready for a number of threads, or says why it cannot."""
+"""The contenders of the corpus: Motet and its peers. Each prepares rows for a number of threads or raises `Absent`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ DEFAULT_TARGET = "host{cpu=native}"
 
 
 class Peer:
-    """`package` must be installed, whose module is `module` if that is another name. `precise` says that it computes in
-    the row's own dtype."""
+    """A contender. `package` must be installed; `module` is its module if the name differs. `precise` means that it
+    computes in the row's dtype."""
 
     name = ""
     package = ""
@@ -29,7 +29,7 @@ class Peer:
         return row.allowed
 
     def start(self, threads: int) -> None:
-        """Once, before everything else."""
+        """Initialise the contender; called once, before all other methods."""
 
     def prepare(self, row: Row, folder: Path, threads: int) -> tuple[Call, Read]:
         raise NotImplementedError
@@ -62,7 +62,7 @@ class Motet(Peer):
         return (lambda: session(*inputs)), lambda result: [np.asarray(each) for each in result]
 
     def profile(self) -> list[dict[str, Any]]:
-        """Seconds, class, work and operations of the kernels, the slowest first."""
+        """Seconds, class, work and operations of the kernels, slowest first."""
         from motet.tools.profile import profile_kernels
 
         session = self.session
@@ -73,7 +73,7 @@ class Motet(Peer):
 
 
 class Torch(Peer):
-    """torch as it is: its convolutions, products and recurrent layers are oneDNN's."""
+    """torch in eager mode, whose convolutions, products and recurrent layers are those of oneDNN."""
 
     name = "torch (oneDNN)"
     package = "torch"
@@ -187,7 +187,7 @@ class OpenVino(Peer):
 
 
 class OpenVinoDefault(OpenVino):
-    """In the precision that it chooses, which is bf16 where the processor has that."""
+    """OpenVINO in its default precision: bf16 if the processor supports it."""
 
     name = "OpenVINO default"
     precise = False
@@ -200,7 +200,7 @@ class OpenVinoDefault(OpenVino):
 
 
 class Ggml(Peer):
-    """llama.cpp's products; the operand that is not the weights is rounded to 8 bits."""
+    """llama.cpp's products with 4-bit weights; the other operand is rounded to 8 bits."""
 
     name = "ggml"
     package = "libggml-python"

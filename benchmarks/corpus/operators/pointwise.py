@@ -1,4 +1,4 @@
-"""Normalisations, softmax, element-wise chains and movement, at short, long and odd extents."""
+"""Normalisations, softmax, element-wise chains and data movement, at short, long and odd extents."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _layernorm(rows: int, columns: int, dtype: str = "f32", fresh: bool = False)
 
 
 def _channel_norm(x: Any) -> Any:
-    """ConvNeXt's, of a channels-first image."""
+    """ConvNeXt's layer norm over the channels of a channels-first image."""
     mean = x.mean(1, keepdim=True)
     return (x - mean) * torch.rsqrt(((x - mean) ** 2).mean(1, keepdim=True) + 1e-6)
 

@@ -56,7 +56,7 @@ def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
 
 
 def partition(program: Program) -> Kernels:
-    """Kernels as functions of their own, each read into stages where it has that form."""
+    """Outline kernels as functions, and read each into stages where possible."""
     run_named("outline", program)
     return read_kernels(program)
 

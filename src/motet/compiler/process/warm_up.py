@@ -59,7 +59,7 @@ def _partition(load: Callable[[], Program]) -> None:
 
     program = load()
     context = program.module.context
-    context.enable_multithreading(False)  # no fork of this process has the threads
+    context.enable_multithreading(False)  # forks of this process do not have the threads
     prepare(program)
     with context, ir.Location.unknown():
         normalise(program)
