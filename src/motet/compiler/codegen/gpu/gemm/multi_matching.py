@@ -3,22 +3,19 @@
     a·b + c·d               one sum after the other, each rounded as the program says, then what they meet in
     silu(x·w) * (x·u)       both sums at once, as they have a factor in common, which is read once
 
-A launch is saved, and what would be written between the products, and read again. The forms are in `joined.py` and
-`joined_ring.py`.
+A launch is saved, and what would be written between the products, and read again. `multi_plan.py` chooses the
+forms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.gpu.accesses import source_of
 from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import LoopTask, total
-from motet.compiler.codegen.triton.gemm.products import whole
-from motet.compiler.codegen.triton.text.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.epilogue import Epilogue, EpilogueStep, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.strides import StridedAccess
@@ -155,29 +152,6 @@ def _share(products: Sequence[ContractionLaunch]) -> bool:
 # -- what is done to sums --------------------------------------------------------------------------
 
 
-class Sums(Writer):
-    """Writes what is done to `sums`: when they are rounded to bf16, the compiler is not to see that the result is one,
-    or it multiplies such numbers as they are, for which the assembler reads sums while others still grow, and so has
-    every multiplication of tensor cores wait for the one before."""
-
-    def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
-        super().__init__(kernel, buffers, shape)
-        self.sums: set[str] = set()
-
-    def define(self, prefix: str, text: str) -> str:
-        number = next((name for name in self.sums if text == rounded(name, "bf16")), None)
-        if number is not None:
-            bits = f"({number}).to(tl.bfloat16).to(tl.int16, bitcast=True).to(tl.int32) << 16"
-            text = f"({bits}).to(tl.float32, bitcast=True)"
-        name = super().define(prefix, text)
-        if text in self.sums:
-            self.sums.add(name)
-        return name
-
-
-Points = Sequence[Mapping[int, Coordinate]]  # where the tile lies, in the dimensions of each product
-
-
 def parted(j: Joined) -> tuple[list[list[EpilogueStep]], list[EpilogueStep]]:
     """The stages that need one product's result alone, for each of them but the last, and all others."""
     own: list[list[EpilogueStep]] = [[] for _ in j.products]
@@ -194,44 +168,3 @@ def needed_later(j: Joined, rest: Sequence[EpilogueStep]) -> set[int]:
     """The values that `rest`, and sums that begin with another's result, read."""
     begun = {c.task.inits[0].value for c in j.products if isinstance(c.task.inits[0], StridedAccess)}
     return begun | {value for step in rest for value in step.known if value is not None}
-
-
-def settled(
-    w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[EpilogueStep],
-    later: set[int],
-) -> dict[int, tuple[str, str]]:
-    """What is made of the sum `acc` of product `number` alone, by the stages `own`: names and dtypes of the values in
-    `later`, as they would be in memory. `before` are results of products before."""
-    c = j.products[number]
-    w.sums.add(acc)
-    value = whole(w, c, acc, points[number], before)
-    made = w.finish(Epilogue(j.values[number], None, tuple(own)), value, points[-1], j.task.stored)
-    kept: dict[int, tuple[str, str]] = {}
-    for other in made.keys() & later:
-        dtype = c.task.kernel.values[other].dtype
-        narrow = dtype in SHORT_FLOATS
-        kept[other] = w.define("y", to_storage(f"({made[other]})", dtype)) if narrow else made[other], dtype
-    return kept
-
-
-def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> None:
-    """What is done to all sums, which are there at once."""
-    made: dict[int, str] = {}
-    w.sums |= set(sums)
-    for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
-        value = j.values[number]
-        made[value] = whole(w, c, sums[number], at, made)
-        if value in j.task.stored and c is not j.products[-1]:
-            w.write(j.task.stored[value], points[-1], made[value])
-    value = made.pop(j.values[-1])
-    w.finish(Epilogue(j.values[-1], None, j.steps), value, points[-1], j.task.stored, made)
-
-
-def ended(
-    w: Sums, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[EpilogueStep]
-) -> None:
-    """What is done to the last sum `acc`, and to what was kept of those before."""
-    made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}
-    w.sums.add(acc)
-    value = whole(w, j.products[-1], acc, points[-1], made)
-    w.finish(Epilogue(j.values[-1], None, tuple(rest)), value, points[-1], j.task.stored, made)
