@@ -23,15 +23,15 @@ from motet.compiler.kernels.windows import WindowReduction, read_window_reductio
 from motet.compiler.targets.gpu import GpuTarget
 
 WARPS = 4
-_MOST = 121  # places of a window
-_UNROLLED = 25  # places of a window, up to which patches of several rows go over them
-_FEW = 9  # places of a window, for which patches along lines are as good
+_MOST = 121  # points of a window
+_UNROLLED = 25  # points of a window up to which patches of several rows unroll it
+_FEW = 9  # points of a window for which patches along rows are as fast
 
 
 @dataclass(frozen=True)
 class Patch:
-    """`rows` × `columns` points of a thread, for `each` neighbours in memory; `turns` says whether the rows of the
-    window are a loop."""
+    """A thread's patch of `rows` × `columns` points, for `each` contiguous neighbours; `turns` means that the rows of
+    the window are a loop."""
 
     rows: int
     columns: int
@@ -40,20 +40,20 @@ class Patch:
 
     @property
     def label(self) -> str:
-        """What tunings call it."""
+        """The form's label in tunings."""
         return f"patch {self.rows}x{self.columns}x{self.each}{' turns' if self.turns else ''}"
 
 
 @dataclass(frozen=True)
 class DepthwiseLaunch:
-    """A launch of `windows`."""
+    """A launch of the reduction over windows `windows`."""
 
     task: LoopTask
     windows: WindowReduction
 
     @property
     def place(self) -> StridedAccess:
-        """Where the result goes that is stored first."""
+        """The access that stores the first result."""
         return next(iter(self.task.stored.values()))
 
     @property
@@ -109,7 +109,7 @@ def places_of(found: WindowReduction) -> int:
 
 
 def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
-    """`kernel` with constant filters of images that have channels last laid out place by place of the window."""
+    """`kernel` with the constant filters of channels-last images in the order of the window's points, channels last."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
         found = match(kernel, stage)
@@ -135,7 +135,7 @@ def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
 
 
 def _patches(found: DepthwiseLaunch) -> list[Patch]:
-    """The best first."""
+    """Patches for the shapes, best first."""
     windows = found.windows
     image = windows.stage.inputs[windows.image]
     item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))

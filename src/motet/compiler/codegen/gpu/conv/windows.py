@@ -21,11 +21,11 @@ from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 from motet.compiler.kernels.windows import is_windowed, read_windows
 from motet.compiler.targets.gpu import GpuTarget
 
-_READS = 18  # of the image, that are kept for each point
+_READS = 18  # elements of the image kept in registers per point
 _FEW_READS = 9
 WARPS = 4
-_WAVES = 4  # programs for each processor, at the least
-UNROLLED = 4  # filters
+_WAVES = 4  # minimum number of programs per SM
+UNROLLED = 4  # filters unrolled
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class WindowLaunches(LaunchClass[WindowsLaunch, WindowsPlan, FormT]):
 
 
 def match(kernel: Kernel, stages: Sequence[Stage]) -> RowWindows | None:
-    """`stages` as sibling convolutions over the same points and filters, and element-wise stages on their results."""
+    """Read `stages` as sibling convolutions over the same points and filters, with element-wise stages on their
+    results."""
     reducing = {s: read_windows(stage) for s, stage in enumerate(stages) if stage.reductions}
     opened = {s: each for s, each in reducing.items() if each is not None and is_windowed(each.image)}
     if not reducing or len(opened) != len(reducing):
@@ -126,7 +127,7 @@ def _outer(found: Rows, s: int, access: Access) -> set[int]:
 
 
 def _share(points: Extent, filters: Extent, block: int, target: GpuTarget) -> int:
-    """How many filters one program goes over: all, unless processors would idle."""
+    """The number of filters per program: all, unless SMs would be idle."""
     count = filters.known or 64
     blocks = -(-(points.known or 1 << 20) // block)
     while count > UNROLLED and blocks * -(-(filters.known or 64) // count) < _WAVES * target.processors:

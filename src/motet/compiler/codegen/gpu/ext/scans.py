@@ -17,10 +17,10 @@ from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.gpu import GpuTarget
 
-_LINE = 8192  # elements of a line in one turn
-_TILE = 2048  # elements that one program has at least, where there are enough
-_WIDTH = 32  # neighbours of a program
-_PARTED = 1 << 16  # elements from which on few lines are parted
+_LINE = 8192  # elements of a line per iteration
+_TILE = 2048  # minimum number of elements of a program, if there are enough
+_WIDTH = 32  # neighbouring lines of a program
+_PARTED = 1 << 16  # elements from which on few lines are split
 _PARTS = 512
 
 

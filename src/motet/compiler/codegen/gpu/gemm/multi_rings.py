@@ -19,17 +19,18 @@ from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
-_LINE = 128  # bytes of a factor along K in one place of the ring
-_PLACES = (8, 3)  # most and least of a ring
-_ASIDE = 2048  # bytes of shared memory for barriers, and descriptors while they are made
+_LINE = 128  # bytes of an operand along K in one slot
+_PLACES = (8, 3)  # most and fewest slots
+_ASIDE = 2048  # bytes of shared memory for barriers, and for descriptors during creation
 _AT_ONCE = ((128, 128), (128, 64), (64, 128))  # rows, and columns of each product
 _IN_TURN = ((128, 256), (128, 128), (128, 192), (128, 64), (64, 128))
-_POINTS = 128 * 256  # of all sums of a program
+_POINTS = 128 * 256  # elements of all sums of a program
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A ring for `count` products; at once all of them have columns in `ring.widths`, else the one whose turn it is."""
+    """A ring buffer for `count` products: if `at_once`, `ring.widths` are the columns of all, else of the current
+    one."""
 
     ring: Ring
     count: int
@@ -47,8 +48,8 @@ class Fit:
 
 
 def fits(count: int, at_once: bool, sizes: tuple[int, int], problem: GemmShape, target: GpuTarget) -> list[Fit]:
-    """Those that have room where a factor's and a result's element take `sizes` bytes, the best first. `problem` is
-    the one product that is as much work as all are."""
+    """The ring buffers that fit in shared memory, best first, for `sizes` bytes of an operand's and a result's element.
+    `problem` is a single product of the same amount of work."""
     found: list[Fit] = []
     for m, width in _AT_ONCE if at_once else _IN_TURN:
         if (count if at_once else 1) * m * width > _POINTS:
@@ -78,15 +79,15 @@ def _fitting(m: int, width: int, beside: int, sizes: tuple[int, int], target: Gp
 
 @dataclass(frozen=True)
 class TmaOperands:
-    """Of each product both factors as matrices that the copy engine can bring, all left ones and all right ones lying
-    alike; at once the left one is the same for all."""
+    """Both operands of each product as matrices that TMA can load; all left ones have the same layout, and so do all
+    right ones. If `at_once`, the left one is shared."""
 
     lefts: tuple[Matrix, ...]
     rights: tuple[Matrix, ...]
 
 
 def turned(j: Joined) -> Joined:
-    """`j` with the factor that all products have in common as the left one, where it is the right one."""
+    """`j` with the shared operand as the left one."""
     if not j.together or len({c.left.value for c in j.products}) == 1:
         return j
     products = tuple(replace(c, left=c.right, right=c.left, m=c.n, n=c.m) for c in j.products)
@@ -94,7 +95,7 @@ def turned(j: Joined) -> Joined:
 
 
 def factors_of(j: Joined, target: GpuTarget) -> TmaOperands | None:
-    """None for what does not go around a ring."""
+    """The operands as TMA descriptors; None if this form does not support them."""
     last = j.products[-1]
     if target.architecture != _HOPPER or any(c.batch for c in j.products):
         return None

@@ -43,7 +43,7 @@ def _form(found: DepthwiseLaunch, patch: Patch) -> Form:
 
 
 def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
-    """The loops that points of the tile stand for; a patch is one of them."""
+    """The loops over patches that the points of the tile enumerate."""
     stage = found.task.stage
     steps = {found.windows.row: patch.rows, found.windows.column: patch.columns}
     loops: list[Loop] = []
@@ -55,7 +55,7 @@ def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
 
 @dataclass
 class _Patches:
-    """Writes what is done to the patches of a tile, that begin `at`."""
+    """Writes the computation of the patches of a tile, whose first points are at `at`."""
 
     found: DepthwiseLaunch
     patch: Patch
@@ -106,13 +106,13 @@ class _Patches:
     def _steps(
         self, own: tuple[int, int], place: tuple[int, int], rest: Sequence[tuple[int, int]] = ()
     ) -> dict[int, int]:
-        """How far a point of the patch, and a place of the window, are from the first ones, by dimension."""
+        """The offsets of a point of the patch, and of a point of the window, from the first ones, by dimension."""
         found = self.found.windows
         steps = {found.row: own[0], found.column: own[1], found.down: place[0], found.along: place[1], **dict(rest)}
         return {dim: step for dim, step in steps.items() if dim is not None and step}
 
     def _lines(self, sums: dict[tuple[int, int], str], downs: Sequence[int]) -> None:
-        """Adds the places of the window's rows `downs`, line by line of the image."""
+        """Accumulate the window's rows `downs`, one image row after the other."""
         found = self.found.windows
         stage = found.stage
         parts = stage.inputs[found.image].map
@@ -140,7 +140,7 @@ class _Patches:
         w.line(f"{sums[own]} = {combine(combiner, sums[own], names[combiner.term])}")
 
     def _inside(self, source: StridedAccess, access: Access | float | int | None) -> StridedAccess:
-        """`source`, read only where it is, if patches reach beyond the last point."""
+        """`source`, with bounds if patches extend beyond the last point."""
         found, w = self.found.windows, self.w
         sides = ((found.row, self.patch.rows), (found.column, self.patch.columns))
         beyond = {dim for dim, side in sides if dim is not None and size_of(found, dim) % side}
@@ -156,7 +156,7 @@ class _Patches:
 
 
 def _moved(source: StridedAccess, steps: dict[int, int]) -> StridedAccess:
-    """`source` at points that are so many `steps` on, by dimension."""
+    """`source` shifted by `steps` along each dimension."""
     distance = sum(source.strides[dim].factor * step for dim, step in steps.items())
     offset = (*source.offset, Extent(distance)) if distance else source.offset
     bounds = tuple(

@@ -54,7 +54,7 @@ class _WindowsEmitter:
     at: dict[int, Coordinate]  # by loop of the rows
 
     def _points(self, s: int, tap: Sequence[int] = ()) -> dict[int, Coordinate]:
-        """The coordinates of a stage's own dimensions, at one place of the window."""
+        """The coordinates of a stage's dimensions, at one point of the window."""
         rows_of = self.found.rows
         first = len(rows_of.outer)
         result: dict[int, Coordinate] = {}
@@ -69,14 +69,14 @@ class _WindowsEmitter:
         return list(product(*(range(size.factor) for size in self.found.rows.inner)))
 
     def read_images(self) -> None:
-        """All that windows hold, which every filter then finds there."""
+        """Load all that the windows contain, for use by every filter."""
         for s, image in self.found.images.items():
             source = source_of(self.found.rows.kernel, image, self.found.rows.stages[s].sizes)
             for tap in self._taps():
                 self.w.read(source, self._points(s, tap))
 
     def filter(self) -> None:
-        """Everything that is done for one filter."""
+        """Compute the results of one filter."""
         made: dict[int, str] = {}
         before = dict(self.w.remembered)
         for s, stage in enumerate(self.found.rows.stages):

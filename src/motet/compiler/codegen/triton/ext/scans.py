@@ -63,7 +63,7 @@ class _ScanText:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `UnsupportedOnGpu` for what is no gathering of one tensor whose order does not matter."""
+    """Raises `UnsupportedOnGpu` unless the scan is an order-independent reduction of one tensor."""
     found = plan(match(whole), target)
     scan, tile = _ScanText(found.scan), found.tile
     if isinstance(tile, PartedLines):
@@ -72,7 +72,7 @@ def emit(whole: Whole, target: GpuTarget) -> TritonCode:
 
 
 def _along(scan: _ScanText, tile: LinesTile) -> LaunchText:
-    """Lines of neighbours: a tile is some lines and a part of each."""
+    """Write a scan along contiguous lines: a tile is several lines and a chunk of each."""
     part, height = tile.part, tile.height
     outer, extent = text_of(scan.line.outer), text_of(scan.line.length)
     helper, definition = helper_of(scan.each)
@@ -125,7 +125,7 @@ def _turns(
     carry = f"carry = tl.full({shape}, {begin}, {scan.kind})"
     if length is not None and length <= part:
         return [carry, *body]
-    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # a loop may not change the type
+    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # the type of a loop-carried value must not change
     gathered = f"carry = {helper}(carry, tl.reduce(x, {axis}, {helper}, keep_dims=True)).to({scan.kind})"
     return [
         carry, f"c0 = ({place}).to({index})", f"{place} = c0", f"for k in range(0, {extent}, {part}):",
@@ -135,7 +135,7 @@ def _turns(
 
 
 def _parted(scan: _ScanText, tile: PartedLines) -> TritonCode:
-    """Each line in parts of whole turns: first what each part gathers, then the parts."""
+    """Scan each line in parts of whole chunks: first the total of each part, then the parts."""
     length, lines, size, parts = scan.line.length.factor, tile.lines, tile.size, tile.parts
     helper, definition = helper_of(scan.each)
     space = len(scan.whole.kernel.values)

@@ -29,7 +29,7 @@ def emit(plan: MultiPlan) -> tuple[Form, ...]:
 
 
 def _form(j: Joined, tile: Tile) -> Form:
-    """Tiles whose parts every thread loads."""
+    """A form whose operands are loaded by all threads."""
     last, task = j.products[-1], j.task
     w = Sums(task.kernel, task.buffers, (tile.m, tile.n))
     batch, pm, pn = tile_of(w, last, tile)
@@ -53,14 +53,14 @@ def _form(j: Joined, tile: Tile) -> Form:
 
 
 def _moved(batch: dict[int, Coordinate], source: ContractionLaunch, to: ContractionLaunch) -> dict[int, Coordinate]:
-    """The coordinates of one product's batch as another's: both lie as their results do."""
+    """The batch coordinates of one product as those of another, by the layout of their results."""
     return {own: batch[dim] for (_, dim), (_, own) in zip(source.batch, to.batch, strict=True)}
 
 
 def _in_turn(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
-    """One sum after the other."""
+    """Compute one sum after the other."""
     own, rest = parted(j)
     later = needed_later(j, rest)
     kept: dict[int, tuple[str, str]] = {}
@@ -83,7 +83,7 @@ def _in_turn(
 def _at_once(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
-    """All sums at once; what they share is read once."""
+    """Compute all sums in one loop; a shared operand is loaded once."""
     sums = [f"acc{number}" for number in range(len(j.products))]
     for acc in sums:
         w.line(f"{acc} = tl.zeros(({tile.m}, {tile.n}), {carried_type(j.products[0].sum)})")
@@ -108,7 +108,7 @@ def _only(masks: dict[int, str], axis: int) -> dict[int, str | None]:
 
 
 def _open_loop(w: Writer, c: ContractionLaunch, tile: Tile) -> str:
-    """Begin the loop along the sum, where it takes several turns; what its coordinates begin with."""
+    """Begin the loop along K, if it has several iterations; returns the start of its coordinates."""
     depth: Extent = total(c.k)
     if depth.known is not None and depth.factor <= tile.k:
         return ""

@@ -13,9 +13,8 @@ from motet.compiler.kernels.kernel import Kernel
 
 
 class Sums(Writer):
-    """Writes what is done to `sums`: when they are rounded to bf16, the compiler is not to see that the result is one,
-    or it multiplies such numbers as they are, for which the assembler reads sums while others still grow, and so has
-    every multiplication of tensor cores wait for the one before."""
+    """Writes the epilogue of sums. Rounding to bf16 is hidden from the compiler, which would otherwise multiply in
+    bf16; the assembler then reads sums while others accumulate, and serialises all products of tensor cores."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
         super().__init__(kernel, buffers, shape)
@@ -39,8 +38,8 @@ def settled(
     w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[EpilogueStep],
     later: set[int],
 ) -> dict[int, tuple[str, str]]:
-    """What is made of the sum `acc` of product `number` alone, by the stages `own`: names and dtypes of the values in
-    `later`, as they would be in memory. `before` are results of products before."""
+    """Run the stages `own`, which depend on the sum `acc` of product `number` only; returns the names and dtypes, as
+    stored, of the values in `later`. `before` are results of earlier products."""
     c = j.products[number]
     w.sums.add(acc)
     value = whole(w, c, acc, points[number], before)
@@ -54,7 +53,7 @@ def settled(
 
 
 def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> None:
-    """What is done to all sums, which are there at once."""
+    """Write the epilogue of sums that are all available."""
     made: dict[int, str] = {}
     w.sums |= set(sums)
     for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
@@ -69,7 +68,7 @@ def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> No
 def ended(
     w: Sums, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[EpilogueStep]
 ) -> None:
-    """What is done to the last sum `acc`, and to what was kept of those before."""
+    """Write the epilogue of the last sum `acc` and the values kept of earlier sums."""
     made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}
     w.sums.add(acc)
     value = whole(w, j.products[-1], acc, points[-1], made)
