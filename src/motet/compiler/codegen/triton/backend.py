@@ -12,6 +12,7 @@ import msgspec
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
+from motet.compiler.codegen.gpu.gemm import multi_plan
 from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
 from motet.compiler.codegen.triton.attention.attention import pays
 from motet.compiler.codegen.triton.compile.objects import (
@@ -24,7 +25,6 @@ from motet.compiler.codegen.triton.compile.objects import (
 )
 from motet.compiler.codegen.triton.compile.worker import Made
 from motet.compiler.codegen.triton.ext import scans, scatters, sorts
-from motet.compiler.codegen.triton.gemm import multi_gemm
 from motet.compiler.codegen.triton.schedules import check, schedule_of, settled, with_schedule
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.text.program import TritonCode, TritonProgram
@@ -63,7 +63,7 @@ class TritonBackend:
         return found is not None and pays(found, self.target)
 
     def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
-        return multi_gemm.pays(products, self.target)
+        return multi_plan.pays(products, self.target)
 
     def improves_on_base(self, kernel: Kernel) -> bool:
         return True

@@ -11,18 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, is_wide
+from motet.compiler.codegen.gpu.conv import depthwise
 from motet.compiler.codegen.gpu.gemm import contraction
+from motet.compiler.codegen.gpu.gemm import multi_matching as joining
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
 from motet.compiler.codegen.gpu.rows import lies_along
 from motet.compiler.codegen.triton.classes import attention
 from motet.compiler.codegen.triton.classes.contraction import TritonContractions
-from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
+from motet.compiler.codegen.triton.classes.depthwise import TritonDepthwise
 from motet.compiler.codegen.triton.classes.loops import TritonLoops
-from motet.compiler.codegen.triton.classes.products import ProductLaunches
+from motet.compiler.codegen.triton.classes.products import TritonProducts
 from motet.compiler.codegen.triton.classes.rows import TritonRows
-from motet.compiler.codegen.triton.classes.windows import WindowLaunches
-from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.gemm import multi_matching as joining
+from motet.compiler.codegen.triton.classes.windows import TritonWindows
 from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import pointer_type
@@ -38,7 +38,7 @@ from motet.compiler.targets.gpu import GpuTarget
 Class = LaunchClass[Any, Any, Form]
 # Fastest first; the last one supports every launch.
 CLASSES: tuple[Class, ...] = (
-    WindowLaunches(), TritonRows(), ProductLaunches(), TritonContractions(), DepthwiseLaunches(), TritonLoops(),
+    TritonWindows(), TritonRows(), TritonProducts(), TritonContractions(), TritonDepthwise(), TritonLoops(),
 )
 
 _ANY = 1 << 62

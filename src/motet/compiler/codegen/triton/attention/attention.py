@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.attention.space import LEAST, AttentionSpace, AttentionTile, choose_tiles, space_of
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.attention.scores import Scores
-from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace, AttentionTile, choose_tiles, space_of
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded, storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer

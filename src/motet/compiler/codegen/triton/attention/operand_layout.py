@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.attention.space import LEAST, AttentionSpace
 from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.codegen.triton.attention.attention import stored_by
-from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes

@@ -7,9 +7,9 @@ direction, so that a program that had a long tile gets a short one next.
 
 from __future__ import annotations
 
+from motet.compiler.codegen.gpu.attention.space import AttentionSpace
+from motet.compiler.codegen.gpu.attention.tiles import Groups
 from motet.compiler.codegen.gpu.tasks import total
-from motet.compiler.codegen.triton.attention.space import AttentionSpace
-from motet.compiler.codegen.triton.attention.tiles import Groups
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 
 _PROGRAM, _PROGRAMS = "gl.program_id(0)", "gl.num_programs(0)"

@@ -3,22 +3,19 @@
     a·b + c·d               one sum after the other, each rounded as in the program, then the combination
     silu(x·w) * (x·u)       both sums in one loop, as they share an operand, which is loaded once
 
-This saves launches, and writing and reading the intermediate results. The forms are in `multi_gemm.py` and
-`multi_persistent.py`.
+A launch is saved, and what would be written between the products, and read again. `multi_plan.py` chooses the
+forms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.gpu.accesses import source_of
 from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import LoopTask, total
-from motet.compiler.codegen.triton.gemm.products import whole
-from motet.compiler.codegen.triton.text.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.epilogue import Epilogue, EpilogueStep, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.strides import StridedAccess
@@ -156,28 +153,6 @@ def _share(products: Sequence[ContractionLaunch]) -> bool:
 # -- epilogue of sums ------------------------------------------------------------------------------
 
 
-class Sums(Writer):
-    """Writes the epilogue of sums. Rounding to bf16 is hidden from the compiler, which would otherwise multiply in
-    bf16; the assembler then reads sums while others accumulate, and serialises all products of tensor cores."""
-
-    def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
-        super().__init__(kernel, buffers, shape)
-        self.sums: set[str] = set()
-
-    def define(self, prefix: str, text: str) -> str:
-        number = next((name for name in self.sums if text == rounded(name, "bf16")), None)
-        if number is not None:
-            bits = f"({number}).to(tl.bfloat16).to(tl.int16, bitcast=True).to(tl.int32) << 16"
-            text = f"({bits}).to(tl.float32, bitcast=True)"
-        name = super().define(prefix, text)
-        if text in self.sums:
-            self.sums.add(name)
-        return name
-
-
-Points = Sequence[Mapping[int, Coordinate]]  # the coordinates of the tile, in the dimensions of each product
-
-
 def parted(j: Joined) -> tuple[list[list[EpilogueStep]], list[EpilogueStep]]:
     """The stages that depend on one product only, for each product but the last, and all other stages."""
     own: list[list[EpilogueStep]] = [[] for _ in j.products]
@@ -194,44 +169,3 @@ def needed_later(j: Joined, rest: Sequence[EpilogueStep]) -> set[int]:
     """The values read by `rest`, and by sums whose initial value is another product's result."""
     begun = {c.task.inits[0].value for c in j.products if isinstance(c.task.inits[0], StridedAccess)}
     return begun | {value for step in rest for value in step.known if value is not None}
-
-
-def settled(
-    w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[EpilogueStep],
-    later: set[int],
-) -> dict[int, tuple[str, str]]:
-    """Run the stages `own`, which depend on the sum `acc` of product `number` only; returns the names and dtypes, as
-    stored, of the values in `later`. `before` are results of earlier products."""
-    c = j.products[number]
-    w.sums.add(acc)
-    value = whole(w, c, acc, points[number], before)
-    made = w.finish(Epilogue(j.values[number], None, tuple(own)), value, points[-1], j.task.stored)
-    kept: dict[int, tuple[str, str]] = {}
-    for other in made.keys() & later:
-        dtype = c.task.kernel.values[other].dtype
-        narrow = dtype in SHORT_FLOATS
-        kept[other] = w.define("y", to_storage(f"({made[other]})", dtype)) if narrow else made[other], dtype
-    return kept
-
-
-def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> None:
-    """Write the epilogue of sums that are all available."""
-    made: dict[int, str] = {}
-    w.sums |= set(sums)
-    for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
-        value = j.values[number]
-        made[value] = whole(w, c, sums[number], at, made)
-        if value in j.task.stored and c is not j.products[-1]:
-            w.write(j.task.stored[value], points[-1], made[value])
-    value = made.pop(j.values[-1])
-    w.finish(Epilogue(j.values[-1], None, j.steps), value, points[-1], j.task.stored, made)
-
-
-def ended(
-    w: Sums, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[EpilogueStep]
-) -> None:
-    """Write the epilogue of the last sum `acc` and the values kept of earlier sums."""
-    made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}
-    w.sums.add(acc)
-    value = whole(w, j.products[-1], acc, points[-1], made)
-    w.finish(Epilogue(j.values[-1], None, tuple(rest)), value, points[-1], j.task.stored, made)
