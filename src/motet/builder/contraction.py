@@ -58,7 +58,7 @@ def matmul(
         )
     wide = _accumulator(target)
     if b.rank == 2 and a.rank > 2 and not transpose_lhs:
-        # One product of many rows rather than many products.
+        # One product of many rows is faster than many products.
         rows = reshape(a, [-1, k1], device)
         product = _matmul(op, rows, b, (), (rows.shape[0], n), wide, False, transpose_rhs)
         product = reshape(product, [*a.shape[:-1], n], device)
@@ -122,7 +122,7 @@ def _multiply_add(body: Body, source: str, dtype: str) -> str:
 # -- convolution -----------------------------------------------------------------------------------
 
 
-# Parameters: those of the operator, named as in PyTorch.
+# The parameters are those of the operator, named as in PyTorch.
 def conv2d(
     x: Any,
     weight: Any,
@@ -223,7 +223,8 @@ def _grouped(
     layout: Layout,
     dtype: str,
 ) -> Tensor:
-    """Channels and features split in (group, within): dimensions n, g, f, oh, ow, c, kh, kw."""
+    """A grouped convolution; channels and features are split in (group, within): dimensions n, g, f, oh, ow, c, kh,
+    kw."""
 
     def split(tensor: Tensor, axis: int) -> Tensor:
         extent = tensor.shape[axis]
@@ -266,7 +267,7 @@ def max_pool2d(
     layout: Layout = "NCHW",
     device: str | None = None,
 ) -> Tensor:
-    """The maximum of every window; `stride` is the window's size by default. Padding never wins."""
+    """The maximum of every window; `stride` is the window's size by default. Padding counts as -infinity."""
     return _pool("max_pool2d", x, window, stride, padding, dilation, layout, device, "max", -math.inf)
 
 
@@ -343,7 +344,7 @@ def _pair(op: Operation, what: str, value: Pair, least: int) -> list[int]:
 
 
 def _padding(op: Operation, padding: Padding) -> list[tuple[int, int]]:
-    """((top, bottom), (left, right))."""
+    """The padding as ((top, bottom), (left, right))."""
     parts: Sequence[Any] = [padding, padding] if isinstance(padding, int) else list(padding)
     pairs = [(part, part) if isinstance(part, int) else tuple(part) for part in parts]
     if len(pairs) != 2 or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
@@ -371,7 +372,7 @@ def _window_extents(
     strides: list[int],
     dilations: list[int],
 ) -> list[Dim]:
-    """How many windows fit along each spatial axis."""
+    """The number of windows along each spatial axis."""
     extents: list[Dim] = []
     for i, axis in enumerate(spatial):
         span = (window[i] - 1) * dilations[i] + 1
