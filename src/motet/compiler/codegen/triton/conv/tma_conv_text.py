@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.conv.image_boxes import UNIT, Boxes, Image, tiles_of
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
-from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, indented, tile_function
+from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, barrier_lines, indented, tile_function
 from motet.compiler.codegen.triton.gemm.products import group_of
 from motet.compiler.codegen.triton.text.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
@@ -257,12 +257,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         rows, columns = tiles_of(self.image, self.boxes)
         lines = [*self._images(), *self._filters(), *self._results()]
         lines += [
-            f"full = mbarrier.allocate_mbarrier(batch={stages})",
-            f"empty = mbarrier.allocate_mbarrier(batch={stages})",
-            f"for i in gl.static_range({stages}):",
-            "    mbarrier.init(full.index(i), count=1)",
-            "    mbarrier.init(empty.index(i), count=1)",
-            "fence_async_shared()",
+            *barrier_lines(stages, 1),
             f"rows = {rows}",
             f"columns = {columns}",
         ]

@@ -13,7 +13,14 @@ from motet.compiler.codegen.gpu.gemm.tiles import stored_as
 from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.gemm.descriptors import describe, short
 from motet.compiler.codegen.triton.gemm.multi_sums import Sums, ended, ended_at_once, settled
-from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
+from motet.compiler.codegen.triton.gemm.persistent_text import (
+    HEAD,
+    REGISTERS,
+    WAIT,
+    RingWriter,
+    barrier_lines,
+    tile_function,
+)
 from motet.compiler.codegen.triton.gemm.products import group_of, stay
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import storage_type
@@ -255,11 +262,7 @@ class _Text:
             )
         given = ", ".join([*self.shared, *self.arguments])
         lines += [
-            *(f"{each} = mbarrier.allocate_mbarrier(batch={ring.stages})" for each in ("full", "empty")),
-            f"for i in gl.static_range({ring.stages}):",
-            "    mbarrier.init(full.index(i), count=2)",
-            "    mbarrier.init(empty.index(i), count=1)",
-            "fence_async_shared()",
+            *barrier_lines(ring.stages, 2),
             f"rows = tl.cdiv({short(self.w, total(self.last.m))}, {ring.m})",
             f"columns = tl.cdiv({short(self.w, total(self.last.n))}, {self.fit.width})",
             f"gl.warp_specialize([(multiply, (outs, {given})), (fetch_left, ({given})), (fetch_right, ({given}))], "

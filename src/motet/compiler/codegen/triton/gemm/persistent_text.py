@@ -123,6 +123,19 @@ def _finish_function(w: RingWriter, arguments: Sequence[str], body: str) -> str:
     return f"@gluon.jit\ndef finish({given}):\n{body}"
 
 
+def barrier_lines(stages: int, fetching: int) -> list[str]:
+    """The lines that make the barriers of a ring. Each of its `stages` is full once `fetching` functions have filled
+    it, and empty once it is multiplied."""
+    return [
+        f"full = mbarrier.allocate_mbarrier(batch={stages})",
+        f"empty = mbarrier.allocate_mbarrier(batch={stages})",
+        f"for i in gl.static_range({stages}):",
+        f"    mbarrier.init(full.index(i), count={fetching})",
+        "    mbarrier.init(empty.index(i), count=1)",
+        "fence_async_shared()",
+    ]
+
+
 def tile_function(group: int) -> str:
     """The function from numbers to tiles: groups of rows of tiles process their columns together."""
     return f'''@gluon.jit
@@ -380,12 +393,7 @@ def _main_function(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: st
     together = _together(parts, ring)
     common = ", ".join([*_shared(ring), *arguments])
     lines += [
-        f"full = mbarrier.allocate_mbarrier(batch={ring.stages})",
-        f"empty = mbarrier.allocate_mbarrier(batch={ring.stages})",
-        f"for i in gl.static_range({ring.stages}):",
-        "    mbarrier.init(full.index(i), count=2)",
-        "    mbarrier.init(empty.index(i), count=1)",
-        "fence_async_shared()",
+        *barrier_lines(ring.stages, 2),
         f"rows = tl.cdiv({short(w, parts.rows)}, {ring.m})",
         f"columns = tl.cdiv({short(w, parts.columns)}, {ring.n})",
         f"depth = tl.cdiv({short(w, parts.depth)}, {together}) * {together}",
