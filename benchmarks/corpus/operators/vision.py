@@ -76,7 +76,7 @@ def _sample(image: Any, grid: Any) -> Any:
 def _align(image: Any, boxes: Any) -> Any:
     from torchvision.ops import roi_align
 
-    return roi_align(image, [boxes], 7, 0.25, 2)
+    return roi_align(image, [boxes], 7, 0.25)
 
 
 def _suppress(boxes: Any, scores: Any) -> Any:
