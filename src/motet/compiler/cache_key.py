@@ -1,4 +1,4 @@
-"""The cache key of a compilation: a hash of everything that its result depends on."""
+"""The cache key of a job: a hash of exactly the data that its result depends on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.version import VERSION
 
 
 def cache_key(job: Job) -> str:
-    """The cache key of a job: everything that its artifact depends on, and only that."""
+    """The cache key of `job`."""
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
@@ -40,7 +40,7 @@ def cache_key(job: Job) -> str:
 
 
 def _measured_on(job: Job) -> list[str]:
-    """What measurements depend on: the machine, and the resources that this process may use."""
+    """The data that measurements depend on: the machine, and the resources available on it."""
     from motet.runtime.drivers.host.driver import processor_name
     from motet.runtime.drivers.host.threads import thread_count
 
@@ -49,7 +49,7 @@ def _measured_on(job: Job) -> list[str]:
 
 @functools.cache
 def _sources() -> str:
-    """A fingerprint of Motet's own code: the names, sizes and times of its files."""
+    """A fingerprint of Motet's own code: its files' names, sizes and times."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
     states = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
     return hashlib.sha256(repr(states).encode()).hexdigest()
@@ -61,9 +61,9 @@ def wheels() -> tuple[str, ...]:
 
 
 def _wheel(name: str, package: str) -> str:
-    """The name and version of the wheel that installed `package`: the name of its `.dist-info` folder.
+    """The wheel of `package` with its version: the name of its metadata folder.
 
-    `importlib.metadata` would take longer than the rest of a compile that hits the cache.
+    Querying `importlib.metadata` would take longer than the rest of a compilation from the cache.
     """
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():

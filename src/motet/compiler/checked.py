@@ -1,6 +1,6 @@
-"""Whether the compiler checks its own intermediate results: kernels after each stage, and finished schedules.
+"""Whether the compiler verifies its intermediate results: kernels after every stage, and finished schedules.
 
-Tests enable it. Users may enable it to tell a compiler defect from a defect of their program.
+Tests enable this; users may enable it to distinguish a defect of the compiler from one of their program.
 """
 
 from __future__ import annotations

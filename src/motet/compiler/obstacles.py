@@ -1,9 +1,9 @@
-"""Finds the operations of a program for which the back ends of a family have no code, before placement is final.
+"""Finds the operations of a program without code for a family, before placement is final.
 
-Each operation is copied into a separate function, together with the sizes and small constants that it reads. The
-functions pass through the usual pipeline up to kernels, and each back end is asked about each kernel
-(`Backend.obstacle`). No machine code is generated. Limits that only code generation reveals (registers, shared memory,
-missing imports of the device's library), and obstacles that only fusion creates, are reported later, as `NoCode`.
+Each operation becomes a separate function, with the sizes and small constants that it reads. These functions are
+lowered to kernels like every program, and the back ends are asked about each kernel (`Backend.obstacle`). No machine
+code is made: obstacles that only show then (too few registers or too little shared memory, an import that the device's
+library lacks), or only in a fused kernel, are reported later, by `NoCode`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from motet.compiler.targets.families import resolve_target, target_names
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError
 
-_SMALL = 1024  # elements; a constant up to this size is copied with its reader, a larger one is an operand
+_SMALL = 1024  # elements; larger constants are data rather than part of an operation
 _PLACING = (AFFINITY, STAGE, TURN)
-_FAILURES = (CompileError, ir.MLIRError, ValueError)  # that passes may raise for a function of one operation
+_FAILURES = (CompileError, ir.MLIRError, ValueError)  # of a pass on a single operation
 
 
 @dataclass
 class Obstacles:
-    """Answers which operations have no code on a family. `names` are the full names of the program's targets; a family
-    with no target among them uses its default target. `known` caches answers by family and text of the operation."""
+    """`names` are the full names of the program's targets; for a family without any, its defaults are used. `known`
+    caches answers by family and by the text of the function."""
 
     names: Sequence[str]
     known: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def find(self, family: str, function: ir.Operation) -> dict[int, str]:
-        """The reasons why operations of `function` have no code on devices of `family`, keyed by position.
-        Operations over constants alone are left out: they run when compiling."""
+        """Why operations of `function` have no code on devices of `family`, by their positions in it. Operations on
+        constants are omitted: they run when compiling."""
         backends = [backend for backend in map(backend_of, self._targets(family)) if not backend.complete]
         if not backends:
             return {}
@@ -67,7 +67,7 @@ class Obstacles:
         return known or [resolve_target(name) for name in target_names(family, {}, family)]
 
 
-# -- candidates ------------------------------------------------------------------------------------
+# -- functions to ask about ------------------------------------------------------------------------
 
 
 def _asked(function: ir.Operation) -> Iterator[tuple[int, ir.Operation]]:
@@ -90,7 +90,7 @@ def _is_placed_whole(operation: ir.Operation) -> bool:
 
 
 def _copy(operation: ir.Operation, module: ir.Module, name: str) -> str:
-    """Adds a function to `module` that computes `operation`; returns its text without its name."""
+    """Add a function equivalent to `operation` to `module`; returns its text without its name."""
     copied: list[ir.Operation] = []
     leaves: list[ir.Value] = []
     _collect(operation, copied, leaves, set())
@@ -112,7 +112,7 @@ def _copy(operation: ir.Operation, module: ir.Module, name: str) -> str:
 
 
 def _collect(operation: ir.Operation, copied: list[ir.Operation], leaves: list[ir.Value], seen: set[ir.Value]) -> None:
-    """Adds `operation`, preceded by the sizes, scalars and small constants that it depends on, to `copied`, and the
+    """Append `operation`, after the sizes, scalars and small constants that it depends on, to `copied`; append the
     tensors that they read to `leaves`."""
     for value in captured_values(operation):
         if value in seen:
@@ -127,7 +127,7 @@ def _collect(operation: ir.Operation, copied: list[ir.Operation], leaves: list[i
 
 
 def _is_part(operation: ir.Operation) -> bool:
-    """Whether the operation that makes a tensor is copied together with its reader."""
+    """Whether a tensor is copied together with its reader."""
     kind = operation.results[0].type
     if operation.name not in REPLICABLE or not isinstance(kind, ir.RankedTensorType):
         return False
@@ -145,21 +145,21 @@ def _as_tensor(value: ir.Value) -> ir.Value:
     return made.results[0]
 
 
-# -- queries ---------------------------------------------------------------------------------------
+# -- asking the back ends --------------------------------------------------------------------------
 
 
 def _ask(module: ir.Module, backends: Sequence[Backend]) -> dict[int, str]:
-    """The reasons why functions of `module` have no code, keyed by the numbers in their names."""
+    """Why the functions of `module` have no code, by the numbers in their names."""
     functions = public_functions(module)
     if not functions:
         return {}
     texts = {symbol_name(each): each.get_asm(enable_debug_info=False) for each in functions}
     try:
-        with observed(None):  # --print-after and its like report passes over the program itself only
+        with observed(None):  # passes are reported for the program itself only
             return _reasons(Program(module), backends)
     except _FAILURES:
         if len(texts) == 1:
-            return {}  # the compilation of the program reports this error
+            return {}  # the error is reported when the program is compiled
     found: dict[int, str] = {}
     for text in texts.values():
         found |= _ask(ir.Module.parse(text), backends)

@@ -1,6 +1,6 @@
-"""The order of all stages from a program to an artifact.
+"""The steps from a program to an artifact, in order.
 
-Runs in a compiler worker (see `service`), so that a native crash does not end the user's process.
+Runs inside a compiler worker (see `service`), so that native crashes do not affect the user's process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Early = Callable[[Mapping[str, np.ndarray]], None]
 
 @dataclass
 class Built:
-    """The contents of an artifact, and, if requested, the schedules to choose from for each target."""
+    """The contents of an artifact; by target, if requested, the candidate schedules."""
 
     manifest: Manifest
     members: dict[str, bytes]
@@ -53,8 +53,8 @@ def build(
     program: Program, targets: Sequence[Target], jobs: int, progress: Progress,
     options: VariantOptions = PLAIN, early: Early | None = None,
 ) -> Built:
-    """Compiles `program` for every target, preferred first. `early` receives the parameters as soon as they are
-    known, if that is before the rest; they may change once more."""
+    """Compile `program` for every target, in order of preference. `early` gets the parameters as soon as they are
+    known, if that is before the end; they may change once more."""
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
@@ -62,7 +62,7 @@ def build(
 
 
 def normalise(program: Program) -> None:
-    """Canonical linalg; constants as parameters; the operations' assumptions on extents as constraints."""
+    """Normalise to canonical linalg, with constants as parameters and requirements on extents as constraints."""
     program.constraints = requirements(program.module)
     run_steps(NORMALISE, program)
 
@@ -71,7 +71,7 @@ def build_partitioned(
     partitioned: Partitioned, targets: Sequence[Target], jobs: int, progress: Progress,
     options: VariantOptions = PLAIN, early: Early | None = None,
 ) -> Built:
-    """`build` for a program that is already partitioned."""
+    """Build a partitioned program; see `build`."""
     program = partitioned.program
     functions = public_functions(program.module)
     signatures = _signatures(functions, partitioned)
@@ -122,7 +122,7 @@ def _signatures(functions: Sequence[ir.Operation], partitioned: Partitioned) -> 
 
 
 def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
-    """`targets` without those whose code would equal that of their base, if the base is a target too."""
+    """`targets` without those whose code would equal that of their base, which is also compiled for."""
     names = {target.name for target in targets}
     return [
         target for target in targets
@@ -131,15 +131,15 @@ def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
 
 
 def runs_on(function: ir.Operation, family: str, placement: Placement | None) -> bool:
-    """Whether the device of a region may be bound to one of `family`. Regions placed by cost run on every device,
-    so that a session can bind all of them to one device."""
+    """Whether the device of a region may be of `family`. Regions placed by cost run on every device, so that a session
+    can bind all of them to one."""
     if placement is None or placement.automatic or DEVICE not in function.attributes:
         return True
     return family in device_families(placement.devices, ir.StringAttr(function.attributes[DEVICE]).value)
 
 
 def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
-    """The manifest with the functions of the program in place of their regions, and with its devices."""
+    """The manifest with the functions of the program instead of their regions, and with its devices."""
     regions = {signature.name: signature for signature in manifest.functions}
     functions = [
         complete(placement.signatures[name], plan, regions, placement.loops) for name, plan in placement.plans.items()

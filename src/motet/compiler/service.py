@@ -1,6 +1,7 @@
-"""The compiler's interface to the rest of Motet: requests in, artifacts and text out; worker processes compile.
+"""The interface of the compiler for the rest of Motet: requests in, artifacts and text out, with work done in another
+process.
 
-Importing this module is cheap: it loads neither MLIR nor LLVM into the caller's process.
+Importing it is light: neither MLIR nor LLVM is loaded in the caller's process.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optim
 def compile(
     request: CompileRequest, progress: Progress | None = None, worker: Standby | None = None
 ) -> Artifact:
-    """Compiles, in `worker` if one is standing by. Raises `CompileError` for the program, `OptionError` for the
-    request, and `WorkerCrash`."""
+    """Compile, in `worker` if one is given. Raises `CompileError` for the program, `OptionError` for the request,
+    `WorkerCrash`."""
     job = job_of(request, "compile")
     wheels()
     if not request.cache or job.tune == "measure" or job.reports:
@@ -60,16 +61,16 @@ def compile(
             return artifact
         finally:
             if result is not None:
-                result.unlink(missing_ok=True)  # exists only if it was not moved into the cache
+                result.unlink(missing_ok=True)  # it is still there only if it was not stored
 
 
 def _opened(file: Path) -> Artifact:
-    """The artifact in a file that may be deleted once it is open."""
+    """The artifact in a file that may be removed once it is open."""
     return Artifact.open(file, name="artifact")
 
 
 def _keep_tunings(folder: Path, path: str | None) -> None:
-    """Writes the worker's measurements to the file that option `tuning` names, if any."""
+    """Write a worker's measurements to the file named for them, if any."""
     if path is not None and (folder / TUNINGS).exists():
         from motet.artifact.files import write_atomically
 
@@ -86,7 +87,7 @@ def emit(request: CompileRequest, stage: str) -> str:
 
 
 def optimise(text: str, file: str, pipeline: str) -> str:
-    """`text` after a textual pass pipeline."""
+    """`text` after a pass pipeline given as text."""
     job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline)
     with JobFolder() as folder:
         run_job(job, folder, None)
@@ -110,5 +111,5 @@ def verify(
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """The array, with types that numpy's files do not support as unsigned integers of the same width."""
+    """Arrays of types that numpy's files do not support as raw bytes of the same width."""
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")

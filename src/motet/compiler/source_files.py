@@ -1,4 +1,4 @@
-"""Source files: small ones are read by the caller, large ones are mapped by the worker."""
+"""Reads source files: small ones immediately, large ones in the worker, which maps them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError, Location
 
-LARGE = 1 << 20  # bytes; sources of this size and more are passed to the worker as a file
+LARGE = 1 << 20  # bytes; larger sources are passed in a file
 
 
 def large_file(path: str) -> tuple[str, tuple[int, int]]:
-    """A file that the worker may read itself, and its state; ("", (0, 0)) for small files and for non-files."""
+    """A file that the worker may read itself, and its state; empty for small files, and if it is not a file."""
     try:
         status = Path(path).stat()
     except OSError:
-        return "", (0, 0)  # reading the source reports the reason
+        return "", (0, 0)  # reading it will report the error
     if not stat.S_ISREG(status.st_mode) or status.st_size < LARGE:
         return "", (0, 0)
     return str(Path(path).absolute()), (status.st_size, status.st_mtime_ns)
@@ -34,7 +34,7 @@ def read_file(path: str) -> bytes:
 
 @contextlib.contextmanager
 def content_of(path: str, file: str, data: bytes | None) -> Generator[Content]:
-    """`data`, or the mapped content of `file`; errors name it `path`."""
+    """`data`, or the mapped content of `file`, called `path` in errors."""
     if not file:
         yield data or b""
         return

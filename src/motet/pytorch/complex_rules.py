@@ -1,6 +1,6 @@
 """Rules for PyTorch's operators on complex tensors, in terms of real and imaginary parts."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

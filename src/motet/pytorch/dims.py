@@ -6,7 +6,7 @@
 For some operators torch-mlir uses a negative dimension as an index into a list, and crashes.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decompositions for mixtures of experts and recommenders: histograms, grouped products, bags of embeddings."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ transforms of length a, twiddle factors, transforms of length b. Transforms of l
 transforms of a power of two (Bluestein, 1970). Matrices are computed in f64.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

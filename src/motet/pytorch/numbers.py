@@ -4,7 +4,7 @@ torch.export knows the shapes and types of buffers, not their contents, and cann
 `self.stride`. Buffers are constants of a compiled program; here those of one element are read as numbers.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

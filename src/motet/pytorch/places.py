@@ -1,6 +1,6 @@
 """Source locations, in the user's Python code, of nodes of an exported graph."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

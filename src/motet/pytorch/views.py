@@ -6,7 +6,7 @@ In PyTorch's graph, extents are symbolic expressions, which determine the corres
 have dynamic extents, and torch-mlir's lowering of views would have to guess, sometimes wrongly.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

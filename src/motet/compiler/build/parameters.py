@@ -14,7 +14,7 @@ Packed = tuple[dict[str, np.ndarray], list[Parameter]]
 
 
 def pack_parameters(store: ParameterStore) -> Packed:
-    """Every parameter in each layout that a kernel uses."""
+    """All parameters, each in the layout in which a kernel reads it."""
     arrays: dict[str, np.ndarray] = {}
     entries: list[Parameter] = []
     for (key, packing, shape), index in store.uses.items():

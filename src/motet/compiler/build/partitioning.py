@@ -1,4 +1,4 @@
-"""Partitions a program into kernels, which are functions, and reads each of them into stages if possible."""
+"""Partitions a program into kernels, each a function, and reads those functions into stages where possible."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A program and its kernels for each kind of target. `gpu_program`, which may be `program` itself, is for targets
-    that compile attention as one kernel. Both programs share their parameters."""
+    """A program and its kernels, for each target; `gpu_program`, possibly `program` itself, is for targets that compile
+    attention as one kernel. Both programs share their parameters."""
 
     program: Program
     kernels: Kernels
@@ -50,22 +50,22 @@ class Partitioned:
 
 
 def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
-    """Partitions `program`, normalised, for all of `targets`."""
+    """Partition the normalised `program` for all of `targets`."""
     gpu_program = fuse_program(program, targets)
     kernels = partition(program)
     return Partitioned(program, kernels, gpu_program, partition_for_gpu(gpu_program, program, kernels))
 
 
 def partition(program: Program) -> Kernels:
-    """Outlines the kernels of `program`, and reads each of them into stages if possible."""
+    """Outline kernels as functions, and read each into stages where possible."""
     run_steps(OUTLINE, program)
     return read_kernels(program)
 
 
 def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
-    """Fuses `program`, normalised, in place for targets that do not compile attention as one kernel (`FUSE_FOR_CPU`),
-    and returns the program for targets that do (`FUSE_FOR_GPU`): `program` itself if all targets are of one kind, or if
-    there is nothing to fuse."""
+    """Fuse the normalised `program` in place for those of `targets` that do not compile attention as one kernel
+    (`FUSE_FOR_CPU`), and return the program for the others (`FUSE_FOR_GPU`): `program` itself if all targets are of one
+    kind, or if it has nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
         run_steps(FUSE_FOR_CPU, program)
@@ -76,7 +76,7 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     text = program.module.operation.get_asm(enable_debug_info=True)
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
-    program.parameters = copy.parameters  # including those derived from others
+    program.parameters = copy.parameters  # shared, including those folded from others
     return copy if run_steps(FUSE_FOR_CPU, program) or changed else program
 
 
@@ -92,7 +92,7 @@ def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
 
 
 def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) -> Kernels:
-    """Partitions `gpu_program` if it differs from `program`, whose kernels are `kernels`. Both share their parameters:
+    """Partition `gpu_program` if it differs from `program`, whose kernels are `kernels`. Both share their parameters:
     constants folded for one are not folded again."""
     if gpu_program is program:
         return kernels
@@ -101,7 +101,7 @@ def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) 
 
 
 def read_kernels(program: Program) -> Kernels:
-    """The kernels of a program whose kernels are already outlined."""
+    """The kernels of a program in which they are functions already."""
     functions = {
         symbol_name(entry.operation): entry.operation
         for entry in program.module.body.operations

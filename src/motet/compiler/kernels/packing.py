@@ -1,4 +1,4 @@
-"""Applies a `Packing` to a constant: the layout in which a kernel reads it, made once when compiling."""
+"""Applies a `Packing` to a constant, once when compiling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from motet.compiler.kernels.kernel import Packing
 
 
 def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
-    """`array` in the layout of `packing`: contiguous, same dtype, zeros where blocks are not full."""
+    """`array` in the layout of `packing`: contiguous, same dtype, incomplete blocks padded with zeros."""
     moved = np.transpose(array, packing.permutation)
     multiples = packing.multiples or packing.blocks
     widths = [(0, -size % multiple) for size, multiple in zip(moved.shape, multiples, strict=True)]
@@ -20,7 +20,7 @@ def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
 
 
 def packed_elements(shape: tuple[int, ...], packing: Packing) -> int:
-    """Elements of a constant of `shape` once packed."""
+    """The number of elements of a packed constant of `shape`."""
     count = 1
     for axis, multiple in zip(packing.permutation, packing.multiples or packing.blocks, strict=True):
         count *= -(-shape[axis] // multiple) * multiple

@@ -1,4 +1,4 @@
-"""Which stages run over the same rows, and how: rows, the loops along them, and what is gathered."""
+"""Reads stages over the same rows: the rows, the loops along them, and the reductions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
-from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, row_loops, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, StridedAccess, place_of, product_of
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Stages over shared rows. `outer` and `inner` are the loops over rows and along them; `dims` say for each stage
-    which loop each of its dimensions is (outer ones first), None for those of extent 1. `wide` stages go along rows;
-    `reduces` are those that gather them, and how."""
+    """Stages over shared rows. `outer` and `inner` are the loops over rows and along them; `dims` maps each dimension
+    of each stage to a loop (outer ones first), None for those of extent 1. `wide` stages have the loops along rows;
+    `reduces` are the stages that reduce along them, and their reductions."""
 
     kernel: Kernel
     stages: tuple[Stage, ...]
@@ -34,36 +34,30 @@ class Rows:
         return product_of([(size, 0) for size in self.inner])
 
     def place(self, access: Access, s: int) -> StridedAccess:
-        """Where stage `s` accesses a value; padding is not looked at."""
+        """The strided access of stage `s` to a value, without padding."""
         place = place_of(self.kernel, access, len(self.stages[s].sizes))
         assert place is not None, "match_rows has looked at all of them"
         return place
 
 
 def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
-    """`stages` over the same rows with at least one reduction along them, or None."""
+    """`stages` over the same rows with at least one reduction along them; None if they are not."""
     if not any(stage.reductions for stage in stages):
         return None
     found = [match_reductions(stage) if stage.reductions else [] for stage in stages]
     classes = linked_dimensions(stages, lambda stage, dimension: stage.sizes[dimension] != 1, _link)
     if classes is None or any(one is None for one in found):
         return None
-    count = len(stages)
-    sizes = [{stages[s].sizes[d] for s, d in members.items()} for members in classes]
-    if any(len(each) != 1 for each in sizes):
+    loops = row_loops(stages, classes)
+    inner = _align(stages, loops.inner) if loops is not None else None
+    if loops is None or inner is None:
         return None
-    outer = [
-        members for members in classes
-        if len(members) == count and all(stages[s].iterators[d] == "parallel" for s, d in members.items())
-    ]
-    inner = _align(stages, [members for members in classes if members not in outer])
-    if inner is None:
-        return None
+    outer = loops.outer
     dims: list[list[int | None]] = [[None for _ in stage.sizes] for stage in stages]
     for number, members in enumerate([*outer, *inner]):
         for s, d in members.items():
             dims[s][d] = number
-    wide = tuple(any(s in members for members in inner) for s in range(count))
+    wide = tuple(any(s in members for members in inner) for s in range(len(stages)))
     extents: list[Extent] = []
     for members in (*outer, *inner):
         s, d = next(iter(members.items()))
@@ -76,21 +70,15 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
 
 
 def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequence[tuple[int, int]] | None:
-    reading, writing = _only(here, reader), _only(there, producer)
+    reading, writing = reader.along(here), producer.along(there)
     if reading is None and writing is None:
         return ()
     return None if reading is None or writing is None else ((reading, writing),)
 
 
-def _only(entry: Affine, stage: Stage) -> int | None:
-    """The one dimension that `entry` runs along, those of extent 1 left out."""
-    moving = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-    return moving[0] if len(moving) == 1 and entry.coefficients[moving[0]] == 1 else None
-
-
 def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:
-    """The loops along rows. Stages that nothing ties together may share one if their extents are equal; every stage
-    has all of them or none, and reduces all or none."""
+    """The loops along rows. Independent stages may share one if their extents are equal; every stage has all of them or
+    none, and reduces along all or none."""
     found = with_equal_extents(sorted(inner, key=len, reverse=True), lambda s, d: stages[s].sizes[d])
     for s, stage in enumerate(stages):
         own = [members[s] for members in found if s in members]
@@ -107,7 +95,7 @@ def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[in
 
 
 def _order(stage: Stage) -> list[int]:
-    """The dimensions of a stage as they lie in its first input that has them, the fastest last."""
+    """The dimensions of a stage in the memory order of its first input that has them, the fastest last."""
     seen: list[int] = []
     for access in (*stage.inputs, *stage.outputs):
         for entry in access.map:
@@ -116,7 +104,7 @@ def _order(stage: Stage) -> list[int]:
 
 
 def _has_places(rows: Rows) -> bool:
-    """Whether every access has one stride along each loop."""
+    """Whether every access has a single stride along each loop."""
     return all(
         place_of(rows.kernel, access, len(stage.sizes)) is not None
         for stage in rows.stages
@@ -125,7 +113,7 @@ def _has_places(rows: Rows) -> bool:
 
 
 def _is_consistent(rows: Rows) -> bool:
-    """Whether stages read what earlier ones made at the point where it was made."""
+    """Whether stages read earlier values at the point where they were computed."""
     written: dict[int, list[dict[int | None, int]]] = {}
     for s, stage in enumerate(rows.stages):
         for access in stage.inputs:
@@ -139,7 +127,7 @@ def _is_consistent(rows: Rows) -> bool:
 
 
 def translated(rows: Rows, s: int, access: Access) -> list[dict[int | None, int]]:
-    """Where stage `s` accesses a value, by the rows' own dimensions, which stages can be compared by."""
+    """The access of stage `s` over the rows' dimensions, by which stages can be compared."""
     return [
         {rows.dims[s][d]: c for d, c in enumerate(entry.coefficients) if c and rows.stages[s].sizes[d] != 1}
         | {None: entry.constant}

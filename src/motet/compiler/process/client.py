@@ -1,4 +1,4 @@
-"""Runs a job in a worker: starts one or uses a standby, forwards its messages, and raises its error."""
+"""Runs jobs in workers: starts a worker or takes a standby one, forwards its progress, and raises its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("motet")
 
 
 class JobFolder:
-    """A folder for one job, removed at the end unless the worker crashed."""
+    """A folder for one job, removed at the end unless the worker crashed on it."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="motet-job-"))
@@ -46,7 +46,7 @@ class JobFolder:
 
 
 def run_job(job: Job, folder: Path, progress: Progress | None, worker: Standby | None = None) -> None:
-    """Runs the job in a worker. The result is where the job says, or in the folder."""
+    """Run the job in a worker; its result is then where the job says, or in the folder."""
     if job.source is not None and len(job.source) >= LARGE:
         (folder / SOURCE).write_bytes(job.source)
         file, state = large_file(str(folder / SOURCE))
@@ -76,7 +76,7 @@ def run_job(job: Job, folder: Path, progress: Progress | None, worker: Standby |
 
 
 def _keep_source(job: Job, folder: Path) -> None:
-    """Stores in the job's folder everything that is needed to repeat the job."""
+    """Add to the job's folder all files needed to reproduce the job."""
     job = msgspec.structs.replace(job, result="")
     if job.file and Path(job.file).parent != folder:
         with contextlib.suppress(OSError):
@@ -90,8 +90,8 @@ _keepers: list[Keeper] = []
 
 
 def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.Popen[bytes] | Hired:
-    """Starts a worker in a new process that is not a fork of this one, so that the state of this process (threads,
-    loaded libraries) cannot affect the compiler."""
+    """A worker in a process that is not a fork of this one, so that this process's state does not affect the
+    compiler."""
     if sys.platform == "linux":
         with _keeping:
             for _ in range(2):
@@ -101,7 +101,7 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
                         atexit.unregister(ended.stop)
                     _keepers[:] = [Keeper(_environment())]
                     atexit.register(_keepers[0].stop)
-                with contextlib.suppress(OSError):  # the worker has just ended
+                with contextlib.suppress(OSError):  # it has just ended
                     return _keepers[0].hire(folder, log, job.targets, may_be_onnx(job))
     with log.open("wb") as stderr:
         return subprocess.Popen(
@@ -111,13 +111,13 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
 
 
 def may_be_onnx(job: Job) -> bool:
-    """Whether the source may be an ONNX model: it begins with the field of its version, or it has not been read."""
+    """Whether the source looks like an ONNX model, which begins with its version field, or is unknown."""
     return job.format == "onnx" or (not job.text and (job.source is None or job.source.startswith(b"\x08")))
 
 
 def _environment() -> dict[str, str]:
-    """The worker's environment: it finds the same packages as this process. numpy's thread pool is disabled because
-    the worker does not use it and starting it takes time."""
+    """The worker's environment: it has the same package paths as this process, and disables numpy's threads, which take
+    time to start."""
     return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 

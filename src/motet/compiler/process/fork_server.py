@@ -1,4 +1,4 @@
-"""A server process that keeps the compiler loaded, for a process that compiles repeatedly, such as a notebook.
+"""A process that keeps the compiler loaded for a process that compiles repeatedly, such as a notebook.
 
 It runs as `python -m motet.compiler.process.fork_server SOCKET`. Each job runs in a fork of it, so that a crash ends
 only that fork.
@@ -9,8 +9,8 @@ only that fork.
     wait()                  ←  pipe    ····························  its exit status
     kill(), or its end      hang-up →  ···························  kills it
 
-The server ends with the process that started it, or after being idle for a while. Jobs have the environment and the
-working directory of the requesting process. If Triton is installed, the server keeps it loaded too.
+The keeper ends with the process that started it, or after a while without requests. Jobs have the environment and the
+folder of the requesting process. If Triton is installed, the keeper keeps it loaded, too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ import msgspec
 
 from motet.compiler.process.lifetime import die_with_parent, end_with
 
-IDLE = 300.0  # seconds after which an idle server ends
+IDLE = 300.0  # seconds without requests after which a keeper ends
 _SURROUNDINGS = "surroundings.json"
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a job takes from the requesting process, and the slow imports that it will need."""
+    """The environment of a job, taken from the requesting process, and the modules that it needs."""
 
     folder: str
     environment: dict[str, str]
@@ -46,7 +46,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """The fork server of this process. Not thread-safe."""
+    """A keeper of this process. Not thread-safe."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._owner = os.getpid()
@@ -60,11 +60,11 @@ class Keeper:
 
     @property
     def is_there(self) -> bool:
-        """Whether it serves this process with the same package path, and has not ended."""
+        """Whether it serves this very process, with the same package paths, and has not ended."""
         return self._owner == os.getpid() and self._path == sys.path and self._process.poll() is None
 
     def hire(self, folder: Path, log: Path, targets: tuple[str, ...], onnx: bool) -> Hired:
-        """Starts the job in `folder`, with its errors written to `log`. Raises OSError if the server has ended."""
+        """Start the job in `folder`, which writes its errors to `log`. Raises OSError if the keeper has ended."""
         surroundings = Surroundings(str(Path.cwd()), dict(os.environ), list(targets), onnx)
         (folder / _SURROUNDINGS).write_bytes(msgspec.json.encode(surroundings))
         answers, stdout = os.pipe()
@@ -82,12 +82,12 @@ class Keeper:
         return Hired(os.fdopen(answers, "rb"), os.fdopen(status, "rb"))
 
     def end(self) -> None:
-        """Lets the server end once its jobs have ended."""
+        """Let it end after its jobs."""
         if self._owner == os.getpid():
             self._socket.close()
 
     def stop(self) -> None:
-        """Ends the server immediately, if it belongs to this process."""
+        """End it immediately, if it is this process's own."""
         if self._owner == os.getpid():
             self._socket.close()
             self._process.kill()
@@ -102,7 +102,7 @@ class Hired:
         self._status = status
 
     def wait(self) -> int:
-        """Waits for its end; returns its exit status, negative for a signal."""
+        """Wait for its end; returns the exit status, negative for a signal."""
         said = self._status.read()
         return int(said) if said else 1
 
@@ -130,13 +130,13 @@ def main(handle: int) -> int:
         load_compiler()
         guards: set[int] = set()
         while True:
-            # While idle, load what an earlier job needed.
+            # Modules are loaded before the first request because they were needed before.
             ready, _, _ = select.select([requests], [], [], IDLE)
             message, handles, _, _ = socket.recv_fds(requests, 1 << 16, 3) if ready else (b"", [], 0, None)
             while (ended := _reaped()) != 0:
                 guards.discard(ended)
             if not message:
-                for guard in guards:  # their jobs may need Triton's process, a child of this one
+                for guard in guards:  # their jobs may use the Triton process, which belongs to this one
                     os.waitpid(guard, 0)
                 return 0
             folder = Path(os.fsdecode(message))
@@ -153,7 +153,7 @@ def main(handle: int) -> int:
 
 
 def _reaped() -> int:
-    """Reaps a child that has ended and returns its id; 0 if there is none."""
+    """Reap a child that has ended; returns its id, 0 if there is none."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(-1, os.WNOHANG)[0]
     return 0
@@ -163,12 +163,12 @@ def _expect(wanted: Surroundings) -> None:
     from motet.compiler.process.worker import expect
     from motet.errors import MotetError
 
-    with contextlib.suppress(MotetError):  # the job will report it
+    with contextlib.suppress(MotetError):  # the job reports it
         expect(wanted.targets)
 
 
 def _load(wanted: Surroundings) -> None:
-    """Loads, for later jobs, what this job has to load itself."""
+    """Load modules that this job needs, for later jobs."""
     names = ["motet.compiler.codegen.triton.backend"] * any(":" in target for target in wanted.targets)
     if wanted.onnx and importlib.util.find_spec("onnx") is not None:
         names.append("motet.compiler.frontends.onnx.loading")
@@ -182,7 +182,7 @@ def _load(wanted: Surroundings) -> None:
 
 
 def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: int) -> NoReturn:
-    """Runs the job in a fork, reports its exit status, and kills it if the requesting process hangs up."""
+    """Run the job in a fork, report its exit status, and kill it if the requesting process disconnects."""
     with contextlib.suppress(BaseException):
         parent = os.getpid()
         pid = os.fork()
@@ -197,11 +197,11 @@ def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: i
 
 
 def _watch(pid: int, told: int) -> None:
-    """Waits until a process ends, or kills it when the reader of `told` hangs up."""
+    """Wait until a process ends, or kill it when the reader of `told` disconnects."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
-        return  # an older system: wait for the process in any case
+        return  # an older kernel: wait for the process, without noticing disconnects
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     poll.register(told, 0)
@@ -210,7 +210,7 @@ def _watch(pid: int, told: int) -> None:
 
 
 def _work(folder: Path, wanted: Surroundings, stdout: int, stderr: int, parent: int) -> int:
-    """Runs the job."""
+    """Run the job."""
     die_with_parent(parent)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)

@@ -1,4 +1,4 @@
-"""Lifetimes of the compiler's processes: none outlives the one that requested its work; how forks end."""
+"""Ends processes of the compiler with the process that requested their work, and ends forks of a process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes this process end when `parent`, the process that started it, ends in any way. Interrupts from the terminal
+    """Make this process die when `parent`, the process that started it, dies in any way. Interrupts from the terminal
     are left to the parent.
 
-    On systems other than Linux, which has no such facility, a process ends when its connection is closed.
+    Only Linux supports this; on other systems, a process ends when it finds its connection closed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the call above
+        if os.getppid() != parent:  # it died before the call
             os._exit(1)
 
 
 def end_with(work: Callable[[], int | None]) -> NoReturn:
-    """Runs `work` in a fork, and ends the fork with the returned status (0 for None), without the clean-up handlers of
-    the parent process. An exception is printed, and the status is 1."""
+    """Run `work` in a fork, and exit with the status that it returns, 0 for None, without the clean-up handlers of the
+    original process. An exception is printed, and the status is 1."""
     status = 1
     try:
         status = work() or 0

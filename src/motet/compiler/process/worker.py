@@ -1,7 +1,7 @@
-"""A compiler worker: `python -m motet.compiler.process.worker FOLDER` runs the job in the folder.
+"""A compiler worker: `python -m motet.compiler.process.worker FOLDER` runs the job that the folder describes.
 
-MLIR and LLVM may crash on unexpected input; such a crash ends only this process. The folder is also the reproducer:
-the same command runs the same job again.
+MLIR and LLVM may crash on unexpected input; such a crash ends this process only. The folder also serves as a
+reproducer: the same command runs the same job again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def work(folder: Path) -> int:
-    """Runs the job of a folder, with messages on standard output; returns the exit status."""
+    """Run the job of a folder, with progress on standard output; returns the exit status."""
     gc.set_threshold(100_000, 50, 50)  # a compiler creates little garbage, and this process ends soon
     _log.addHandler(_WarningSender(logging.WARNING))
     _log.propagate = False
@@ -64,7 +64,7 @@ def work(folder: Path) -> int:
 
 
 def expect(targets: Sequence[str]) -> None:
-    """Loads the back ends of these targets in a thread."""
+    """Start to load the tools for these targets in the background."""
     from motet.compiler.targets.families import HOST, resolve_target
 
     found = [target for target in map(resolve_target, targets) if target.family != HOST]
@@ -75,9 +75,9 @@ def expect(targets: Sequence[str]) -> None:
 
 
 def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
-    """Runs `job` in this process; the result goes where the job says, or to the folder. `left` are the locations of
-    operations to place on their device's fallback, because code generation has failed for them, which placement could
-    not predict (see `compiler/obstacles.py`). Such a job is repeated once. Raises MotetError."""
+    """Run `job` in this process; the result is written where the job says, or to the folder. `left` are locations of
+    operations that are left to their device's fallback, because code generation found no code for them, which placement
+    could not know (see `compiler/obstacles.py`). Such a job is run again, once. Raises MotetError."""
     from motet.compiler.codegen.backend import NoCode
     from motet.compiler.ir._mlir import ir
 
@@ -106,7 +106,7 @@ def _do(job: Job, folder: Path, left: frozenset[str]) -> None:
 
 @contextlib.contextmanager
 def _reported(job: Job) -> Generator[None]:
-    """Sends the requested reports of passes, even if the job fails."""
+    """Send the reports of passes that the job requests, also if it fails."""
     if not job.reports:
         yield
         return
@@ -149,7 +149,7 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
 
 
 def _rate_table(job: Job) -> RateTable:
-    """The rates of devices: the families' defaults, overridden by the request."""
+    """The rates of devices: those of families, overridden by the request's."""
     from motet.compiler.placement.machine import rates_of_families
     from motet.compiler.placement.rates import read_rates
 
@@ -176,7 +176,7 @@ def _source(job: Job) -> bytes | mmap.mmap:
 
 
 def _targets(job: Job, program: Program) -> list[Target]:
-    """The targets of the request, and the default targets of families that only the program names."""
+    """The targets: those requested, and the defaults of families that only the program names."""
     from motet.compiler.placement.families import program_families
     from motet.compiler.targets.families import resolve_target, target_names
 
@@ -195,7 +195,7 @@ def _targets(job: Job, program: Program) -> list[Target]:
 
 
 def _host_targets(job: Job) -> list[Target]:
-    """The host's targets, on which kernels can be compared with the oracle."""
+    """The targets of the host, on which kernels can be compared with the oracle."""
     from motet.compiler.targets.cpu import DEFAULT_TARGETS
     from motet.compiler.targets.families import HOST, resolve_target
 
@@ -226,7 +226,7 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
 
 
 def _tuned(job: Job, built: Built, folder: Path) -> Built:
-    """`built` with the fastest choices on this machine, if tuning is requested."""
+    """`built` with the fastest choices on this machine, if requested."""
     if job.tune == "measure":
         from motet.compiler.tuning.measuring import tune_kernels_here
 
@@ -240,7 +240,7 @@ def _tuned(job: Job, built: Built, folder: Path) -> Built:
 
 
 def _kept_source(job: Job, built: Built) -> dict[str, bytes]:
-    """The members that store the source, if requested."""
+    """The members that keep the source, if requested."""
     from motet.compiler.verify.kept_source import source_members
 
     if not job.keep_source:
@@ -249,7 +249,7 @@ def _kept_source(job: Job, built: Built) -> dict[str, bytes]:
 
 
 def _choice(job: Job) -> Choice:
-    """The forms of kernels that are kept."""
+    """The choice of forms and schedules."""
     from motet.artifact.kernel_schedules import NO_SCHEDULES, given_schedules
     from motet.artifact.tunings import parse_tunings
     from motet.compiler.tuning.kernels import CANDIDATES, Choice
@@ -321,5 +321,5 @@ if __name__ == "__main__":
     _status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # An orderly exit would destroy MLIR's and LLVM's objects one by one, which takes tens of milliseconds.
+    # An orderly exit would spend tens of milliseconds on destroying MLIR's and LLVM's objects.
     os._exit(_status)

@@ -1,1 +1,1 @@
-"""Tables of processors and GPUs, with what code generators need to know about them."""
+"""Targets: tables of the properties of CPUs and GPUs that code generators need."""

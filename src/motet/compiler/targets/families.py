@@ -1,8 +1,8 @@
-"""The families of devices with a code generator: their targets, and their default targets.
+"""Finds the device families that have code generators, with their targets and defaults.
 
-The full name of a target is its family, a colon, and its name in the family: `riscv:rv64gcv`; those of the host have no
-family: `x86-64-v4`. Other distributions add a family by an entry point of the group `motet.targets` that names a
-`Family`.
+A target's full name is its family, a colon and its name in that family: `riscv:rv64gcv`; targets of the host have no
+prefix: `x86-64-v4`. Other distributions add families by entry points of the group `motet.targets`, each of which names
+a `Family`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRECISION = "precision"
 
 
 def families() -> dict[str, Family]:
-    """Every family, by name; those of other distributions that cannot be loaded are left out."""
+    """All families by name; those of other distributions that cannot be loaded are omitted."""
     known = {
         HOST: Family(HOST, CPU_TARGETS, DEFAULT_TARGETS, native=True, options=("threads", "cores")),
         "null": Family(
@@ -42,21 +42,21 @@ def families() -> dict[str, Family]:
 
 
 def families_with_code() -> list[str]:
-    """The names of the families with a code generator."""
+    """The names of the families that have code generators."""
     return [name for name, family in families().items() if family.targets]
 
 
 def broken_families() -> dict[str, str]:
-    """The families of other distributions that cannot be loaded, with the reasons."""
+    """The families of other distributions that cannot be loaded, with the reason."""
     loaded = {entry.name: _load(entry) for entry in metadata.entry_points(group=GROUP)}
     return {name: found for name, found in loaded.items() if isinstance(found, str)}
 
 
 def _load(entry: metadata.EntryPoint) -> Family | str:
-    """The family that an entry point names, or the reason why it is invalid."""
+    """The family named by an entry point, or why it is not a family."""
     try:
         found = entry.load()
-    except (Exception, SystemExit) as error:  # importing a plug-in runs its code, which must not affect the others
+    except (Exception, SystemExit) as error:  # a plug-in may fail in any way, which must not affect the others
         return f"target family {entry.value!r}: {type(error).__name__}: {error}"
     if not isinstance(found, Family):
         return f"target family {entry.value!r}: an object of type {type(found).__name__}; expected a Family"
@@ -64,9 +64,9 @@ def _load(entry: metadata.EntryPoint) -> Family | str:
 
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
-    """The full names of the targets of a device expression: those listed by `cpu` (`arch` for GPUs), joined by `+`, in
-    order of preference, else those implied by another option, else the defaults; followed by a slash and the precision,
-    if it is not the default. Raises OptionError. An unknown family has none."""
+    """The full names of the targets that a device expression requests: those listed by `cpu` (`arch` for GPUs), joined
+    by `+`, in order of preference, else those implied by another option, else the defaults; with the precision after a
+    slash, unless it is the default. Raises OptionError; empty for an unknown family."""
     known = families().get(family)
     if known is None:
         return []

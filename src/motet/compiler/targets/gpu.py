@@ -1,4 +1,4 @@
-"""GPU targets: static properties of each architecture that code generators need."""
+"""GPU targets: the properties of each architecture that code generators need."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "tf32x3")
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """An architecture. `shared` is the largest shared memory of a block in bytes; `registers` the largest number of
-    registers of a thread; `processors` the number of SMs or compute units of a typical device.
+    """A GPU architecture. `shared` is the maximum shared memory of a block in bytes, `registers` the maximum of a
+    thread, `processors` the number of SMs of a typical device.
 
-    `architecture` is its name in the code generator; `binary` names the kind of files that this writes, such as
-    Triton's `cubin`, `ptx` and `hsaco`. `ptx` is the version of PTX that is kept instead of machine code, for later
-    architectures to translate when they load it; 0 for machine code. `precision` is that of products of f32: exact f32,
-    tensor cores with operands rounded to 11 bits, or tensor cores in three steps, which is nearly exact (Ootomo and
-    Yokota, "Recovering single precision accuracy from Tensor Cores", 2022)."""
+    `architecture` is its name for the code generator; `binary` is the extension of the files that this makes, such as
+    Triton's `cubin`, `ptx` and `hsaco`. `ptx` is the version of PTX that is stored instead of machine code, for
+    translation by later architectures at load time; 0 for machine code. `precision` is that of f32 products: full, by
+    tensor cores from operands rounded to 11 bits, or by tensor cores in three steps, nearly full (Ootomo and Yokota,
+    "Recovering single precision accuracy from Tensor Cores", 2022)."""
 
     name: str
     family: str

@@ -1,5 +1,5 @@
-"""The extents with which schedules are measured: `tune-inputs=64x128xf32,128xf32`, or, if several functions have
-dynamic extents, `tune-inputs=main:64x128xf32;step:1x128xf32`.
+"""Extents for measuring schedules: `tune-inputs=64x128xf32,128xf32`, or, if several functions have dynamic extents,
+`tune-inputs=main:64x128xf32;step:1x128xf32`.
 
     text → shapes of the inputs of each function → values of its symbols → those of the regions of its plan
 """
@@ -21,13 +21,13 @@ from motet.runtime.instantiate import Shape, shape_of
 OPTION = "tune-inputs"
 _SHAPE = re.compile(r"((?:[0-9]{1,18}x)*)([A-Za-z]\w*)")
 
-# Extents and dtype of every input, by the name of the function; "" for the only one with dynamic extents.
+# The extents and dtype of every input, by the name of the function; "" stands for the function with dynamic extents.
 Given = Mapping[str, Sequence[tuple[tuple[int, ...], str]]]
 Symbols = Mapping[str, int]
 
 
 def parse_inputs(text: str) -> Given:
-    """Parses the option. Raises OptionError for invalid text."""
+    """Raises OptionError for invalid text."""
     found: dict[str, list[tuple[tuple[int, ...], str]]] = {}
     for part in text.split(";"):
         name, _, shapes = part.rpartition(":")
@@ -46,9 +46,9 @@ def _parse_shape(shape: str, text: str) -> tuple[tuple[int, ...], str]:
 
 
 def symbols_of(signature: Signature, given: Given) -> Symbols:
-    """The values of a function's symbols for the given extents.
+    """The values of a function's symbols for the extents given for it.
 
-    Raises: OptionError: the function has dynamic extents and none are given, or they do not fit.
+    Raises: OptionError if the function has dynamic extents and none, or unsuitable ones, are given.
     """
     if not signature.symbols:
         return {}
@@ -76,8 +76,8 @@ def _show(spec: TensorSpec) -> str:
 
 
 def region_symbols(manifest: Manifest, given: Given) -> dict[str, Symbols]:
-    """The values of the symbols of every function and of every region of their plans; for a region that several steps
-    run, those of the first one."""
+    """The values of the symbols of every function and of every region of their plans; for a region run by several
+    steps, those of the first."""
     found: dict[str, Symbols] = {}
     for signature in manifest.functions:
         symbols = symbols_of(signature, given)

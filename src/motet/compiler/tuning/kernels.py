@@ -1,14 +1,14 @@
-"""Chooses among several forms of kernels: by earlier measurements, otherwise in the compiler's order.
+"""Chooses among several forms of kernels: by earlier measurements, else in the compiler's order.
 
-    --option schedules=FILE    the schedules in FILE, for any kernel and target (`given.py`) --option tuning=FILE
-    the fastest forms according to FILE, for kernels that it has --option tune=candidates   the artifact contains the
-    best few forms of each, for `motet tune` on the device's machine --option tune=measure      forms are measured now,
-    on this machine's device
+    --option schedules=FILE    those in FILE, for any kernel and target (`given.py`)
+    --option tuning=FILE       the fastest according to FILE, for kernels that it lists
+    --option tune=candidates   the artifact holds the best few forms of each, for `motet tune` on the device's machine
+    --option tune=measure      they are measured on this machine's device while compiling
 
-Products may also be computed by a library of the device's vendor (`artifact/library.py`) instead of the kernel:
+Products may also be left to a vendor's library (`artifact/library.py`) instead of the generated kernel:
 
     --option library=tuned     if it was measured to be faster; it is also among the candidates
-    --option library=cublaslt  whenever it supports a product
+    --option library=cublaslt  wherever it supports a product
     --option library=none      never
 """
 
@@ -32,9 +32,8 @@ Library = Literal["tuned", "cublaslt", "none"]
 
 @dataclass(frozen=True)
 class Choice:
-    """`most` is the number of forms of a kernel that are kept; `tunings` are earlier measurements; `library` says when
-    a library replaces a kernel. `keeps` enables the cache of compiled kernels. `schedules` are those given by the
-    user."""
+    """`most` is the number of forms kept per kernel; `tunings` are known measurements; `library` tells when a library
+    replaces a kernel. `keeps` enables the cache of compiled kernels. `schedules` are given by the user."""
 
     most: int = 1
     tunings: Tunings = field(default_factory=Tunings)
@@ -43,7 +42,7 @@ class Choice:
     schedules: GivenSchedules = NO_SCHEDULES
 
     def ordered(self, program: TritonProgram, target: GpuTarget) -> TritonProgram:
-        """`program` with the form first that is known to be fastest, and with the library call to be used, if any."""
+        """`program` with its fastest known form first, and with the library call that is to run."""
         found = self.tunings.find(program.key, f"{target.family}:{target.name}") if program.key else None
         forms = sorted(program.forms, key=lambda form: form.label != found.form) if found else program.forms
         offered = None if self.library == "none" else program.library

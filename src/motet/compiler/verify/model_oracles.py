@@ -1,5 +1,5 @@
-"""Oracles that run the ONNX model itself: onnx's reference evaluator in numpy, and ONNX Runtime. Unlike
-`verify/oracle.py`, they verify the frontend as well."""
+"""Oracles that run an ONNX model itself: onnx's reference evaluator in numpy, and ONNX Runtime. Unlike `oracle.py`,
+they also check the frontend."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _KINDS = {"mlir": "MLIR", "stablehlo": "StableHLO", "graph": "a graph of motet.b
 def model_oracle(
     oracle: Oracle, path: str, source: Content, format: str, model: str
 ) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """A function that runs the model `source` by `oracle`, `numpy` or `onnxruntime`; `model` is its file, if any.
-    Raises OptionError for a source that is not ONNX, and if the oracle's package is missing."""
+    """A function that runs the oracle `numpy` or `onnxruntime` on inputs of the model `source`, read from the file
+    `model`, if any. Raises OptionError for a source that it does not support, and if its package is missing."""
     kind = kind_of(source, path, format)
     if kind != "onnx":
         raise OptionError(f"--oracle {oracle} runs ONNX models; the source is {_KINDS[kind]}; "
@@ -46,7 +46,7 @@ def _run_reference(source: Content, model: str, inputs: Sequence[np.ndarray]) ->
     try:
         with np.errstate(all="ignore"):
             found: Any = ReferenceEvaluator(proto).run(None, dict(zip(names, inputs, strict=True)))
-    except Exception as error:  # an evaluator in Python may raise any
+    except Exception as error:  # of any class that an evaluator in Python may raise
         raise _refusal("numpy", error) from error
     return [np.asarray(each) for each in found]
 
@@ -71,7 +71,7 @@ def _refusal(oracle: str, error: Exception) -> CallError:
 
 
 def call_session(session: Any, inputs: Mapping[str, Any]) -> list[Any]:
-    """The results of an ONNX Runtime session, including types that numpy itself lacks."""
+    """The results of an ONNX Runtime session, including those of types that numpy itself lacks."""
     kinds = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
     if not any(kind.startswith("tensor") and name in kind for kind in kinds for name in _FOREIGN):
         return session.run(None, dict(inputs))
@@ -81,7 +81,7 @@ def call_session(session: Any, inputs: Mapping[str, Any]) -> list[Any]:
 
 
 def _bits(kind: int) -> int:
-    """The bits of an element of ONNX's type `kind` in packed memory."""
+    """The bits of an element of ONNX's type `kind`, in packed memory."""
     from onnx import TensorProto, helper
 
     packed: dict[int, int] = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.FLOAT4E2M1: 4,
@@ -90,7 +90,7 @@ def _bits(kind: int) -> int:
 
 
 def _value(array: np.ndarray) -> Any:
-    """`array` for ONNX Runtime: types that numpy lacks are passed as bytes, packed if narrower than a byte."""
+    """`array` for ONNX Runtime, with types that numpy lacks as bytes, and sub-byte types packed."""
     from onnx import helper, numpy_helper
 
     values: Any = importlib.import_module("onnxruntime").OrtValue
@@ -105,7 +105,7 @@ def _value(array: np.ndarray) -> Any:
 
 
 def _read(value: Any) -> np.ndarray:
-    """A result as an array, whatever its type."""
+    """A result as an array, of any type."""
     from onnx import TensorProto, numpy_helper
 
     kind, shape = value.element_type(), value.shape()

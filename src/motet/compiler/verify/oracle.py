@@ -1,8 +1,8 @@
-"""Runs a program by upstream's naive lowering, the reference for Motet's own code.
+"""Runs a program by upstream's naive lowering, as the reference for Motet's own code.
 
-Every operation becomes loops over memory (`convert-linalg-to-loops`), math calls the C library, no operation is
-reordered or contracted, and the wheel's own LLVM compiles and runs the code. It shares no code generator with Motet. It
-is slow: about a hundred times slower than an optimised kernel.
+Every operation becomes loops over memory (`convert-linalg-to-loops`), math calls the C library, nothing is reordered or
+contracted, and the LLVM in MLIR's wheel compiles and runs it. No code generator of Motet is involved. It is slow by
+design: an optimised kernel takes a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TO_LLVM = (
     "convert-scf-to-cf,finalize-memref-to-llvm{use-generic-functions=1},"
     "convert-complex-to-llvm,convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
 )
-# The function that LLVM calls on processors without a conversion from f64 to f16. Via f32 a number would be rounded
-# twice; an inexact f32 is made odd (sticky), so that the second rounding sees it as inexact.
+# Called by LLVM on CPUs without a conversion from f64 to f16. A conversion by f32 would round twice; an inexact f32 is
+# therefore made odd, so that the second rounding treats it as inexact.
 _TO_HALF = """
 llvm.func @__truncdfhf2(%x: f64) -> f16 {
   %last = llvm.mlir.constant(1 : i32) : i32
@@ -71,9 +71,9 @@ _COMPLEX = {"complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.
 
 def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results of `function` of `program` on `inputs` (without the parameters), as new arrays. State has its initial
-    value, and is not among the results.
+    values, and is not among the results.
 
-    The module is not changed. Raises `CallError` for inputs that do not fit the function's types and `CompileError`
+    The module is not modified. Raises `CallError` for inputs that do not match the function's types and `CompileError`
     for an operation that upstream cannot lower.
     """
     results = _run(program, function, _completed(program, function, inputs))
@@ -84,7 +84,7 @@ def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) ->
 
 
 def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """`inputs`, with those that other functions compute from values (`frontends/read_value_extents.py`)."""
+    """`inputs`, and those that stand for values computed by other functions (`frontends/read_value_extents.py`)."""
     complete = [*inputs, *_states(program, function)]
     computed: dict[str, np.ndarray] = {}
     for attributes in _attributes(program.module, function):
@@ -109,7 +109,7 @@ def _states(program: Program, function: str) -> list[np.ndarray]:
 
 
 def _attributes(module: ir.Module, function: str, group: str = "arg_attrs") -> list[ir.DictAttr]:
-    """The attributes of a function's arguments or results; empty if absent."""
+    """The attributes of the arguments of a function, or of its results; empty if there are none."""
     for operation in module.body.operations:
         if isinstance(operation, func.FuncOp) and operation.sym_name.value == function:
             if group in operation.attributes:
@@ -148,7 +148,7 @@ def _clone(module: ir.Module) -> ir.Module:
 
 
 def _enter(module: ir.Module, name: str) -> func.FuncOp:
-    """The function `name`, made callable from outside; its arguments must not be written."""
+    """The function `name`, made callable from outside, with arguments marked read-only."""
     entry = None
     for operation in module.body.operations:
         if not isinstance(operation, func.FuncOp):
@@ -164,7 +164,7 @@ def _enter(module: ir.Module, name: str) -> func.FuncOp:
 
 
 def _parameters(entry: func.FuncOp) -> list[str]:
-    """The keys of the parameter arguments. Removes attributes that bufferization does not need from the arguments."""
+    """The keys of the parameter arguments. Keeps only those argument attributes that bufferization needs."""
     attributes = [dict(_items(one)) for one in entry.arg_attrs] if "arg_attrs" in entry.attributes else []
     read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
     entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(entry.type.inputs))
@@ -212,7 +212,7 @@ def _define_to_half(module: ir.Module) -> None:
 
 @dataclass
 class _Memory:
-    """The memory that the compiled code allocates, kept until the results have been copied."""
+    """The allocations of the compiled code, kept until the results are copied."""
 
     blocks: dict[int, np.ndarray] = field(default_factory=dict[int, np.ndarray])
 
@@ -263,7 +263,7 @@ def _dtype(kind: ir.Type) -> np.dtype[Any]:
 
 
 def _check(name: str, arguments: Sequence[np.ndarray], kinds: Sequence[ir.Type]) -> list[np.ndarray]:
-    """`arguments` as dense arrays of the dtypes of `kinds`."""
+    """`arguments`, dense and in the dtypes of `kinds`."""
     if len(arguments) != len(kinds):
         raise CallError(f"function {name!r}: expected {len(kinds)} inputs, not {len(arguments)}")
     arrays: list[np.ndarray] = []
@@ -299,7 +299,7 @@ def _call(
     packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, pointers))
     try:
         compiled = engine.lookup(name)
-    except RuntimeError:  # upstream's lowering calls a runtime function that is missing
+    except RuntimeError:  # upstream's lowering calls a missing run-time function
         raise CompileError(f"{name}: upstream's lowering makes code of it that cannot be linked") from None
     compiled(packed)
     found: list[np.ndarray] = []

@@ -41,7 +41,7 @@ Given = Mapping[str, Sequence[Element] | None]  # input name → its elements; N
 
 
 def parse_sequences(text: str) -> Given:
-    """Parses the option `sequences`. Raises OptionError for invalid text."""
+    """Raises OptionError for invalid text."""
     found: dict[str, Sequence[Element] | None] = {}
     for part in text.split(";") if text else ():
         name, equals, shapes = part.strip().rpartition("=")

@@ -1,8 +1,4 @@
-"""Reads ONNX files: the graph as a protobuf, its constants as separate arrays.
-
-Large data of initializers is not parsed as protobuf. Data in a file (external data, or raw data of an initializer in
-the model file) is memory-mapped, not copied. Every defect of a file is reported as one `CompileError` that names it.
-"""
+"""What a model in ONNX is once it is read: the graph as a protobuf, its constants as separate arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says whether a kernel is attention, and how it lies."""
+"""Recognises kernels that compute attention, and describes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from motet.compiler.kernels.product import match_product
 
 
 def match(kernel: Kernel) -> Attention | None:
-    """`kernel`, composed, as attention; None where it is something else."""
+    """Read the composed `kernel` as attention; None if it is not."""
     products = [stage for stage in kernel.stages if stage.reductions and match_product(stage) is not None]
     if len(products) != 2:
         return None
@@ -30,7 +30,7 @@ def match(kernel: Kernel) -> Attention | None:
 
 
 def is_attention(kernel: Kernel) -> bool:
-    """Whether `kernel` is attention that is worth a kernel: heads of known sizes, which registers hold."""
+    """Whether `kernel` is attention that is worth one kernel: heads of known sizes that fit in registers."""
     found = match(kernel)
     if found is None:
         return False
@@ -52,7 +52,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     sizes = main.sizes + tuple(follower.first.sizes[d] for d in follower.first.reductions)
     reads = [found.query, *(access for piece in found.pieces for access in (piece.keys, piece.values))]
     used = [
-        _dims(found.query), _together([piece.keys for piece in found.pieces]),
+        found.query.dims, _together([piece.keys for piece in found.pieces]),
         _together([piece.values for piece in found.pieces]),
     ]
     depth = [d for d in range(len(main.sizes), len(sizes)) if sizes[d] != 1]
@@ -75,12 +75,8 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     )
 
 
-def _dims(access: Access) -> set[int]:
-    return {d for entry in access.map for d, coefficient in enumerate(entry.coefficients) if coefficient}
-
-
 def _together(accesses: Sequence[Access]) -> set[int]:
-    return {d for access in accesses for d in _dims(access)}
+    return {d for access in accesses for d in access.dims}
 
 
 def _innermost(follower: Follower, shared: Sequence[int]) -> int | None:

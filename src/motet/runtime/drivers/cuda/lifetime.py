@@ -1,4 +1,4 @@
-"""The context of a GPU while it is used, and what is given back when its device is gone."""
+"""The current context of a GPU, and the resources that are released with its device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from motet.runtime.drivers.cuda.api import CudaApi, CudaError
 
 
 class Current:
-    """`with current:` makes a context the thread's own, and the one before again in the end."""
+    """`with current:` makes a context the thread's current one, and restores the previous one."""
 
     def __init__(self, api: CudaApi, context: Handle) -> None:
         self._api = api
@@ -35,7 +35,7 @@ class Destroyable(Protocol):
 
 
 class Remains:
-    """All that a device has of the driver. It goes when the device is closed, or collected without that."""
+    """All of a device's resources of the driver. They are released when the device is closed or collected."""
 
     def __init__(
         self, current: Current, api: CudaApi, ordinal: int, lifetimes: ResourceLifetimes, staging: Closable,
@@ -53,7 +53,7 @@ class Remains:
         self._is_released = False
 
     def release(self) -> None:
-        """Once, and only in the process that has it. Of a context that is lost, the driver takes nothing back."""
+        """Release once, and only in the process that owns them. The driver reclaims nothing of a lost context."""
         if self._is_released or os.getpid() != self._process:
             return
         self._is_released = True
@@ -68,7 +68,7 @@ class Remains:
             self._api.release(self._ordinal)
 
     def _wait(self) -> None:
-        self._api.context_synchronize()  # streams of others' may still use memory of the device
+        self._api.context_synchronize()  # callers' streams may still use memory of the device
 
     def _destroy_lanes(self) -> None:
         for lane in self._lanes:

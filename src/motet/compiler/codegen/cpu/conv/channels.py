@@ -1,4 +1,4 @@
-"""Convolutions whose vectors run along filters; see `convolution.py`."""
+"""Convolutions vectorised along filters; see `convolution.py`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
-_MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
+_MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
 
 
 class Channels(Emitter):
-    """Vectors along filters."""
+    """Emits a convolution whose vectors run along filters."""
 
     def __init__(
         self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing, panels: int, copies: bool
     ) -> None:
-        """`copies` says whether rows of the image are copied to scratch."""
+        """If `copies`, each task copies the image rows that it needs to scratch memory."""
         super().__init__(c, plan, packing, panels)
         self.copies = copies
         self.panel_count = -(-c.filter_count // plan.width)
@@ -79,7 +79,7 @@ class Channels(Emitter):
         return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
 
     def _copy_rows(self, f: TileFrame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
-        """Image rows as [row][column][channel], padding included."""
+        """Copy image rows to scratch as [row][column][channel], including padding."""
         c = self.c
         function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
         f.call(function, [*f.arguments[:2], image, scratch, f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low)])
@@ -130,7 +130,7 @@ class Channels(Emitter):
             f.loop(0, c.channels, 1, channel)
 
     def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
-        """Channels that lie apart, each as [column], to [column][channel], by shuffles of whole vectors."""
+        """Transpose channels that are stored as separate planes to [column][channel], by shuffles of whole vectors."""
         c, lanes = self.c, self.plan.lanes
 
         def some(i: Index, present: int) -> None:
@@ -144,7 +144,7 @@ class Channels(Emitter):
             for start in range(0, present * c.channels, lanes):
                 value = vectors[0]
                 for k in range(c.channels):
-                    # Lane l of the piece is element start + l of the row: channel modulo, pixel quotient.
+                    # Lane l of the piece is element start + l of the row: channel = remainder, pixel = quotient.
                     picks = [
                         lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
                         for lane in range(lanes)
@@ -166,7 +166,7 @@ class Channels(Emitter):
         self, f: TileFrame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,
         first: Index, r: Index, tail: bool,
     ) -> None:
-        """One output row of one panel, in tiles as equal as can be."""
+        """Emit one output row of one panel, in tiles of nearly equal size."""
         c, plan = self.c, self.plan
         row = f.iadd(first, r)
         if self.copies:
@@ -232,7 +232,7 @@ class Channels(Emitter):
         return at
 
     def tile_lanes(self, tail: bool) -> list[PartialVector]:
-        """The vectors of a panel; those of the last one that hold no filter at all are left out."""
+        """The vectors of a panel. In the last panel, vectors without any filter are omitted."""
         plan = self.plan
         left = self.c.filter_count % plan.width if tail else plan.width
         result: list[PartialVector] = []

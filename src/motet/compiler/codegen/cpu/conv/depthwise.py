@@ -1,10 +1,10 @@
-"""Depthwise convolutions of channels-last images: every channel has its own window, nothing is summed over channels.
+"""Depthwise convolutions of channels-last images: each channel has its own filter, and no sum runs over channels.
 
-Vectors run along channels. A tile is some neighbouring output pixels by one or two vectors: it walks the window's
-rows in a loop, and along each reads every image vector once, for all the pixels and taps that look at it. Output
-columns whose windows reach past the image form segments of their own with the taps that exist, and a row's loop
-runs over the window rows that exist; so zero padding costs nothing, and nothing is copied. A tap that meets padding
-is left out, which differs from multiplying by zero only for filters that are infinite or not a number.
+Vectors run along channels. A tile is a few neighbouring output pixels by one or two vectors. It loops over the rows of
+the window and loads each image vector of a row once, for all pixels and taps that use it. Output columns whose windows
+extend past the image form separate segments, which use only the taps inside the image, and the loop over window rows is
+limited to rows inside the image. Zero padding is therefore free, and nothing is copied. Omitting a tap on padding
+differs from multiplying by zero only if the filter is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.kernels.convolution import Window, match_windows, window_of
+from motet.compiler.kernels.convolution import forward_windows
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
-from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, memory_strides, place_of
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, place_of
+from motet.compiler.kernels.windows import SINGLE, Window, image_axes, read_axes, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_PRODUCTS = 64_000  # about ten microseconds of one core
+_TASK_PRODUCTS = 64_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 64
-_LEAST_ROWS = 2  # of the result in one task: neighbours read the window's overlap again
-_MOST_SEGMENTS = 16  # each is code of its own
-_MOST_TAPS = 32  # of a window's row, which are written out
-_TILE_PRODUCTS = 320  # written out in one tile
+_LEAST_ROWS = 2  # of the result in one task: neighbouring tasks both read the rows where their windows overlap
+_MOST_SEGMENTS = 16  # each has separate code
+_MOST_TAPS = 32  # of one window row, unrolled
+_TILE_PRODUCTS = 320  # multiply-adds unrolled in one tile
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring output columns `begin … begin + count` that see the same `taps` of a window's row."""
+    """Neighbouring output columns `[begin, begin + count)` that use the same `taps` of a window row."""
 
     taps: tuple[int, ...]
     begin: int
@@ -58,8 +59,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Depthwise:
-    """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share besides
-    the channel. `tap_steps` are the filter's strides along the window's rows and columns, as packed."""
+    """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share, except the
+    channel. `tap_steps` are the strides of the packed filter along window rows and columns."""
 
     kernel: Kernel
     main: Stage
@@ -80,11 +81,11 @@ class Depthwise:
 
     @property
     def products(self) -> int:
-        """Multiply-adds of one outer iteration."""
+        """Multiply-adds per iteration of the outer loops."""
         return self.channels * self.rows.size * self.columns.size * self.rows.taps * self.columns.taps
 
     def segments(self) -> list[Segment]:
-        """The output columns, grouped by the taps that meet the image."""
+        """The output columns, grouped by the taps that fall inside the image."""
         w = self.columns
 
         def taps(column: int) -> tuple[int, ...]:
@@ -102,8 +103,8 @@ class Depthwise:
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
-    """`kernel` as a depthwise convolution of a channels-last image, padded with zeros or not at all, with element-wise
-    stages after it, if it is one and its window has not too many columns."""
+    """Read `kernel` as a depthwise convolution of a channels-last image, zero-padded or unpadded, with an
+    element-wise epilogue; None if it is not one or if its window has too many columns."""
     found = _match(kernel)
     if found is None or found.columns.taps > _MOST_TAPS or len(found.segments()) > _MOST_SEGMENTS:
         return None
@@ -111,10 +112,10 @@ def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
 
 
 def _match(kernel: Kernel) -> Depthwise | None:
-    opening = match_windows(kernel)
+    opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None or opening.image.padding not in (None, 0):
         return None
-    stage, product, image, filters = opening.stage, opening.product, opening.image, opening.filters
+    stage, product, image, filters = opening.stage, opening.dims.product, opening.image, opening.filters
     rank = len(stage.sizes)
     epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
     init = initial_of(kernel, stage)
@@ -143,29 +144,16 @@ def _match(kernel: Kernel) -> Depthwise | None:
 def _image_axes(
     kernel: Kernel, stage: Stage, image: Access, place: StridedAccess
 ) -> tuple[tuple[tuple[Extent, int], ...], int, tuple[Window, Window]] | None:
-    """The image's dimensions as (outer ones, the channel, windows over rows and columns)."""
-    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
-    windows: list[Window] = []
-    plain: list[int] = []
-    for axis, entry in enumerate(image.map):
-        extent = kernel.values[image.value].shape[axis]
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        straight = len(dims) <= 1 and entry.constant == 0 and all(
-            entry.coefficients[d] == 1 and stage.iterators[d] == "parallel" for d in dims
-        )
-        if straight and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
-            plain += dims
-            continue
-        window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
-        if window is None:
-            return None
-        windows.append(window)
+    """The image's dimensions as (outer dimensions, channel, windows over rows and columns)."""
+    axes = image_axes(kernel, stage, image)
+    windows = forward_windows(sorted([*axes.windows, *axes.summed], key=lambda axis: axis.number))
+    plain = [walk.dim for axis in axes.points for walk in axis.outs]
     channels = [d for d in plain if place.strides[d] == ONE and isinstance(stage.sizes[d], int)]
-    if len(channels) != 1 or not 1 <= len(windows) <= 2:
+    if len(channels) != 1 or windows is None or not 1 <= len(windows) <= 2:
         return None
     windows.sort(key=lambda w: -w.step)
     if len(windows) == 1:
-        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
+        windows.insert(0, SINGLE)
     seen = sorted([*plain, *(d for w in windows for d in (w.out, w.kernel) if d >= 0)])
     if seen != [d for d, size in enumerate(stage.sizes) if size != 1]:
         return None
@@ -176,16 +164,16 @@ def _image_axes(
 def _filter_taps(
     kernel: Kernel, stage: Stage, access: Access, place: StridedAccess, channel: int, windows: tuple[Window, Window]
 ) -> tuple[tuple[int, int], Packing | None] | None:
-    """The filter's steps along the window's rows and columns, and the layout that gives it those."""
+    """The strides of the filter along window rows and columns, and the packing that gives it those strides."""
     value = kernel.values[access.value]
     kernels = [w.kernel for w in windows]
     axis_of: dict[int, int] = {}
-    for axis, entry in enumerate(access.map):
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        if entry.constant or len(dims) > 1 or any(entry.coefficients[d] != 1 or d in axis_of for d in dims):
+    for axis in read_axes(kernel, stage, access):
+        walk = axis.plain
+        if not axis.is_fixed and (walk is None or walk.dim in axis_of):
             return None
-        for d in dims:
-            axis_of[d] = axis
+        if walk is not None:
+            axis_of[walk.dim] = axis.number
     expected = sorted([channel, *(d for d in kernels if d >= 0)])
     if sorted(axis_of) != expected or any(value.shape[a] != stage.sizes[d] for d, a in axis_of.items()):
         return None
@@ -207,7 +195,7 @@ def _filter_taps(
 
 
 def choose(c: Depthwise, target: CpuTarget) -> DepthwiseSchedule:
-    """Choose register tile and tasks from the extents."""
+    """Choose the register tile and the tasks from the extents."""
     lanes = _lanes_of(c, target)
     vectors = min(-(-c.channels // lanes), 2 if target.vector_registers > 16 else 1)
     held = min(c.columns.taps, 3) * vectors  # taps that stay in registers
@@ -235,7 +223,7 @@ def check(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> list[
 
 
 def emit(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a depthwise convolution that is cut as `schedule` says."""
+    """Generate code for a depthwise convolution by `schedule`."""
     return _DepthwiseEmitter(c, schedule, c.segments()).run()
 
 
@@ -320,7 +308,7 @@ class _DepthwiseEmitter:
         f.loop(first, f.imin(f.iadd(first, plan.block), c.rows.size), 1, line)
 
     def _panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
-        """Emit `tile` for the panels `p0 … p1`, the incomplete last one apart."""
+        """Emit `tile` for panels `[p0, p1)`; an incomplete last panel is emitted separately."""
         plan = self.plan
         whole, left = divmod(self.c.channels, plan.width)
         full = [PartialVector(plan.lanes) for _ in range(plan.vectors)]
@@ -341,7 +329,7 @@ class _DepthwiseEmitter:
         self, f: TileFrame, image: ir.Value, at: list[Index], taps: tuple[int, ...], pixels: int, row: Index,
         column: Index, channel: Index, lanes: list[PartialVector], present: tuple[Index, Index],
     ) -> None:
-        """`pixels` neighbouring results of output row `row` from `column` on, the channels of one panel."""
+        """Compute `pixels` neighbouring results of output row `row` from `column` on, for the channels of one panel."""
         c = self.c
         here = list(at)
         here[c.channel_dim] = channel
@@ -370,7 +358,7 @@ class _DepthwiseEmitter:
         self, f: TileFrame, image: ir.Value, offset: Index, filters: ir.Value, taps: tuple[int, ...], pixels: int,
         lanes: list[PartialVector], sums: list[ir.Value],
     ) -> list[ir.Value]:
-        """The sums after one row of the window: each image vector is read once, at `image[offset …]`."""
+        """Accumulate one window row. Each image vector is loaded once, from `image[offset …]`."""
         c, lhs, rhs = self.c, self.c.product.lhs, self.c.product.rhs
         result = list(sums)
         weights: dict[tuple[int, int], ir.Value] = {}

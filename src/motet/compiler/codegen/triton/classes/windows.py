@@ -1,4 +1,4 @@
-"""windows: convolutions of few products for each point, siblings together."""
+"""The class `windows`: convolutions with few products per point, sibling convolutions together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
-from motet.compiler.codegen.triton.classes.rows import stored_rows
+from motet.compiler.codegen.gpu.rows import stored_rows
 from motet.compiler.codegen.triton.conv import windows
 from motet.compiler.codegen.triton.conv.windows import RowWindows
 from motet.compiler.codegen.triton.text.program import Form

@@ -1,11 +1,11 @@
-"""Depthwise: reductions over windows of one tensor at a time, with a filter for each channel or none (poolings).
+"""Depthwise convolutions and poolings: reductions over windows of one tensor, with a filter per channel or none.
 
     y[n, c, h, w] = sum over i, j of x[n, c, h + i, w + j] * k[c, i, j]
 
-What takes time is moving data, first of all between the first-level cache and registers: windows of neighbours
-overlap. So a thread makes a patch of `rows` × `columns` points, for as many channels (or pixels, where these lie side
-by side) as one access moves. It goes over the lines of the image that the patch needs, reads every element once, and
-adds it to all points whose windows have it, in the order of the window. Tall windows are a loop in the program, for
+Data movement limits the speed, above all between the first-level cache and registers, since neighbouring windows
+overlap. A thread therefore computes a patch of `rows` × `columns` points, for as many channels (or pixels, if these are
+contiguous) as one access loads. It iterates over the image rows that the patch needs, loads every element once, and
+adds it to all points whose windows contain it, in the order of the window. Tall windows are a loop in the program, for
 patches of one row.
 """
 
@@ -17,26 +17,27 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, ceiling, total
+from motet.compiler.codegen.gpu.accesses import gathered, source_of
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, gathered, is_windowed, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
-from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import ONE, Bound, Extent, StridedAccess
+from motet.compiler.kernels.windows import WindowReduction, read_window_reduction
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARPS = 4
-_MOST = 121  # places of a window
-_UNROLLED = 25  # places of a window, up to which patches of several rows go over them
-_FEW = 9  # places of a window, for which patches along lines are as good
+_MOST = 121  # points of a window
+_UNROLLED = 25  # points of a window up to which patches of several rows unroll it
+_FEW = 9  # points of a window for which patches along rows are as fast
 
 
 @dataclass(frozen=True)
 class Patch:
-    """`rows` × `columns` points of a thread, for `each` neighbours in memory; `turns` says whether the rows of the
-    window are a loop."""
+    """A thread's patch of `rows` × `columns` points, for `each` contiguous neighbours; `turns` means that the rows of
+    the window are a loop."""
 
     rows: int
     columns: int
@@ -45,63 +46,36 @@ class Patch:
 
     @property
     def label(self) -> str:
-        """What tunings call it."""
+        """The form's label in tunings."""
         return f"patch {self.rows}x{self.columns}x{self.each}{' turns' if self.turns else ''}"
 
 
-@dataclass(frozen=True)
-class WindowReduction:
-    """A stage read as a reduction over windows. `image` is the input that they are of; `row` and `column` are the
-    dimensions along the last two axes that windows move along, `row` None where there is one alone, `down` and `along`
-    those of the window there."""
-
-    stage: Stage
-    combiner: Reduction
-    image: int
-    row: int | None
-    column: int
-    down: int | None
-    along: int
-
-    def size(self, dim: int | None) -> int:
-        size = 1 if dim is None else self.stage.sizes[dim]
-        return size if isinstance(size, int) else 0
-
-    @property
-    def places(self) -> int:
-        """Of a window."""
-        return math.prod(self.size(d) for d in self.stage.reductions)
-
-
 def match(kernel: Kernel, stage: Stage) -> WindowReduction | None:
-    found = match_reductions(stage)
-    windowed = [number for number, access in enumerate(stage.inputs) if is_windowed(access)]
-    if not found or len(found) != 1 or len(windowed) != 1 or not stage.reductions:
+    """`stage` as a reduction over windows of known extents, which are small."""
+    found = read_window_reduction(kernel, stage)
+    if found is None or gathered(stage) or any(op.op == "linalg.index" for op in stage.body):
         return None
-    if gathered(stage) or any(op.op == "linalg.index" for op in stage.body):
+    walked = [walk for axis in found.windows for walk in (*axis.outs, *axis.taps)]
+    if any(not isinstance(walk.size, int) for walk in walked):
         return None
-    access = stage.inputs[windowed[0]]
-    pairs: list[tuple[int, int]] = []
-    for axis in kernel.values[access.value].order:
-        dims = [d for d, factor in enumerate(access.map[axis].coefficients) if factor]
-        inside = [d for d in dims if stage.iterators[d] == "reduction"]
-        outside = [d for d in dims if d not in inside]
-        if inside and (len(inside) != 1 or len(outside) != 1):
-            return None
-        pairs += zip(outside, inside, strict=False)
-    if sorted(inside for _, inside in pairs) != sorted(stage.reductions):
-        return None
-    (column, along), (row, down) = pairs[-1], pairs[-2] if len(pairs) > 1 else (None, None)
-    walked = {d for pair in pairs for d in pair}
-    if any(not isinstance(stage.sizes[d], int) for d in walked):
-        return None
-    place = source_of(kernel, access, stage.sizes)
-    result = WindowReduction(stage, found[0], windowed[0], row, column, down, along)
-    return result if result.places <= _MOST and not any(place.strides[d].symbols for d in walked) else None
+    place = source_of(kernel, stage.inputs[found.image], stage.sizes)
+    small = places_of(found) <= _MOST
+    return found if small and not any(place.strides[walk.dim].symbols for walk in walked) else None
+
+
+def size_of(found: WindowReduction, dim: int | None) -> int:
+    """The extent of a dimension of windows, 1 where there is none."""
+    size = 1 if dim is None else found.stage.sizes[dim]
+    return size if isinstance(size, int) else 0
+
+
+def places_of(found: WindowReduction) -> int:
+    """How many places a window has."""
+    return math.prod(size_of(found, d) for d in found.stage.reductions)
 
 
 def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
-    """`kernel` with constant filters of images that have channels last laid out place by place of the window."""
+    """`kernel` with the constant filters of channels-last images in the order of the window's points, channels last."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
         found = match(kernel, stage)
@@ -128,14 +102,14 @@ def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
 
 @dataclass(frozen=True)
 class DepthwiseLaunch:
-    """A launch of `windows`."""
+    """A launch of the reduction over windows `windows`."""
 
     task: LoopTask
     windows: WindowReduction
 
     @property
     def place(self) -> StridedAccess:
-        """Where the result goes that is stored first."""
+        """The access that stores the first result."""
         return next(iter(self.task.stored.values()))
 
     @property
@@ -144,7 +118,8 @@ class DepthwiseLaunch:
 
 
 def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
-    """No forms where the stage is no reduction over windows. Raises `Unsupported` for operations without code."""
+    """Forms of a reduction over windows; none if the stage is not one. Raises `Unsupported` for operations without
+    code."""
     windows = match(task.kernel, task.stage)
     if windows is None or task.epilogue is None or not task.stored:
         return ()
@@ -153,18 +128,18 @@ def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
 
 
 def _patches(found: DepthwiseLaunch) -> list[Patch]:
-    """The best first."""
+    """Patches for the shapes, best first."""
     windows = found.windows
     image = windows.stage.inputs[windows.image]
     item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))
     last = found.is_channels_last
-    turns = last and windows.places > _UNROLLED
+    turns = last and places_of(windows) > _UNROLLED
     shapes = [(1, 8), (1, 4)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2)]
-    if last and windows.places <= _FEW:
+    if last and places_of(windows) <= _FEW:
         shapes = [(2, 4), (4, 2), (1, 4)]
     if windows.row is None:
         shapes = [(1, max(rows, columns)) for rows, columns in shapes]
-    sides = windows.size(windows.row), windows.size(windows.column)
+    sides = size_of(windows, windows.row), size_of(windows, windows.column)
     return list(dict.fromkeys(
         Patch(min(rows, sides[0]), min(columns, sides[1]), each, turns)
         for rows, columns in shapes for each in ((4, 2, 8) if last and item <= 2 else (2, 1))
@@ -193,7 +168,7 @@ def _form(found: DepthwiseLaunch, patch: Patch) -> Form:
 
 
 def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
-    """The loops that points of the tile stand for; a patch is one of them."""
+    """The loops over patches that the points of the tile enumerate."""
     stage = found.task.stage
     steps = {found.windows.row: patch.rows, found.windows.column: patch.columns}
     loops: list[Loop] = []
@@ -205,7 +180,7 @@ def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
 
 @dataclass
 class _Patches:
-    """Writes what is done to the patches of a tile, that begin `at`."""
+    """Writes the computation of the patches of a tile, whose first points are at `at`."""
 
     found: DepthwiseLaunch
     patch: Patch
@@ -216,7 +191,7 @@ class _Patches:
         found, w = self.found.windows, self.w
         sums = {own: self._begin(own) for own in product(range(self.patch.rows), range(self.patch.columns))}
         if self.patch.turns and found.down is not None:
-            w.line(f"for k in range({found.size(found.down)}):")
+            w.line(f"for k in range({size_of(found, found.down)}):")
             w.level += 1
             w.remembered = {}
             self.at[found.down] = Coordinate("k")
@@ -225,7 +200,7 @@ class _Patches:
             w.remembered = {}
             del self.at[found.down]
         else:
-            self._lines(sums, range(found.size(found.down)))
+            self._lines(sums, range(size_of(found, found.down)))
         lanes = w.masks.get(0)
         for (row, column), name in sums.items():
             points = dict(self.at)
@@ -235,8 +210,8 @@ class _Patches:
                     continue
                 if step:
                     points[dim] = Coordinate(w.define("i", f"{self.at[dim].text} + {step}"), frozenset({0}))
-                if found.size(dim) % side:
-                    conditions.append(f"({points[dim].text} < {found.size(dim)})")
+                if size_of(found, dim) % side:
+                    conditions.append(f"({points[dim].text} < {size_of(found, dim)})")
             if conditions:
                 w.masks[0] = w.define("m", " & ".join(conditions))
             epilogue = self.found.task.epilogue
@@ -256,13 +231,13 @@ class _Patches:
     def _steps(
         self, own: tuple[int, int], place: tuple[int, int], rest: Sequence[tuple[int, int]] = ()
     ) -> dict[int, int]:
-        """How far a point of the patch, and a place of the window, are from the first ones, by dimension."""
+        """The offsets of a point of the patch, and of a point of the window, from the first ones, by dimension."""
         found = self.found.windows
         steps = {found.row: own[0], found.column: own[1], found.down: place[0], found.along: place[1], **dict(rest)}
         return {dim: step for dim, step in steps.items() if dim is not None and step}
 
     def _lines(self, sums: dict[tuple[int, int], str], downs: Sequence[int]) -> None:
-        """Adds the places of the window's rows `downs`, line by line of the image."""
+        """Accumulate the window's rows `downs`, one image row after the other."""
         found = self.found.windows
         stage = found.stage
         parts = stage.inputs[found.image].map
@@ -271,9 +246,9 @@ class _Patches:
         pairs = [(row, down) for row in range(self.patch.rows) for down in downs]
         both = [dim for dim in (found.row, found.down) if dim is not None]
         pairs.sort(key=lambda pair: (sum(step * factors[dim] for dim, step in zip(both, pair, strict=False)), pair[1]))
-        for rest in product(*(range(found.size(d)) for d in others)):
+        for rest in product(*(range(size_of(found, d)) for d in others)):
             for row, down in pairs:
-                for along in range(found.size(found.along)):
+                for along in range(size_of(found, found.along)):
                     for column in range(self.patch.columns):
                         steps = self._steps((row, column), (down, along), list(zip(others, rest, strict=True)))
                         self._add(sums, (row, column), steps)
@@ -290,10 +265,10 @@ class _Patches:
         w.line(f"{sums[own]} = {combine(combiner, sums[own], names[combiner.term])}")
 
     def _inside(self, source: StridedAccess, access: Access | float | int | None) -> StridedAccess:
-        """`source`, read only where it is, if patches reach beyond the last point."""
+        """`source`, with bounds if patches extend beyond the last point."""
         found, w = self.found.windows, self.w
         sides = ((found.row, self.patch.rows), (found.column, self.patch.columns))
-        beyond = {dim for dim, side in sides if dim is not None and found.size(dim) % side}
+        beyond = {dim for dim, side in sides if dim is not None and size_of(found, dim) % side}
         if not isinstance(access, Access) or not beyond:
             return source
         known = {bound.entry for bound in source.bounds}
@@ -306,7 +281,7 @@ class _Patches:
 
 
 def _moved(source: StridedAccess, steps: dict[int, int]) -> StridedAccess:
-    """`source` at points that are so many `steps` on, by dimension."""
+    """`source` shifted by `steps` along each dimension."""
     distance = sum(source.strides[dim].factor * step for dim, step in steps.items())
     offset = (*source.offset, Extent(distance)) if distance else source.offset
     bounds = tuple(

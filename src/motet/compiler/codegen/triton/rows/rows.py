@@ -1,10 +1,6 @@
-"""Rows: stages over the same rows, with reductions along them; softmax, normalisations, sums, extremes, products of a
-matrix and a vector.
+"""Rows as Triton programs: softmax, normalisations, sums, extremes, products of a matrix and a vector.
 
-A program has some rows. Where a row fits the registers of a block, it is read once, and every stage runs on it there.
-Else the row is gone over in passes, one for all reductions that do not wait for each other and one for what is written;
-element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
-What the passes read stays in registers, as it stands in memory, where it fits there: a long row is then read once, too.
+Element-wise values are computed again in each pass that needs them, which costs less than keeping them in memory.
 """
 
 from __future__ import annotations
@@ -12,152 +8,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.rows import RowsPlan, RowTile, kept_reads
+from motet.compiler.codegen.gpu.tasks import ceiling
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
-from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.kernels.kernel import Access
 from motet.compiler.kernels.reduction import Reduction
-from motet.compiler.kernels.rows import Rows, translated
-from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
-from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.kernels.rows import Rows
+from motet.compiler.kernels.strides import StridedAccess
 
-_ROW = 16384  # elements of a row up to which a block keeps it
-_TILE = 2048  # elements that one program works on, where rows are shorter
-_CHUNK = 1024  # of a row, in one turn of a pass
-_LONG_CHUNK = 8192  # of a long row that several passes go over: few blocks at once, whose rows the second cache holds
-_KEPT_WARPS = 16  # of a block that keeps a long row
-_KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
-_VECTOR = 16  # bytes of one access
-_FEW = 64  # elements up to which a reduction may be a loop in every point
-# The same pairs of short numbers, of which no compiler knows that they are: grids have one dimension, the z is 0.
+# Adds 0 to pairs of 16-bit numbers in a way that no compiler can fold: grids have one dimension, so that z is 0.
 _HIDE = (
     'tl.inline_asm_elementwise("{{ .reg .b32 z; mov.u32 z, %ctaid.z; add.u32 $0, $1, z; }}", "=r,r", [{}], dtype={}, '
     "is_pure=False, pack=2)"
 )
 
 
-# -- emission --------------------------------------------------------------------------------------
+def emit(plan: RowsPlan) -> tuple[Form, ...]:
+    """The programs of `plan`. Raises `UnsupportedOnGpu` for operations without code."""
+    return tuple(_form(plan, tile) for tile in plan.tiles)
 
 
-def suits(rows: Rows) -> bool:
-    """Whether tiles along rows beat a loop in every point: windows, and short rows that lie across, do not."""
-    if rows.length.known is None or rows.length.factor > _FEW:
-        return True
-    if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
-        return False
-    return len(rows.stages) > 1 or lies_along(rows)
-
-
-def lies_along(rows: Rows) -> bool:
-    """Whether what is read lies along the rows, not across them."""
-    along = across = 0
-    for s, stage in enumerate(rows.stages):
-        for access in stage.inputs:
-            strides = {
-                number: stride
-                for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-                if number is not None and stride != ZERO
-            }
-            fastest = next((number for number, stride in strides.items() if stride == ONE), None)
-            if fastest is None:
-                continue
-            extent = [*rows.outer, *rows.inner][fastest].known or _ROW
-            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count, then long lines
-            if fastest >= len(rows.outer):
-                along = max(along, weight)
-            else:
-                across = max(across, weight)
-    return along >= across
-
-
-def emit(
-    rows: Rows, stored: dict[int, StridedAccess], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
-) -> tuple[Form, ...]:
-    """Programs for all of `rows`; the values in `stored` are written. Raises `Unsupported`."""
-    height, width = _shape(rows, target)
-    whole = rows.length.known is not None and width >= rows.length.factor
-    forms: list[Form] = []
-    piece = 0 if whole else _piece(rows)
-    if piece:
-        e = _RowsEmitter(rows, stored, buffers, 1, piece, True, target.family)
-        e.run()
-        forms.append(Form(e.w.module(symbol, about), ceiling(rows.count, 1), _KEPT_WARPS, 1, "kept"))
-    e = _RowsEmitter(rows, stored, buffers, height, width, whole, target.family)
+def _form(plan: RowsPlan, tile: RowTile) -> Form:
+    rows, launch = plan.found.rows, plan.found.launch
+    e = _RowsEmitter(rows, plan.found.stored, launch.buffers, tile.height, tile.width, tile.whole, plan.family)
     e.run()
-    warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
-    if width == _LONG_CHUNK and not whole:
-        warps = 16
-    tasks = ceiling(rows.count, height)
-    forms.append(Form(e.w.module(symbol, about), tasks, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece)))
-    return tuple(forms)
-
-
-def _piece(rows: Rows) -> int:
-    """How much of a long row the threads of a block take at once where they keep what several passes read; 0 where
-    that does not fit their registers, or is read by one pass alone."""
-    length = rows.length.known
-    kept = _kept(rows)
-    if length is None or _passes(rows) < 2 or not kept or not lies_along(rows):
-        return 0
-    sizes = [item_bytes(rows.kernel.values[access.value].dtype) for _, access in kept]
-    threads = 32 * _KEPT_WARPS
-    width = threads * _VECTOR // max(sizes)
-    fits = sum(sizes) * width * -(-length // width) <= threads * _KEPT_BYTES
-    return width if fits else 0
-
-
-def _passes(rows: Rows) -> int:
-    """How often a row is gone over, at most."""
-    return sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
-
-
-def _kept(rows: Rows) -> list[tuple[int, Access]]:
-    """What reductions read along rows, as stages and their accesses, each place once."""
-    producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
-    todo = [s for s, reduces in enumerate(rows.reduces) if reduces]
-    stages = set(todo)
-    while todo:
-        for access in rows.stages[todo.pop()].inputs:
-            s = producer.get(access.value)
-            if s is not None and s not in stages:
-                stages.add(s)
-                todo.append(s)
-    inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
-    found: dict[tuple[int, str], tuple[int, Access]] = {}
-    for s in sorted(stages):
-        for access in rows.stages[s].inputs:
-            strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-            if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
-                continue
-            found.setdefault((access.value, repr(translated(rows, s, access))), (s, access))
-    return list(found.values())
-
-
-def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
-    """How many rows a program has, and how much of a row it has at once."""
-    length = rows.length.known
-    count = rows.count.known or 1 << 20
-    if not lies_along(rows):
-        height = min(64, power_of_two(count))
-        while height > 16 and -(-count // height) < target.processors:
-            height //= 2
-        width = min(_TILE // height, power_of_two(length or _CHUNK))
-        return height, max(1, width)
-    if length is None or power_of_two(length) > _ROW:
-        return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
-    width = power_of_two(length)
-    height = max(1, min(_TILE // width, power_of_two(count)))
-    while height > 1 and -(-count // height) < target.processors:
-        height //= 2
-    return height, width
+    source = e.w.module(launch.symbol, launch.about)
+    return Form(source, ceiling(rows.count, tile.height), tile.warps, tile.stages, tile.label)
 
 
 @dataclass
 class _RowsEmitter:
-    """Writes a program over tiles of `height` rows and `width` of their elements. `whole`: that is all of a row, or
-    what it is made of stays in registers, in as many tiles as there are."""
+    """Writes a program with tiles of `height` rows and `width` of their elements. `whole` means that a tile covers a
+    row, or that its inputs are kept in registers, in several tiles."""
 
     rows: Rows
     stored: dict[int, StridedAccess]
@@ -166,7 +52,7 @@ class _RowsEmitter:
     width: int
     whole: bool
     family: str
-    made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the pass under way
+    made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the current pass
 
     def __post_init__(self) -> None:
         rows = self.rows
@@ -176,10 +62,10 @@ class _RowsEmitter:
         self.whole = self.whole and not self.pieces
         self.producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
         self.at: dict[int, Coordinate] = {}  # by loop
-        self.waiting: list[int] = []  # reductions that the next pass does
-        self.columns: list[tuple[dict[int, Coordinate], str | None]] = []  # of pieces, with their masks
+        self.waiting: list[int] = []  # reductions for the next pass
+        self.columns: list[tuple[dict[int, Coordinate], str | None]] = []  # of the tiles of a row, with their masks
         self.passes = 0
-        self.latest: dict[str, tuple[int, str, str]] = {}  # what is kept: the pass, what holds it, and the number
+        self.latest: dict[str, tuple[int, str, str]] = {}  # kept: pass, value, number
 
     def run(self) -> None:
         w, rows = self.w, self.rows
@@ -199,11 +85,11 @@ class _RowsEmitter:
         self._finish()
 
     def _load(self) -> None:
-        """Read what is kept of all pieces, before anything waits for it."""
+        """Load all tiles of the kept inputs, before any of them is used."""
         for number in range(self.pieces):
             self._columns(f"{number * self.width} + " if number else "", number == self.pieces - 1)
             self.columns.append((dict(self.at), self.w.masks.get(1)))
-            for s, access in _kept(self.rows):
+            for s, access in kept_reads(self.rows):
                 source = source_of(self.rows.kernel, access, self.rows.stages[s].sizes)
                 self.w.read(source, self._points(s), raw=self._hides(source))
 
@@ -231,18 +117,18 @@ class _RowsEmitter:
     # -- passes ------------------------------------------------------------------------------------
 
     def _columns(self, begin: str, last: bool = True) -> None:
-        """The coordinates along the row, from `begin` on; those of the `last` ones may not exist."""
+        """Define the coordinates along the row, from `begin` on; in a `last` tile, some may be out of bounds."""
         w, rows = self.w, self.rows
         column = w.define("c", f"{begin}{w.range(1)}")
         w.masks.pop(1, None)
         length = rows.length
-        if last and (not length.known or length.factor % self.width):  # of no elements all are masked
+        if last and (not length.known or length.factor % self.width):  # a row without elements is masked entirely
             w.masks[1] = w.define("m", f"{column} < {w.extent(length)}")
         loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
         self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)
 
     def _turns(self) -> Iterator[dict[int, str]]:
-        """A pass: for each of its turns the values that are known in it."""
+        """A pass: yields, for each of its iterations, the values known in it."""
         w = self.w
         self.passes += 1
         if self.whole:
@@ -263,7 +149,7 @@ class _RowsEmitter:
         w.remembered = {}
 
     def _flush(self) -> None:
-        """One pass for the reductions that wait."""
+        """Run one pass for the waiting reductions."""
         if not self.waiting:
             return
         w = self.w
@@ -289,7 +175,7 @@ class _RowsEmitter:
         self.waiting = []
 
     def _gather(self, s: int, sums: dict[tuple[int, int], str]) -> None:
-        """The totals of rows, with what the outputs held before."""
+        """Compute the totals of rows, combined with the outputs' initial values."""
         stage, w = self.rows.stages[s], self.w
         for k, (each, access, init) in enumerate(zip(self.rows.reduces[s], stage.outputs, stage.inits, strict=True)):
             value = w.define("t", across(w, each, sums[s, k], 1))
@@ -303,7 +189,7 @@ class _RowsEmitter:
             self._store(s, access, self.made[access.value])
 
     def _finish(self) -> None:
-        """One pass for all that is written along rows."""
+        """Run one pass for all results written along rows."""
         wanted = [
             (s, access) for s, stage in enumerate(self.rows.stages)
             if self.rows.wide[s] and not self.rows.reduces[s]
@@ -319,7 +205,7 @@ class _RowsEmitter:
     # -- points ------------------------------------------------------------------------------------
 
     def _points(self, s: int) -> dict[int, Coordinate]:
-        """The coordinates of a stage's own dimensions."""
+        """The coordinates of a stage's dimensions."""
         return {
             d: self.at[number] for d, number in enumerate(self.rows.dims[s]) if number is not None and number in self.at
         }
@@ -337,8 +223,8 @@ class _RowsEmitter:
         return found
 
     def _read(self, source: StridedAccess, s: int) -> str:
-        """What stage `s` reads. Of what pieces keep each pass converts it anew: the compiler would else keep what it
-        converted in the first one, which takes twice the registers."""
+        """Load an input of stage `s`. Kept values are converted again in each pass: the compiler would otherwise keep
+        the converted values, which take twice the registers."""
         if not self._hides(source):
             return self.w.read(source, self._points(s))
         w, dtype = self.w, source.dtype
@@ -354,7 +240,7 @@ class _RowsEmitter:
         return value
 
     def _hides(self, source: StridedAccess) -> bool:
-        """Whether what is read stays in registers as it stands in memory, and is not what is computed with."""
+        """Whether a value kept in registers is hidden from the compiler: its storage type is not its compute type."""
         short = source.dtype in ("f16", "bf16")
         return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
 
@@ -363,7 +249,7 @@ class _RowsEmitter:
         return [self.rows.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
 
     def _evaluate(self, s: int, known: dict[int, str]) -> None:
-        """Add to `known` what an element-wise stage makes."""
+        """Add the results of an element-wise stage to `known`."""
         stage = self.rows.stages[s]
         if all(access.value in known for access in stage.outputs):
             return
@@ -381,7 +267,7 @@ class _RowsEmitter:
             known[access.value] = names[k]
 
     def _terms(self, s: int, known: dict[int, str]) -> list[str]:
-        """What a reduction gathers at each point."""
+        """The terms of a reduction at each point."""
         stage = self.rows.stages[s]
         found = self.rows.reduces[s]
         first = len(stage.inputs) + len(stage.outputs)
@@ -402,7 +288,7 @@ class _RowsEmitter:
 
 
 def across(w: Writer, each: Reduction, text: str, axis: int) -> str:
-    """All points along an axis of the tile combined; the axis stays, with extent 1."""
+    """Combine all points along an axis of the tile; the axis is kept, with extent 1."""
     name = each.op.partition(".")[2]
     if name in ("addf", "addi") and each.dtype != "i1":
         return f"tl.sum({text}, {axis}, keep_dims=True).to({carried_type(each.accumulator)})"

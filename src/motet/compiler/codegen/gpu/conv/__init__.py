@@ -1,0 +1,1 @@
+"""Convolutions and other window operations on GPUs: matching launches, and choosing tiles."""

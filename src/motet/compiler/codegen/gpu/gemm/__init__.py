@@ -1,0 +1,1 @@
+"""Contractions on GPUs: matching launches, and choosing tiles."""
