@@ -111,6 +111,15 @@ def kernel_imports(modules: Modules) -> Iterator[str]:
                     yield f"{module.name} imports {name}"
 
 
+def frontend_imports(modules: Modules) -> Iterator[str]:
+    """Imports of placement by frontends, which return before the pipeline places a program."""
+    for module in modules:
+        if module.name.startswith("motet.compiler.frontends"):
+            for name in sorted(module.imports):
+                if name.startswith("motet.compiler.placement"):
+                    yield f"{module.name} imports {name}"
+
+
 def circles(modules: Modules) -> Iterator[str]:
     """Groups of modules that import each other, including imports for types and late imports."""
     names = {module.name for module in modules}
@@ -253,6 +262,7 @@ def shared_class_names(modules: Modules) -> Iterator[str]:
 CHECKS: dict[str, tuple[str, Check]] = {
     "backend-imports": ("imports between back ends", backend_imports),
     "kernel-imports": ("imports of llvmlite, triton or a back end under kernels/", kernel_imports),
+    "frontend-imports": ("imports of placement under frontends/", frontend_imports),
     "circles": ("circles of imports", circles),
     "long-modules": (f"modules above {LINES_OF_MODULE} lines", long_modules),
     "long-functions": (f"functions above {LINES_OF_FUNCTION} lines", long_functions),

@@ -17,7 +17,7 @@ from motet.builder.tensor import Dim, GraphArgument, GraphText, Tensor, caller, 
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
-    from motet.compiler.ir.program import Program
+    from motet.tools.arguments import Program
 
 
 @dataclass
@@ -123,10 +123,13 @@ class Graph(GraphText):
         return write_serialized(self.to_mlir(), self._parameters)
 
     def program(self) -> Program:
-        """The graph as the compiler's `Program`; needs the compiler's dependencies."""
+        """The graph as the compiler's `Program` in normal form; needs the compiler's dependencies."""
         from motet.compiler.frontends.graph import load_graph
+        from motet.compiler.pipeline import prepare
 
-        return load_graph(self.to_mlir(), self._parameters, f"<graph {self.name}>")
+        program = load_graph(self.to_mlir(), self._parameters, f"<graph {self.name}>")
+        prepare(program)
+        return program
 
     def _new_label(self, label: str, what: str) -> None:
         if any(argument.label == label for argument in self._arguments):

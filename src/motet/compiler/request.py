@@ -108,11 +108,13 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) 
 def _check_reports(reports: PassReports) -> None:
     """Raises OptionError for an unknown pass."""
     if reports.after:
+        from motet.compiler.passes.pipelines import PIPELINES
         from motet.compiler.passes.registry import PASSES
 
         for name in reports.after:
-            if name not in PASSES:
-                raise OptionError(f"--print-after {name}: no such pass; expected one of {', '.join(sorted(PASSES))}")
+            if name not in PASSES and name not in PIPELINES:
+                known = ", ".join(sorted({*PASSES, *PIPELINES}))
+                raise OptionError(f"--print-after {name}: no such pass; expected one of {known}")
 
 
 def _targets(flags: Sequence[DeviceFlag]) -> list[str]:

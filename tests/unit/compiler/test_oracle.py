@@ -10,10 +10,10 @@ import pytest
 from tests.unit.compiler.codegen.whole_texts import load, scan, sort
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
 from motet.compiler.verify.oracle import run_oracle, run_oracle_text
 from motet.compiler.verify.verification import verify
 from motet.errors import CallError
+from motet.tools.arguments import Program
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from motet.compiler.external_data import State
 from motet.compiler.frontends.kinds import kind_of, text_of
-from motet.compiler.frontends.read_value_extents import ReadValueExtents
-from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Place, Program
-from motet.compiler.passes.running import run_on_module
-from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.protobuf import Content
 from motet.errors import OptionError
+from motet.tools.arguments import Program
 
 
 def load_source(
-    source: str | Content, file: str, format: str = "auto", place: Place = erase_devices, model: str = "",
-    states: dict[str, State] | None = None, sequences: str = "",
+    source: str | Content, file: str, format: str = "auto", model: str = "", states: dict[str, State] | None = None,
+    sequences: str = "",
 ) -> Program:
     """Reads a program. `file` is its name in messages; `format` is one of `FORMATS`, or `auto`, which decides by the
     file's name and content (`kinds`).
@@ -28,36 +24,26 @@ def load_source(
     """
     kind = kind_of(source, file, format)
     if kind == "onnx":
-        return _load_onnx(source.encode() if isinstance(source, str) else source, file, place, model, states, sequences)
+        from motet.compiler.frontends.onnx.data import DataFiles
+        from motet.compiler.frontends.onnx.loading import load_onnx
+
+        data = source.encode() if isinstance(source, str) else source
+        return load_onnx(data, file, DataFiles(model, states) if model else None, sequences)
     if sequences:
         raise OptionError("option sequences: of ONNX models only; expected none")
     if kind == "graph" and not isinstance(source, str):
         from motet.compiler.frontends.graph import load_serialized
 
-        return load_serialized(source, file, place)
+        return load_serialized(source, file)
     if kind == "archive" and not isinstance(source, str):
         from motet.compiler.frontends.torch.archive import load_archive
 
-        return load_archive(source[:], file, place)
+        return load_archive(source[:], file)
     text = text_of(source, file)
     if kind == "stablehlo":
         from motet.compiler.frontends.stablehlo.loading import load_stablehlo
 
-        return load_stablehlo(text, file, place)
+        return load_stablehlo(text, file)
     from motet.compiler.frontends.mlir import load_mlir
 
-    return load_mlir(text, file, place)
-
-
-def _load_onnx(
-    source: Content, file: str, place: Place, path: str, states: dict[str, State] | None, sequences: str
-) -> Program:
-    from motet.compiler.frontends.onnx.data import DataFiles
-    from motet.compiler.frontends.onnx.loading import load_onnx
-
-    program = load_onnx(source, file, DataFiles(path, states) if path else None, sequences)
-    with program.module.context as context, ir.Location.unknown():
-        context.allow_unregistered_dialects = True
-        run_on_module(ReadValueExtents(), program.module)
-        program.placement = place(program.module)
-    return program
+    return load_mlir(text, file)

@@ -8,9 +8,8 @@
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import GLOBAL_OP, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import find_operations
-from motet.compiler.placement.materialize_devices import GLOBAL_OP
-from motet.compiler.placement.resolve_globals import LOAD_OP, STORE_OP
 
 _GLOBAL = "ml_program.global"
 _ACCESSES = {

@@ -20,10 +20,11 @@ from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.frontends.read_value_extents import ReadValueExtents
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Program
+from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place
 from motet.compiler.ir.short_types import SHORT_TYPES, short_type, stored
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.passes.running import run_on_module
 from motet.compiler.placement.anchor_operations import AnchorOperations
@@ -31,8 +32,8 @@ from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
 from motet.compiler.placement.place import read_devices
 from motet.compiler.placement.read_devices import declarations
-from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError, Location
+from motet.tools.arguments import Program
 
 # The operations that a program may contain; any other is refused, with its place.
 DIALECTS = frozenset(

@@ -23,11 +23,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DIMS, NAME, ONE_KERNEL, PARAMETER, VALUE
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import source_name
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.scheduling.shapes import Shapes
@@ -49,9 +51,16 @@ class ReadValueExtents(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         functions = [each for each in public_functions(module) if len(list(each.regions[0].blocks)) == 1]
+        if not any(_Function(module, function).unknown() for function in functions):
+            return
+        folds = not uses_devices(module)  # canonicalisation forgets attributes, such as where an operation runs
+        if folds:
+            run_pipeline(module, "canonicalize,cse")  # what follows from constants needs no function
         changed = [_Function(module, function).run() for function in functions]
-        if any(changed):
+        if folds and any(changed):
             run_pipeline(module, "canonicalize,cse")
+        for function in functions:
+            erase_unused(function)
 
 
 @dataclass
@@ -78,7 +87,7 @@ class _Function:
     def run(self) -> bool:
         """Rewrites the function; returns whether it changed."""
         for _ in range(len(list(self.block.operations))):
-            found = self._unknown()
+            found = self.unknown()
             if not found:
                 break
             for operation, operands in found:
@@ -94,8 +103,8 @@ class _Function:
 
     # -- the values
 
-    def _unknown(self) -> list[tuple[ir.Operation, list[int]]]:
-        """The operations that make the first tensors of unknown extents, and the operands that give these extents."""
+    def unknown(self) -> list[tuple[ir.Operation, list[int]]]:
+        """Operations that make the first tensors whose extents are not known, and the operands that say them."""
         shapes, found = Shapes(self.function), list[tuple[ir.Operation, list[int]]]()
         for entry in self.block.operations:
             operation = entry.operation
@@ -111,7 +120,7 @@ class _Function:
             operands = [
                 number for number, operand in enumerate(asked.operands)
                 if number >= first and not isinstance(operand.type, ir.RankedTensorType)
-                and shapes.numbers.get(operand) is None
+                and shapes.numbers.get(operand) is None and _reads_arguments(operand)
             ]
             if operands:
                 found.append((asked, operands))
@@ -313,6 +322,11 @@ def _slice(values: Iterable[ir.Value]) -> list[ir.Operation]:
         found.append(operation)
         stack += captured_values(operation)
     return found
+
+
+def _reads_arguments(value: ir.Value) -> bool:
+    """Whether it depends on arguments of the function; other values are constants, which fold in the end."""
+    return isinstance(value.owner, ir.Block) or any(_arguments(_slice([value]), ()))
 
 
 def _arguments(operations: Iterable[ir.Operation], values: Iterable[ir.Value]) -> Iterator[ir.Value]:

@@ -1,7 +1,8 @@
-"""A program in normal form: the output of every frontend and the input of every later stage.
+"""A program: the output of every frontend and the input of every later stage.
 
-The module contains public `func.func`s on ranked tensors, with `linalg`, `tensor`, `arith`, `math` (and `scf`,
-`func.call`) inside. Conventions are discardable attributes, so that upstream tools can read the module:
+In normal form (`build/normal_form.py`) the module contains public `func.func`s on ranked tensors, with `linalg`,
+`tensor`, `arith`, `math` (and `scf`, `func.call`) inside. Conventions are discardable attributes, so that upstream tools
+can read the module:
 
 - argument attribute `motet.parameter = "key"`: the argument is a constant tensor, with its data in
   `Program.parameters["key"]`; parameters follow all inputs. Only large floating-point or quantised data becomes a
@@ -28,7 +29,7 @@ the attribute `motet.device = "name"`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,17 +72,16 @@ class Placement:
 
 @dataclass
 class Program:
-    """`module` in normal form; `parameters` maps keys to arrays (memory-mapped if the source allows). After
-    normalisation `constraints` has, for each public function, the constraints of its operations on extents."""
+    """`parameters` maps keys to arrays (memory-mapped if the source allows). After normalisation `constraints` has, for
+    each public function, the constraints of its operations on extents. `file` is the name of the source in messages;
+    `resources` has the data of `dense_resource<key>` attributes, which do not occur in normal form."""
 
     module: ir.Module
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     placement: Placement | None = None
     constraints: Mapping[str, list[Constraint]] = field(default_factory=dict[str, list[Constraint]])
-
-
-# Converts a module's device annotations to a placement; None for a program for one device.
-Place = Callable[[ir.Module], Placement | None]
+    file: str = "<program>"
+    resources: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:

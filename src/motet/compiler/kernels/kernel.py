@@ -17,7 +17,7 @@ A dynamic extent is a symbol (a string); its value reaches the compiled kernel a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -244,6 +244,16 @@ def substitute(outer: Affine, inner: Sequence[Affine], rank: int) -> Affine:
         if coefficient:
             result += expression.scaled(coefficient)
     return result
+
+
+def known_product(sizes: Iterable[Size | None]) -> int | None:
+    """The product of `sizes`; None if one of them is not known."""
+    count = 1
+    for size in sizes:
+        if not isinstance(size, int):
+            return None
+        count *= size
+    return count
 
 
 def row_major(rank: int) -> tuple[int, ...]:

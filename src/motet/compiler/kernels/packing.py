@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 
-from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.kernel import Kernel, Packing, row_major
+
+
+def reorder_constants(kernel: Kernel, orders: Mapping[int, tuple[int, ...]]) -> tuple[Kernel, dict[int, Packing]]:
+    """`kernel` with the constants that `orders` names stored in these orders of their axes, and the packings that store
+    them so."""
+    values = tuple(replace(value, order=orders.get(i, value.order)) for i, value in enumerate(kernel.values))
+    packings = {
+        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order))))
+        for i, order in orders.items() if order != row_major(len(order))
+    }
+    return replace(kernel, values=values), packings
 
 
 def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:

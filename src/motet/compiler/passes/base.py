@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Self
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import Program
 from motet.errors import OptionError
+from motet.tools.arguments import Program
 
 # The types of options that can be given as text, by annotation, with their description in errors.
 _TYPES = {"bool": "true or false", "int": "a number", "str": "a word"}

@@ -70,10 +70,14 @@ OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 READ_DEVICES: tuple[str, ...] = ("materialize-devices", "resolve-promises", "resolve-states", "resolve-globals")
 
+# What dialects that are lowered by a frontend say of devices → transfers, which lowerings leave alone.
+ANCHOR_DEVICES: tuple[str, ...] = ("inline-calls", "anchor-operations")
+
 PIPELINES: Mapping[str, tuple[Step, ...]] = MappingProxyType({
     "normalise": NORMALISE,
     "fuse-for-cpu": FUSE_FOR_CPU,
     "fuse-for-gpu": FUSE_FOR_GPU,
     "outline": OUTLINE,
     "read-devices": READ_DEVICES,
+    "anchor-devices": ANCHOR_DEVICES,
 })

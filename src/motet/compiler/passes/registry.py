@@ -23,9 +23,10 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.frontends": ("crop-pads", "lower-complex-functions", "read-value-extents"),
     "motet.compiler.frontends.iree": ("resolve-flow",),
     "motet.compiler.frontends.gpu": ("gpu-concurrency", "lower-launches", "map-loops-to-gpu"),
+    "motet.compiler.build": ("lower-to-tensors", "normal-form"),
     "motet.compiler.placement": (
         "anchor-operations", "annotate-affinities", "assign-devices", "check-code", "erase-devices", "fold-transfers",
-        "inline-calls", "insert-transfers", "materialize-devices", "outline-loops", "outline-regions",
+        "inline-calls", "insert-transfers", "materialize-devices", "outline-loops", "outline-regions", "place",
         "place-automatically", "place-by-name", "place-loops-on-fallback", "place-operations", "resolve-aliases",
         "resolve-globals", "resolve-on-device", "resolve-promises", "resolve-states", "rotate-loops",
         "select-branches", "unroll-placed-loops", "verify-devices",

@@ -9,16 +9,18 @@ from typing import Any, Protocol
 
 from motet.compiler.ir import _mlir
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
 from motet.compiler.passes.base import AnyPass, ModulePass
-from motet.compiler.passes.pipelines import CLEAN, Cleaned, Step, Upstream
+from motet.compiler.passes.pipelines import CLEAN, PIPELINES, Cleaned, Step, Upstream
+from motet.tools.arguments import Program
 
 
 class Observer(Protocol):
     """Is notified of every pass. Its context encloses the run of the pass."""
 
     def watch(self, name: str, module: ir.Module) -> contextlib.AbstractContextManager[None]: ...
+
+    def watch_pipeline(self, name: str, module: ir.Module) -> contextlib.AbstractContextManager[None]: ...
 
 
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
@@ -32,6 +34,13 @@ def observed(observer: Observer | None) -> Generator[None]:
         yield
     finally:
         _observer.reset(token)
+
+
+def run_named(name: str, program: Program, options: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
+    """`run_steps` of the pipeline `name`, of which the observer is told too."""
+    observer = _observer.get()
+    with contextlib.nullcontext() if observer is None else observer.watch_pipeline(name, program.module):
+        return run_steps(PIPELINES[name], program, options)
 
 
 def run_steps(

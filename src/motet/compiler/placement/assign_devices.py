@@ -29,12 +29,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import ALTERNATIVES, DEFAULT_DEVICE, print_alternative
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.text import split_words
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.compiler.placement.resolve_aliases import resolve_alias
-from motet.compiler.placement.uses_devices import uses_devices
 from motet.compiler.placement.verify_devices import mentioned
 from motet.compiler.targets.device_flags import DeviceFlag, FlagAlternative, parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code

@@ -20,13 +20,12 @@ from typing import TypeVar
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEFAULT_DEVICE, LINKS, print_link
+from motet.compiler.ir.devices import DEFAULT_DEVICE, GLOBAL_OP, LINKS, print_link
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.errors import CompileError
 
-GLOBAL_OP = "util.global"
 TARGETS = "hal.device.targets"
 NAMED_DEFAULT = "hal.device.default"
 DEFAULT_AFFINITY = "stream.affinity.default"

@@ -16,18 +16,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, DEVICE_OP, INITIALIZER
+from motet.compiler.ir.devices import DEVICE_OP, GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import declared_name, symbol_name
 from motet.errors import CompileError
-
-LOAD_OP = "util.global.load"
-STORE_OP = "util.global.store"
 
 
 @dataclass(frozen=True)

@@ -20,18 +20,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.states import INITIAL_STATE
+from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir, run_pipeline
-from motet.compiler.ir.devices import AFFINITY, INITIALIZER
+from motet.compiler.ir.devices import GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.program import NAME, STATE
 from motet.compiler.ir.short_types import SHORT_TYPES
 from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.inline_calls import CALL, refuse_recursion
-from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import symbol_name
-from motet.compiler.placement.resolve_globals import LOAD_OP, STORE_OP, data_of, global_of
+from motet.compiler.placement.resolve_globals import data_of, global_of
 from motet.compiler.placement.thread_states import StateThreads, Uses, Values, argument_type, from_argument
 from motet.errors import CompileError
 

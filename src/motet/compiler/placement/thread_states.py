@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.devices import LOAD_OP, STORE_OP, TO, TRANSFER_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.placement.inline_calls import CALL
-from motet.compiler.placement.resolve_globals import LOAD_OP, STORE_OP, global_of
+from motet.compiler.placement.resolve_globals import global_of
 from motet.errors import CompileError
 
 Values = dict[str, ir.Value]

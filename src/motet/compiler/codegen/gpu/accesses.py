@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value
+from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, known_product
 from motet.compiler.kernels.strides import StridedAccess, bounded_place_of
 
-_WIDE = 1 << 31  # elements from which on offsets take 64 bits
 
 
 class UnsupportedOnGpu(Exception):
@@ -31,13 +30,5 @@ def gathered(stage: Stage) -> dict[int, int]:
 
 def is_wide(kernel: Kernel) -> bool:
     """Whether offsets may need 64 bits: some tensor is too large for 32, or of unknown size."""
-    return any(_elements(value) is None or (_elements(value) or 0) >= _WIDE for value in kernel.values)
-
-
-def _elements(value: Value) -> int | None:
-    count = 1
-    for size in value.shape:
-        if not isinstance(size, int):
-            return None
-        count *= size
-    return count
+    counts = [known_product(value.shape) for value in kernel.values]
+    return any(count is None or count >= _WIDE for count in counts)

@@ -1,4 +1,4 @@
-"""Reads ONNX models into programs in normal form.
+"""Reads ONNX models into programs.
 
 The function is named `main`, whatever the graph's name. Its arguments are the model's inputs in order (those without an
 initializer), then large constants as parameters. A model is converted to another operator set only if an operator has
@@ -37,9 +37,10 @@ from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, show_elements, show_unsigned
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError
+from motet.tools.arguments import Program
 
 if TYPE_CHECKING:
     import onnx
@@ -77,7 +78,7 @@ def load_onnx(
         finish(model, lowered)
     except ir.MLIRError as error:  # the lowering produced invalid code, which only a later pass detects
         raise _lowering_failed(model, explain(model, error)) from error
-    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters})
+    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters}, file=file)
 
 
 def check_types(model: OnnxModel) -> None:

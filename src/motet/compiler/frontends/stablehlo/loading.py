@@ -9,7 +9,6 @@ from __future__ import annotations
 from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.stablehlo.complex import split_complex_bits, split_complex_constants
 from motet.compiler.frontends.stablehlo.corrections import correct_stablehlo
 from motet.compiler.frontends.stablehlo.dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
@@ -22,13 +21,9 @@ from motet.compiler.frontends.stablehlo.windows import select_then_scatter
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import OF_EXTENTS, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import OF_EXTENTS, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
-from motet.compiler.passes.running import run_on_module
-from motet.compiler.placement.anchor_operations import AnchorOperations
-from motet.compiler.placement.erase_devices import erase_devices
-from motet.compiler.placement.inline_calls import InlineCalls
-from motet.compiler.placement.place import read_devices
+from motet.compiler.passes.running import run_named, run_on_module
 from motet.errors import CompileError
 
 _BEFORE = (
@@ -58,8 +53,8 @@ _MATH = {
 }
 
 
-def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Program:
-    """The program in `text`; `file` is its name in messages.
+def load_stablehlo(text: str, file: str) -> Program:
+    """The program that `text` holds; `file` is its name in messages.
 
     Unsigned integers become signless ones of the same width, except in the signature. Raises CompileError with the
     place in `text`, also for operations that have no lowering.
@@ -67,14 +62,14 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
     context = ir.Context()
     register_stablehlo(context)
     module, data = parse_module(text, file, context)
+    program = Program(module, file=file, resources=data)
     try:
         with context, ir.Location.unknown():
             without_sign = _unsigned(module)
-            read_devices(module)
+            run_named("read-devices", program)
             _refuse_early(module)
             _tuples(module)
-            for each in (InlineCalls(), AnchorOperations()):
-                each.run(module)
+            run_named("anchor-devices", program)
             keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
             split_complex_constants(module)
@@ -108,7 +103,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
                 show_unsigned(function, *without_sign[symbol_name(function)])
     except ir.MLIRError as error:
         raise compile_error(error, file) from None
-    return normal_form(module, file, data, place=place)
+    return program
 
 
 def _unsigned(module: ir.Module) -> dict[str, tuple[list[int], list[int]]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from motet.compiler.frontends.graph import load_serialized
-from motet.compiler.ir.program import Place, Program
-from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.ir.program import Program
 from motet.errors import CompileError, Location
 
 
-def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Program:
-    """The program in a file of torch.export.save. Needs torch. Raises CompileError for other archives."""
+def load_archive(data: bytes, file: str) -> Program:
+    """The program that torch.export.save has written. Needs torch. Raises CompileError for other archives."""
     try:
         from motet.pytorch.export import serialize_archive
     except ImportError:
@@ -17,4 +16,4 @@ def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Progra
             "a zip archive: to read programs of torch.export, torch is needed; pip install 'motet[torch]'",
             Location(file),
         ) from None
-    return load_serialized(serialize_archive(data, file), file, place)
+    return load_serialized(serialize_archive(data, file), file)

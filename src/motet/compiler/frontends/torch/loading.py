@@ -11,7 +11,6 @@ from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.torch.extents import settle_extents
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.pads import settle_pads
@@ -19,19 +18,16 @@ from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
-from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
 _TO_TORCH = "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
 _TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
 
 
-def load_torch(
-    text: str, interface: str, parameters: Mapping[str, np.ndarray], file: str, place: Place = erase_devices
-) -> Program:
-    """The program of `text`; `interface` (JSON of `Interface`) names its arguments.
+def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], file: str) -> Program:
+    """The program of `text`, whose arguments `interface` (JSON of `Interface`) names.
 
     Raises CompileError with the line of the user's Python code whose operator has no lowering.
     """
@@ -64,7 +60,7 @@ def load_torch(
     _name_interface(function, known)
     with context:
         show_unsigned(function, *without_sign)
-    return normal_form(module, file, data, parameters, place)
+    return Program(module, parameters, file=file, resources=data)
 
 
 def _refuse_unknown(module: ir.Module, file: str) -> None:

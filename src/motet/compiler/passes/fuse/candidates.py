@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER
 from motet.compiler.passes.fuse.roles import Role, known_number, role_of
+from motet.tools.arguments import Program
 
 
 @dataclass(frozen=True)

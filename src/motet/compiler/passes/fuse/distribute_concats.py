@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import Program
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK, TOGETHER
+from motet.tools.arguments import Program
 
 _MOST = 4  # parts
 

@@ -18,12 +18,13 @@ from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.evaluate import evaluate
 from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 from motet.compiler.verify.oracle import run_oracle
+from motet.tools.arguments import Program
 
 _FOLDED = "folded"
 LARGEST_GROWTH = 4  # a result more than this many times larger than its operands is computed at run time

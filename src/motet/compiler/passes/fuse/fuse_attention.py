@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import Program
 from motet.compiler.kernels.attention.matching import is_attention
 from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import Kernel
@@ -30,6 +29,7 @@ from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
 from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
 from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
 from motet.compiler.passes.fuse.roles import Role, structure_of
+from motet.tools.arguments import Program
 
 _LARGEST = 64  # operations of one attention
 

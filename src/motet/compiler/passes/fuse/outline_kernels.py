@@ -19,11 +19,12 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
-from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
+from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
 from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape
+from motet.tools.arguments import Program
 
 KIND = "motet.kind"  # function attribute: the role of the group that became the kernel
 

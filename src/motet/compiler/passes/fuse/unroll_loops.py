@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import arith, ir, run_pipeline
 from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import Program
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import Pass
+from motet.tools.arguments import Program
 
 FOR = "scf.for"
 MOST = 8192  # operations that unrolling may create from a loop

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
 from motet.compiler.passes.base import Pass
+from motet.tools.arguments import Program
 
 _SCRIPT = """
 module attributes {transform.with_named_sequence} {

@@ -19,9 +19,10 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER
 from motet.compiler.passes.base import Pass
 from motet.errors import CompileError
+from motet.tools.arguments import Program
 
 
 @dataclass(frozen=True)

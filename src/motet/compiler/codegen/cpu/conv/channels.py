@@ -58,17 +58,11 @@ class Channels(Emitter):
         for tail, low, high in ((False, 0, whole), (True, whole, self.panel_count)):
             if high <= low:
                 continue
-            begin = p0 if isinstance(p0, int) and p0 >= low else self._larger(f, p0, low)
 
             def panel(p: Index, _: list[ir.Value], tail: bool = tail) -> None:
                 f.loop(0, plan.block, 1, lambda r, _: self._row(f, at, image, scratch, filters, p, first, r, tail))
 
-            f.loop(begin, f.imin(p1, high), 1, panel)
-
-    def _larger(self, f: TileFrame, a: Index, b: int) -> Index:
-        if isinstance(a, int):
-            return max(a, b)
-        return f.select(f.icmp_signed(">", a, f.index(b)), a, f.index(b))
+            f.loop(f.imax(p0, low), f.imin(p1, high), 1, panel)
 
     def filters_at(self, f: TileFrame, place: StridedAccess, at: list[Index]) -> ir.Value:
         index: Index = 0

@@ -74,9 +74,7 @@ class Pixels(Emitter):
 
             for height, low, high in ((size + 1, 0, longer), (size, longer, self.tiles)):
                 if high > low:
-                    begin = max(t0, low) if isinstance(t0, int) else f.select(
-                        f.icmp_signed(">", t0, f.index(low)), t0, f.index(low))
-                    f.loop(begin, f.imin(t1, high), 1, lambda t, _, height=height: tile(t, height))
+                    f.loop(f.imax(t0, low), f.imin(t1, high), 1, lambda t, _, height=height: tile(t, height))
 
         exact = self.pixels % plan.width == 0
         full = whole if exact or vectors % plan.vectors else whole - 1

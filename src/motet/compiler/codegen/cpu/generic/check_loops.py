@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.find import find_operations
 
 _STRAIGHT = ("memref.load", "memref.store", "memref.dim", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield")
@@ -90,7 +91,7 @@ def _hoisted(assertion: ir.Operation, read_only: set[ir.Value]) -> bool:
 def _unless_without_iterations(assertion: ir.Operation, loop: ir.Operation) -> None:
     """Make the assertion in front of a loop hold if the loop has no iterations."""
     lower, upper = list(loop.operands)[:2]
-    first, end = _constant(lower), _constant(upper)
+    first, end = integer_constant(lower), integer_constant(upper)
     if first is not None and end is not None and first < end:
         return
     with ir.InsertionPoint(assertion), assertion.location:
@@ -102,7 +103,9 @@ def _of_last_value(assertion: ir.Operation, loop: ir.Operation) -> None:
     """Replace an assertion about the loop's counter by one about its last value, where they are equivalent."""
     holds = assertion.operands[0].owner
     lower, upper, step = list(loop.operands)[:3]
-    if isinstance(holds, ir.Block) or holds.name != "arith.cmpi" or _constant(lower) != 0 or _constant(step) != 1:
+    if isinstance(holds, ir.Block) or holds.name != "arith.cmpi":
+        return
+    if integer_constant(lower) != 0 or integer_constant(step) != 1:
         return
     counter, bound = holds.operands
     same = counter == loop.regions[0].blocks[0].arguments[0]
@@ -249,10 +252,3 @@ def _needed(
         found.add(operation)
         todo += operation.operands
     return [entry.operation for entry in body.operations if entry.operation in found]
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    return ir.IntegerAttr(owner.attributes["value"]).value

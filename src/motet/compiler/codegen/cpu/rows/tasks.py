@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.linear import Linear
 
 Rows = int | tuple[int, int]
@@ -75,25 +76,18 @@ def split_rows(function: ir.Operation) -> set[Rows] | None:
 def _range(loop: ir.Operation) -> Rows | None:
     """The range of `loop` if it starts at 0 with step 1 and carries no values."""
     lower, upper, step, *carried = loop.operands
-    if carried or _constant(lower) != 0 or _constant(step) != 1:
+    if carried or integer_constant(lower) != 0 or integer_constant(step) != 1:
         return None
-    number = _constant(upper)
+    number = integer_constant(upper)
     if number is not None:
         return number
     if isinstance(upper.owner, ir.Block) or upper.owner.name != "memref.dim":
         return None
     memory, axis = upper.owner.operands
-    number = _constant(axis)
+    number = integer_constant(axis)
     if number is None or not isinstance(memory.owner, ir.Block):
         return None
     return ir.BlockArgument(memory).arg_number, number
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    return ir.IntegerAttr(owner.attributes["value"]).value
 
 
 def _factors(loops: list[ir.Operation]) -> list[int] | None:
@@ -171,7 +165,7 @@ class _Counters:
                 self._add(operation)
 
     def _add(self, loop: ir.Operation) -> None:
-        lower, upper, step = (_constant(operand) for operand in list(loop.operands)[:3])
+        lower, upper, step = (integer_constant(operand) for operand in list(loop.operands)[:3])
         known = None
         if lower is not None and upper is not None and step is not None and upper > lower:
             dim = len(self.extents)
@@ -196,7 +190,7 @@ class _Counters:
     def _read(self, value: ir.Value) -> Linear | None:
         if isinstance(value.owner, ir.Block):
             return None
-        number = _constant(value)
+        number = integer_constant(value)
         if number is not None:
             return Linear((), number)
         operation = value.owner.operation

@@ -12,6 +12,7 @@ Constants are stored in these layouts from the beginning (`contraction.packed`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -185,11 +186,7 @@ def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]
 
 
 def _count(stage: Stage, dims: Sequence[int]) -> int:
-    count = 1
-    for d in dims:
-        size = stage.sizes[d]
-        count *= size if isinstance(size, int) else 1
-    return count
+    return math.prod(size for d in dims if isinstance(size := stage.sizes[d], int))
 
 
 def _lies_well(

@@ -7,8 +7,7 @@ al., "cuDNN: Efficient Primitives for Deep Learning", 2014). N is contiguous in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from motet.compiler.codegen.gpu.gemm import gemv
 from motet.compiler.codegen.gpu.gemm.alignment import aligned, columns_last, runs_along
@@ -16,10 +15,9 @@ from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import LoopTask
 from motet.compiler.kernels.contraction import ContractionDims, read_contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
-from motet.compiler.kernels.product import match_product
+from motet.compiler.kernels.packing import reorder_constants
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.kernels.windows import is_windowed
-from motet.compiler.targets.gpu import GpuTarget
 
 _LEAST = 8  # minimum of M, N and K for which tensor cores pay
 _SIDE = 64  # of the tiles of small results
@@ -101,14 +99,7 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
             turned = columns is not None and stage.inputs[columns] is filters
             if (last or windowed or crooked or turned) and _may_move(kernel, filters):
                 orders[filters.value] = _filter_order(kernel, stage, image, filters, (last or crooked) and not turned)
-    values = tuple(
-        replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
-    )
-    packings = {
-        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order)))) for i, order in orders.items()
-        if order != tuple(range(len(order)))
-    }
-    return replace(kernel, values=values), packings
+    return reorder_constants(kernel, orders)
 
 
 def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:

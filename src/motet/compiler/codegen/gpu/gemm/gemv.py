@@ -6,16 +6,12 @@ whole sum for some of the results, without tensor cores, with several loads of w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import total
 from motet.compiler.kernels.contraction import ContractionDims
-from motet.compiler.kernels.kernel import FLOATS, Kernel, Stage
+from motet.compiler.kernels.kernel import FLOATS, Kernel, Stage, known_product
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.kernels.windows import is_windowed
-from motet.compiler.targets.gpu import GpuTarget
 
 _MOST = 7  # vectors
 _LEAST = 64  # of M or N (results of each vector), and of K
@@ -47,22 +43,14 @@ def takes(kernel: Kernel, stage: Stage, dims: ContractionDims | None) -> bool:
     if dims is None or any(map(is_windowed, stage.inputs)):
         return False
     dtypes = {kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)}
-    batch, m, n, k = (_count(stage, part) for part in (dims.batch, dims.m, dims.n, dims.k))
+    batch, m, n, k = (
+        known_product(stage.sizes[d] for d in part) for part in (dims.batch, dims.m, dims.n, dims.k)
+    )
     if None in (m, n, k) or not dtypes <= set(FLOATS) or dims.product.dtype not in ("f32", "f64"):
         return False
     few, many = sorted((m or 0, n or 0))
     programs = many // _ACROSS[0].results * (batch or 1)
     return few <= _MOST and many >= _LEAST and (k or 0) >= _LEAST and programs >= _PROGRAMS
-
-
-def _count(stage: Stage, dims: Sequence[int]) -> int | None:
-    count = 1
-    for d in dims:
-        size = stage.sizes[d]
-        if not isinstance(size, int):
-            return None
-        count *= size
-    return count
 
 
 def blocks_of(c: ContractionLaunch, target: GpuTarget) -> tuple[ContractionLaunch, bool, tuple[GemvBlock, ...]]:

@@ -24,6 +24,7 @@ from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
+from motet.compiler.kernels.packing import reorder_constants
 from motet.compiler.kernels.strides import ONE, Bound, Extent, StridedAccess
 from motet.compiler.kernels.windows import WindowReduction, read_window_reduction
 from motet.compiler.targets.gpu import GpuTarget
@@ -91,13 +92,7 @@ def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
             order = (*inside, *(axis for axis in range(value.rank) if axis not in inside))
             if order != row_major(value.rank) and value.order == row_major(value.rank):
                 orders[access.value] = order
-    values = tuple(
-        replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
-    )
-    packings = {
-        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order)))) for i, order in orders.items()
-    }
-    return replace(kernel, values=values), packings
+    return reorder_constants(kernel, orders)
 
 
 @dataclass(frozen=True)
