@@ -1,6 +1,6 @@
 """Variances and normalisations in the type that PyTorch calculates them in: the wheel's lowering takes f64 for all."""
 
-# torch may not be installed, and much of it has no types.
+# torch need not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

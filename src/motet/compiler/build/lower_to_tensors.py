@@ -14,6 +14,7 @@ inputs. Operations keep what they say of devices: the next stage is placement.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.complex_constants import split_complex_constants

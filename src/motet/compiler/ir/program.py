@@ -1,8 +1,8 @@
 """A program: the output of every frontend and the input of every later stage.
 
 In normal form (`build/normal_form.py`) the module contains public `func.func`s on ranked tensors, with `linalg`,
-`tensor`, `arith`, `math` (and `scf`, `func.call`) inside. Conventions are discardable attributes, so that upstream tools
-can read the module:
+`tensor`, `arith`, `math` (and `scf`, `func.call`) inside. Conventions are discardable attributes, so that upstream
+tools can read the module:
 
 - argument attribute `motet.parameter = "key"`: the argument is a constant tensor, with its data in
   `Program.parameters["key"]`; parameters follow all inputs. Only large floating-point or quantised data becomes a

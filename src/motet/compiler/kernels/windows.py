@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.kernels.contraction import ContractionDims, read_contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage
+from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, memory_strides
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, known_product
 from motet.compiler.kernels.strides import StridedAccess, bounded_place_of
 
+_WIDE = 1 << 31  # elements from which on offsets take 64 bits
 
 
 class UnsupportedOnGpu(Exception):

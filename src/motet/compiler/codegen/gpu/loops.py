@@ -7,12 +7,14 @@ points, so that both are accessed in whole lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
 from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, power_of_two, task_of, total, with_epilogue
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO
+from motet.compiler.targets.gpu import GpuTarget
 
 _POINTS = 1024
 _SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes for each thread

@@ -7,7 +7,8 @@ inputs of the passes are kept in registers, in their storage types, if they fit,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.gemm import contraction
@@ -18,6 +19,7 @@ from motet.compiler.kernels.rows import Rows, translated
 from motet.compiler.kernels.rows import match_rows as match_stages
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
 from motet.compiler.kernels.windows import is_windowed
+from motet.compiler.targets.gpu import GpuTarget
 
 _ROW = 16384  # elements of a row up to which a block holds it in registers
 _TILE = 2048  # elements per program if rows are shorter

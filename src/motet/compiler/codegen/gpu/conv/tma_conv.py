@@ -13,7 +13,7 @@ Source: NVIDIA, CUTLASS, "Implicit GEMM Convolution".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from motet.compiler.codegen.gpu.conv.image_boxes import LINE, UNIT, Boxes, Filters, Image, fitting, shapes_of, tiles_of
@@ -21,6 +21,7 @@ from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.kernels.windows import Window, read_axes
+from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
 _ALIGNMENT = 16  # bytes
@@ -40,18 +41,7 @@ _COLUMNS_OF_PIXELS = ((128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128
 _FACTORS = ("f16", "bf16")
 
 
-def _form(choice: GemmChoice, target: GpuTarget) -> Form:
-    match choice:
-        case TileChoice(c, tile, left, right):
-            return product_form(c, tile, left, right)
-        case RingChoice(c, ring, left, right):
-            return ring_form(c, left, right, ring, target)
-        case ImageChoice(c, image, boxes):
-            return image_form(c, image, boxes, target)
-        case SmallChoice(c, block):
-            return small_form(c, block)
-        case GemvChoice(c, block, along):
-            return gemv_form(c, block, along)
+# -- matching --------------------------------------------------------------------------------------
 
 
 def image_of(c: ContractionLaunch, target: GpuTarget) -> Image | None:

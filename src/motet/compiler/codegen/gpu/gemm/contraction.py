@@ -7,7 +7,7 @@ al., "cuDNN: Efficient Primitives for Deep Learning", 2014). N is contiguous in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from motet.compiler.codegen.gpu.gemm import gemv
 from motet.compiler.codegen.gpu.gemm.alignment import aligned, columns_last, runs_along
@@ -16,8 +16,10 @@ from motet.compiler.codegen.gpu.tasks import LoopTask
 from motet.compiler.kernels.contraction import ContractionDims, read_contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.kernels.packing import reorder_constants
+from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.kernels.windows import is_windowed
+from motet.compiler.targets.gpu import GpuTarget
 
 _LEAST = 8  # minimum of M, N and K for which tensor cores pay
 _SIDE = 64  # of the tiles of small results

@@ -6,12 +6,15 @@ whole sum for some of the results, without tensor cores, with several loads of w
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import total
 from motet.compiler.kernels.contraction import ContractionDims
 from motet.compiler.kernels.kernel import FLOATS, Kernel, Stage, known_product
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.kernels.windows import is_windowed
+from motet.compiler.targets.gpu import GpuTarget
 
 _MOST = 7  # vectors
 _LEAST = 64  # of M or N (results of each vector), and of K

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix, matrix_of
 from motet.compiler.codegen.gpu.tasks import Loop, LoopTask

@@ -7,7 +7,8 @@ bytes. Elements of a tile that are out of bounds are read as zeros and not writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.tasks import Loop
 from motet.compiler.kernels.kernel import item_bytes

@@ -3,12 +3,15 @@ code."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch, leaving
 from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix
 from motet.compiler.codegen.gpu.gemm.tiles import RATES, GemmShape, Stayed, stored_as
 from motet.compiler.codegen.gpu.tasks import total
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.strides import Extent
+from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
 _LINE = 128  # bytes of an operand along K in one slot

@@ -5,7 +5,9 @@ Forms are ranked by estimated time: arithmetic, and reads from the second-level 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 from motet.artifact.library import LibraryCall
 from motet.compiler.codegen.gpu.conv.image_boxes import Boxes, Image
 from motet.compiler.codegen.gpu.conv.tma_conv import boxes_of, expected_cycles, image_of
@@ -22,6 +24,7 @@ from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
 from motet.compiler.codegen.gpu.tasks import Loop, task_of, total
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.strides import ONE, StridedAccess
+from motet.compiler.targets.gpu import GpuTarget
 
 _GUESS = 1024  # of a dynamic extent
 _FORMS = 8

@@ -7,10 +7,12 @@ operand in shared memory, so that a product takes about one memory latency and a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import power_of_two, total
 from motet.compiler.kernels.windows import is_windowed
+from motet.compiler.targets.gpu import GpuTarget
 
 _DEEPEST = 256  # of K
 _PRODUCTS = 2048  # multiply-adds per warp
