@@ -1,4 +1,4 @@
-"""Requests to the compiler: their options, checks in the caller's process, and conversion to a worker's job."""
+"""Requests to the compiler: checks them in the user's process, and converts them to jobs of a worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from motet.errors import OptionError
 
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
-# Every option of `--option`, with its help text.
+# The options of `--option`, with their help texts.
 OPTIONS = {
     "jobs": "the number of processes that compile kernels at once; default: the number of processors",
     "memory-limit": "the largest memory for intermediate tensors of a function; bytes, or a number with the suffix"
@@ -52,11 +52,11 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile. `source` is text, bytes or, if it is read from the file `path`, None. `devices` are
-    (name or "", device expression); `options` are those of `OPTIONS`. `placement` is `default` (operations without a
-    placement go to the default device) or `auto` (a cost model places them). `places` are patterns of the operations'
-    names in the source, with the devices that run them. `reports` selects what passes print on standard error; such a
-    request is compiled even if the cache has its artifact."""
+    """A request to compile. `source` is text, bytes or, if it is read from the file `path`, None. `devices` are (name
+    or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, which runs unplaced
+    operations on the default device, or `auto`, which places them by a cost model; `places` are patterns of names in
+    the source, and their devices. `reports` selects output about passes, on standard error; the program is then
+    compiled even if the cache has its artifact."""
 
     source: str | bytes | None
     path: str = ""
@@ -118,7 +118,7 @@ def _check_reports(reports: PassReports) -> None:
 
 
 def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
-    """The targets that the flags name, in order of preference; families without code are left out."""
+    """The targets of the flags, in order of preference; families without code are omitted."""
     found: dict[str, None] = {}
     for flag in flags:
         for alternative in flag.alternatives:
@@ -129,7 +129,7 @@ def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
 
 
 def _is_host(flags: Sequence[DeviceFlag]) -> bool:
-    """Whether the flags only select the host's processors."""
+    """Whether the flags only select CPU levels of the host."""
     if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
@@ -137,7 +137,7 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
 
 
 def _rates(path: str | None) -> str:
-    """The content of a file of rates, checked in the caller's process."""
+    """The content of a file of rates, checked in the user's process."""
     if path is None:
         return ""
     try:
@@ -151,7 +151,7 @@ def _rates(path: str | None) -> str:
 
 
 def _bytes(given: str | None) -> int | None:
-    """A size in bytes: a number with an optional suffix K, M or G."""
+    """A size: a number, optionally with K, M or G."""
     if given is None:
         return None
     number = given.rstrip("KMG")
@@ -189,7 +189,7 @@ def _library(given: str | None) -> Literal["tuned", "cublaslt", "none"]:
 
 
 def _tunings(path: str | None, tune: str | None) -> bytes:
-    """The content of a file of tunings, checked in the caller's process; with tune=measure it may be absent."""
+    """The content of a file of tunings, checked in the user's process; it may be missing with tune=measure."""
     from motet.artifact.tunings import Tunings, read_tunings
 
     if path is None or (tune == "measure" and not Path(path).exists()):
@@ -198,7 +198,7 @@ def _tunings(path: str | None, tune: str | None) -> bytes:
 
 
 def _schedules(path: str | None) -> bytes:
-    """The content of a file of schedules, checked in the caller's process."""
+    """The content of a file of schedules, checked in the user's process."""
     if path is None:
         return b""
     from motet.artifact.kernel_schedules import read_schedules

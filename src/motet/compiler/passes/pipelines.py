@@ -64,7 +64,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 # A normalised program → one with larger kernels, for all other targets.
 FUSE_FOR_CPU: tuple[Step, ...] = ("expand-products",)
 
-# A normalised program → one private function for each kernel; kernels of constants only have run.
+# A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.
