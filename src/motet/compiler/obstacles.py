@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from motet.compiler.build.partitioning import fuse_program, partition
 from motet.compiler.codegen.backend import Backend
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.devices import STAGE, TURN
+from motet.compiler.ir.devices import AFFINITY, STAGE, TURN
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import AS_WRITTEN, LAUNCH
 from motet.compiler.ir.program import Program

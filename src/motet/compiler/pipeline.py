@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import structs
 
-from motet.artifact.contracts import Kernels, seal
+from motet.artifact.contracts import seal
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature, Variant
 from motet.compiler.build.lower_to_tensors import LowerToTensors
 from motet.compiler.build.normal_form import NormalForm
 from motet.compiler.build.parameters import Packed, pack_parameters
-from motet.compiler.build.partitioning import Partitioned, partition_for
+from motet.compiler.build.partitioning import Kernels, Partitioned, partition_for
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import PLAIN, Output, VariantOptions, build_variant
 from motet.compiler.checked import check_wanted
@@ -25,7 +25,7 @@ from motet.compiler.codegen.backends import backend_of
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import DEVICE
+from motet.compiler.ir.program import DEVICE, Placement, Program
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.passes.running import run_named, run_pass
 from motet.compiler.placement.erase_devices import EraseDevices
@@ -38,7 +38,6 @@ from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.candidates import Candidates
 from motet.errors import CompileError
-from motet.tools.arguments import Placement, Program
 from motet.version import VERSION
 
 ONE_DEVICE = EraseDevices()  # in place of `Place`: the program runs as a whole on any device

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from motet.artifact.contracts import Kernels, TargetContract, add_contract
+from motet.artifact.contracts import TargetContract, add_contract
 from motet.artifact.kernel_schedules import add_schedules
 from motet.artifact.schema import KernelInfo, Schedule, Variant
+from motet.compiler.build.partitioning import Kernels
 from motet.compiler.build.signatures import function_shapes
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, all_of, launched, places_of
 from motet.compiler.codegen.backends import backend_of

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEFAULT_DEVICE, DEVICE_OP, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, TRANSFER_OP
 
 
 def uses_devices(operation: ir.Operation | ir.Module) -> bool:

@@ -19,9 +19,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import (
+    AFFINITY,
     HOMES,
     LOOP_OP,
     TO,

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.passes.base import ModulePass
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEFAULT_DEVICE, DEVICE_OP, LINKS, TRANSFER_OP, TURN
+from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, LINKS, TRANSFER_OP, TURN
 from motet.compiler.passes.base import ModulePass
 
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import STAGE, TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, STAGE, TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.roles import ALIASES

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH

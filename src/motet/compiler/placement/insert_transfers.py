@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import HOMES, LOOP_OP, TO, TRANSFER_OP, WANTED
+from motet.compiler.ir.devices import AFFINITY, HOMES, LOOP_OP, TO, TRANSFER_OP, WANTED
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import (

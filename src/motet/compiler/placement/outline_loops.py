@@ -22,10 +22,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.devices import DEFAULT_DEVICE, HOMES, LOOP_OP, LOOP_PART, TURN, WANTED
+from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, HOMES, LOOP_OP, LOOP_PART, TURN, WANTED
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import NAME, PARAMETER
 from motet.compiler.ir.remap import remap

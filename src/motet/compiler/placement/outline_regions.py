@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from motet.artifact.schema import Loop, Plan, Step
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.devices import ANY_QUEUE, HOMES, LOOP_OP, STAGE, TRANSFER_OP, TURN
+from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, HOMES, LOOP_OP, STAGE, TRANSFER_OP, TURN
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, NAME, STATE
 from motet.compiler.ir.remap import remap

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import (
+    AFFINITY,
     ANY_QUEUE,
     LOOP_OP,
     LOOP_PART,

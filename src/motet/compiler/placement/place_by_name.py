@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Self
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY
 from motet.compiler.ir.source_names import names_of
 from motet.compiler.passes.base import ModulePass
 from motet.errors import OptionError

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import LOOP_OP, TO, TRANSFER_OP, executable_with
+from motet.compiler.ir.devices import AFFINITY, LOOP_OP, TO, TRANSFER_OP, executable_with
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, AffinityNode

@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.placement.affinity_analysis import is_replicable, parameters
 
 

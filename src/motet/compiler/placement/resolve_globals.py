@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEVICE_OP, GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
+from motet.compiler.ir.devices import AFFINITY, DEVICE_OP, GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import devices_of
 from motet.errors import CompileError

@@ -20,10 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.states import INITIAL_STATE
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir, run_pipeline
-from motet.compiler.ir.devices import GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
+from motet.compiler.ir.devices import AFFINITY, GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.program import NAME, STATE
 from motet.compiler.ir.short_types import SHORT_TYPES

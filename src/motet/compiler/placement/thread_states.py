@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import LOAD_OP, STORE_OP, TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, LOAD_OP, STORE_OP, TO, TRANSFER_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.placement.inline_calls import CALL
 from motet.compiler.placement.resolve_globals import global_of

@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import arith, ir
-from motet.compiler.ir.devices import TO, TRANSFER_OP, TURN, Affinity, join_and, join_or, parse_affinity
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, TURN, Affinity, join_and, join_or, parse_affinity
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import LogicalDevice
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEFAULT_DEVICE, DEVICE_OP, TO, TRANSFER_OP, parse_affinity
+from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, TO, TRANSFER_OP, parse_affinity
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError

@@ -160,8 +160,8 @@ def _reaped() -> int:
 
 
 def _expect(wanted: Surroundings) -> None:
+    from motet.compiler.process.worker import expect
     from motet.errors import MotetError
-    from motet.runtime.conformance.check import expect
 
     with contextlib.suppress(MotetError):  # the job reports it
         expect(wanted.targets)

@@ -9,7 +9,7 @@ from tests.prepared import load_mlir
 
 import motet
 from motet.compiler.placement.place import Place
-from motet.compiler.service import optimise
+from motet.compiler.stages import optimise
 from motet.errors import CallError, CompileError, MotetError
 
 FILE = "model.mlir"

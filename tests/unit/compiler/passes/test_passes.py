@@ -13,7 +13,7 @@ from motet.compiler.passes.pipelines import PIPELINES, Cleaned, Step, Upstream
 from motet.compiler.passes.report import PassReporter
 from motet.compiler.passes.running import observed, run_named, run_steps
 from motet.compiler.process.job import PassReports
-from motet.compiler.service import optimise
+from motet.compiler.stages import optimise
 from motet.errors import CompileError, MotetError, OptionError
 
 TEXT = """

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes.pipelines import READ_DEVICES

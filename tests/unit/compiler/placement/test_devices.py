@@ -10,9 +10,9 @@ from tests.unit.compiler.placement.modules import FILE, read, spelled
 
 from motet.artifact.schema import Link
 from motet.compiler.ir.devices import print_alternative
+from motet.compiler.ir.program import Placement
 from motet.compiler.placement.place import Place
 from motet.compiler.placement.read_devices import devices_of
-from motet.tools.arguments import Placement
 
 F = "func.func @f(%x: $T) -> $T { %0 = math.exp %x : $T return %0 : $T }"
 CPU = 'util.global private @cpu = #hal.device.alias<"local"> : !hal.device\n'

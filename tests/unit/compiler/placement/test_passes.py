@@ -9,7 +9,7 @@ from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.passes import registry
 from motet.compiler.pipeline import annotate_devices
 from motet.compiler.placement.place import Place
-from motet.compiler.service import optimise
+from motet.compiler.stages import optimise
 from motet.errors import CompileError, MotetError, OptionError
 
 F = spelled(DEVICES + """

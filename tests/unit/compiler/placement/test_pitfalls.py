@@ -8,9 +8,9 @@ from tests.unit.compiler.placement.modules import FILE, spelled
 
 import motet
 from motet.artifact.schema import Alternative, LogicalDevice
+from motet.compiler.ir.program import Placement
 from motet.compiler.placement.place import Place
 from motet.errors import CompileError, MotetError
-from motet.tools.arguments import Placement
 
 F = "func.func @f(%x: $T) -> $T { %0 = math.exp %x : $T return %0 : $T }"
 LOCAL = Alternative("host")
