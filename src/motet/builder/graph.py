@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Dim = int | str
 Shape = tuple[Dim, ...]
-Operand = "Tensor | np.ndarray | float | int | bool"
 
 PARAMETER_BYTES = 4096  # constants of this size and more stay arrays; smaller ones are written into the text
 _HERE = str(Path(__file__).parent)

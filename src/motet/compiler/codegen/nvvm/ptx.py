@@ -26,7 +26,6 @@ class Binary:
     """A kernel's code, and what it takes: `frame` bytes of each thread's own memory."""
 
     code: bytes
-    assembly: str
     registers: int = 0
     frame: int = 0
 
@@ -37,7 +36,7 @@ def make_binary(source: str, symbol: str, target: GpuTarget) -> Binary:
     cubin = _assemble(assembly, symbol, target)
     resources = read_resources(cubin, symbol)
     code = assembly.encode() if target.binary == "ptx" else cubin
-    return Binary(code, assembly, resources.registers, resources.spills)
+    return Binary(code, resources.registers, resources.spills)
 
 
 def make_ptx(source: str, symbol: str, target: GpuTarget) -> str:

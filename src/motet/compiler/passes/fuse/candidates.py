@@ -36,14 +36,12 @@ class OperandSource:
 
 @dataclass
 class Candidate:
-    """`operations` in the order of the program, the last one making the result. Those in `inner` depend on the first
-    product, and are nobody else's."""
+    """`operations` in the order of the program, the last one making the result."""
 
     function: ir.Operation
     number: int
     operations: list[ir.Operation]
     sources: list[list[OperandSource]]
-    inner: list[bool]
 
 
 class FunctionView:
@@ -84,9 +82,7 @@ class FunctionView:
         """The number that all of a tensor, or a scalar, is."""
         return known_number(value)
 
-    def candidate(
-        self, order: Sequence[int], number: int, inner: Sequence[bool] = (), triangles: bool = False
-    ) -> Candidate:
+    def candidate(self, order: Sequence[int], number: int, triangles: bool = False) -> Candidate:
         """The operations at `order`; `triangles` says whether triangular constants are looked for."""
         index = {position: i for i, position in enumerate(order)}
 
@@ -99,7 +95,7 @@ class FunctionView:
 
         return Candidate(
             self.function, number, [self.operations[p] for p in order],
-            [[source(value) for value in self.inputs(p)] for p in order], list(inner),
+            [[source(value) for value in self.inputs(p)] for p in order],
         )
 
     def triangle(self, value: ir.Value) -> Triangle | None:

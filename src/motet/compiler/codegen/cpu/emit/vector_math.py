@@ -14,7 +14,7 @@ IEEE 754 and C.
 | powf | ≤ 1 | libm | by log and exp in f64 |
 | sqrt, rsqrt, floor, ceil, round, roundeven, trunc, absf, copysign, fma | as IEEE | as IEEE | instructions |
 
-What is left (`LIBM`) calls the C library once per lane; the loader resolves those symbols.
+The others call the C library once per lane, in f32 by the names that end in `f`; the loader resolves those symbols.
 """
 
 from __future__ import annotations
@@ -29,25 +29,6 @@ from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I32, I64, Bui
 
 Value = Any
 """An `ir.Value`: llvmlite declares no types for what its values and builders carry."""
-
-LIBM = (
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-    "cbrt",
-    "erfc",
-    "erf",
-    "atan2",
-    "pow",
-    "fmod",
-)
-"""The C functions that may be called, in f64; in f32 they are called with an `f` behind the name."""
 
 
 def like(kind: Any, value: float | int) -> ir.Constant:

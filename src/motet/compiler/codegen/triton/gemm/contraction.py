@@ -50,11 +50,11 @@ _SUMS = ("f16", "bf16", "f32", "f64")
 
 def takes(kernel: Kernel, stage: Stage) -> bool:
     """Whether `stage` is a contraction that is emitted here."""
-    return _worth_matrix_units(kernel, stage) or vectors.takes(kernel, stage, classify(kernel, stage))
+    return _worth_matrix_units(kernel, stage) or vectors.takes(kernel, stage, classify(stage))
 
 
 def _worth_matrix_units(kernel: Kernel, stage: Stage) -> bool:
-    classes = classify(kernel, stage)
+    classes = classify(stage)
     if classes is None or _factor_dtype(kernel, stage) is None:
         return False
     return all(_known(stage, dims) >= _LEAST for dims in classes[1:])
@@ -68,7 +68,7 @@ def _known(stage: Stage, dims: Sequence[int]) -> int:
     return count
 
 
-def classify(kernel: Kernel, stage: Stage) -> tuple[list[int], list[int], list[int], list[int]] | None:
+def classify(stage: Stage) -> tuple[list[int], list[int], list[int], list[int]] | None:
     """The dimensions that are batch, M, N and K; M belongs to the product's left factor. Dimensions of extent 1 are
     left out. None for what is no contraction."""
     product = match_product(stage)
@@ -150,7 +150,7 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
 def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:
     """The input of a product of f32 in full precision that threads read faster with its columns side by side, where
     there are rows enough."""
-    classes = classify(kernel, stage)
+    classes = classify(stage)
     if classes is None or _factor_dtype(kernel, stage) != "f32" or target.precision != "ieee":
         return None
     found = runs_along(kernel, stage, classes)
@@ -183,14 +183,14 @@ def _filter_order(
 ) -> tuple[int, ...]:
     """The axes of a constant factor, those along which products are summed as `image` lies, before or after the
     others."""
-    depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
+    depth = [d for d in _memory_order(kernel, image) if stage.iterators[d] == "reduction"]
     axes = {d: axis for axis, entry in enumerate(filters.map) for d, c in enumerate(entry.coefficients) if c}
     inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
     outside = [axis for axis in range(len(filters.map)) if axis not in inside]
     return tuple([*outside, *inside] if depth_last else [*inside, *outside])
 
 
-def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
+def _memory_order(kernel: Kernel, access: Access) -> list[int]:
     """The stage's dimensions as `access` walks memory, the fastest last."""
     found: list[int] = []
     for axis in kernel.values[access.value].order:
@@ -201,7 +201,7 @@ def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
 def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
     """`kernel` with factors copied to where the GPU takes them fastest from, where that pays (`alignment.py`)."""
     for stage in kernel.stages:
-        classes, factor = classify(kernel, stage), _factor_dtype(kernel, stage)
+        classes, factor = classify(stage), _factor_dtype(kernel, stage)
         if classes is None or factor is None or not _worth_matrix_units(kernel, stage):
             continue
         if factor not in ("f64", "f32") or (factor == "f32" and target.precision == "tf32"):
@@ -213,7 +213,7 @@ def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
 
 def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     """In how many pieces along K a product keeps all processors busy, whose result is too small for it."""
-    classes = classify(kernel, stage)
+    classes = classify(stage)
     if classes is None or not _worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
         return 1
     if any(not isinstance(size, int) for size in stage.sizes):
@@ -229,7 +229,7 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
 
 def match(task: LoopTask, target: GpuTarget) -> ContractionLaunch | None:
     stage, kernel = task.stage, task.kernel
-    classes = classify(kernel, stage)
+    classes = classify(stage)
     product, factor = match_product(stage), _factor_dtype(kernel, stage)
     if classes is None or product is None or factor is None or not takes(kernel, stage):
         return None
