@@ -33,7 +33,6 @@ ALLOWED: dict[str, int] = {
     "circles": 3,
     "long-modules": 11,
     "long-functions": 2,
-    "many-parameters": 30,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

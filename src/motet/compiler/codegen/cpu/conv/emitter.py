@@ -156,7 +156,7 @@ class Emitter:
         for row in range(height):
             for v, lane in enumerate(lanes):
                 value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
-                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, share=True)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
 
     def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         """What the sum starts from."""
@@ -164,7 +164,7 @@ class Emitter:
         total: ir.Value | None = None
         for init in c.inits:
             if isinstance(init, StridedAccess):
-                raw = views.read(init, row, column, lanes, share=True)
+                raw = views.read(init, row, column, lanes)
                 value = widen(f, raw, init.dtype, (), c.product.dtype)
             else:
                 value = constant(c.product.dtype, init, lanes.lanes)

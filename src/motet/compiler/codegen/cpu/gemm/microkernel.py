@@ -275,6 +275,7 @@ class Ahead:
     stride: int
 
 
+# Parameters: the operands of a micro-kernel, which each of its callers has in a place of its own.
 def accumulate(
     f: TileFrame, factors: TileOperands, accumulators: Sequence[ir.Value], a: ir.Value, b: ir.Value,
     depth: Sequence[Depth], fused_steps: int, ahead: Ahead | None = None,

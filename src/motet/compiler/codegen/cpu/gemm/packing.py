@@ -17,6 +17,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
+from motet.compiler.codegen.cpu.gemm.tasks import Range
 from motet.compiler.kernels.kernel import Phase
 from motet.compiler.kernels.strides import ONE, ZERO, product_of
 
@@ -116,14 +117,13 @@ class PackedOperands(ContractionSpace):
             if step == 1 and step_n != 1 and not tail:
                 self._pack_transposed(g, at, destination, length, step_n)
             else:
-                self._pack_rows(g, at, destination, length, step, step_n, columns if tail else None)
+                self._pack_rows(g, at, destination, (0, length), step, step_n, columns if tail else None)
 
         nest(0, source, 0)
 
     def _pack_rows(
-        self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index,
+        self, g: TileFrame, source: ir.Value, target: ir.Value, depth: Range, step: Index, step_n: Index,
         left: Index | None,
-        begin: Index = 0,
     ) -> None:
         c, plan = self.c, self.plan
         element = MEMORY_TYPES[c.b.dtype]
@@ -142,7 +142,7 @@ class PackedOperands(ContractionSpace):
                     vector = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
                 g.store_vector(vector, g.at(to, v * plan.lanes, self.element), self.element)
 
-        g.loop(begin, deep, 1, row)
+        g.loop(*depth, 1, row)
 
     def _pack_transposed(self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
         """Squares of `lanes x lanes` turned in registers, then what is left of the depth by single elements."""
@@ -162,7 +162,7 @@ class PackedOperands(ContractionSpace):
                     g.store_vector(vector, g.at(target, to, self.element), self.element)
 
         g.loop(0, whole, lanes, square)
-        self._pack_rows(g, source, target, deep, 1, step_n, None, whole)
+        self._pack_rows(g, source, target, (whole, deep), 1, step_n, None)
 
     def pack_a(self, f: TileFrame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
         """Copy a block of A to `target`, widened, in the order of its memory: rows or depth outermost."""

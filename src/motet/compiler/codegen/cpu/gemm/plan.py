@@ -6,6 +6,7 @@ Source of the blocking: Goto and van de Geijn, "Anatomy of High-Performance Matr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -216,7 +217,8 @@ def _plan_blocks(
         # B comes from memory, and fastest where each of its rows is read far without a break.
         panels = max(1, min(columns_total // _STREAMING_TASKS, _STREAMED_COLUMNS // plan.width))
         return replace(plan, depth_block=depth_block, tile_rows=rows_total, panels=panels)
-    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
+    cuts = _cuts(rows_total, most_rows), _cuts(columns_total, most_panels)
+    tile_rows, panels = _grid(c, plan, *cuts, deep, wanted, target)
     group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
     plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
     return replace(plan, ahead=_ahead(c, plan))
@@ -232,10 +234,11 @@ def _ahead(c: Contraction, plan: ContractionSchedule) -> int:
 
 
 def _grid(
-    c: Contraction, plan: ContractionSchedule, rows: int, columns: int, deep: int, wanted: int, most_rows: int,
-    most_panels: int, target: CpuTarget,
+    c: Contraction, plan: ContractionSchedule, row_cuts: Sequence[tuple[int, int]],
+    column_cuts: Sequence[tuple[int, int]], deep: int, wanted: int, target: CpuTarget,
 ) -> tuple[int, int]:
-    """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
+    """Tiles of rows and panels per task, of the ways to cut both, that leave the least to do for the slowest of
+    `wanted` tasks.
 
     Costs are in multiply-adds of vectors: reading a vector of B costs one (sixteen where it comes from
     beyond the second cache, four where many tiles hide that), packing it four (eight across K), an element of A a
@@ -245,8 +248,8 @@ def _grid(
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
     beyond = not packs and guess(product_of([c.n, *c.depth])) * item_bytes(c.b.dtype) > target.l2 // 2
     best: tuple[float, int, int] | None = None
-    for tile_rows, row_tasks in _cuts(rows, most_rows):
-        for panels, column_tasks in _cuts(columns, most_panels):
+    for tile_rows, row_tasks in row_cuts:
+        for panels, column_tasks in column_cuts:
             tasks = row_tasks * column_tasks
             work = tile_rows * plan.rows * panels * plan.vectors
             fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)

@@ -18,6 +18,7 @@ Integer-Arithmetic-Only Inference", 2018, section 2.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from llvmlite import ir
@@ -53,6 +54,18 @@ def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget)
 
 
 CLASS = KernelClass(IntegerProductSchedule, lambda kernel, _: match(kernel), choose, check, emit)
+
+
+@dataclass(frozen=True)
+class _PanelTiles:
+    """Register tiles `tiles` of panel `number` at outer coordinates `at`, whose sums begin at `sums`; `tail` says that
+    the panel is incomplete."""
+
+    at: list[Index]
+    tiles: Range
+    number: Index
+    tail: bool
+    sums: ir.Value
 
 
 class _Int8Emitter:
@@ -268,24 +281,26 @@ class _Int8Emitter:
             def whole(p: Index, tail: bool) -> None:
                 at_b = self._panel(f, b, p)
                 self._sum_columns(f, at_b, tail)
-                self._tiles(f, at, tiles, p, tail, a, at_b, deep, scratch, ("multiply", "finish"))
+                self._tiles(f, a, at_b, deep, _PanelTiles(at, tiles, p, tail, scratch), ("multiply", "finish"))
 
             self._panels(f, panels, whole)
             return
         self._clear(f, scratch)
+
+        def panel(p: Index, tail: bool) -> _PanelTiles:
+            return _PanelTiles(at, tiles, p, tail, f.at(scratch, f.imul(f.isub(p, panels[0]), plan.width), I32))
 
         def block(begin: Index, _: list[ir.Value]) -> None:
             here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
             a_here = f.at(a, f.imul(begin, self.how.a_bytes), I8)
             b_here = f.at(b, f.imul(begin, BLOCK), I8)
             self._panels(f, panels, lambda p, tail: self._tiles(
-                f, at, tiles, p, tail, a_here, self._panel(f, b_here, p), here, self._sums_of(f, scratch, p, panels),
-                ("multiply",)))
+                f, a_here, self._panel(f, b_here, p), here, panel(p, tail), ("multiply",)))
 
         def last(p: Index, tail: bool) -> None:
             at_b = self._panel(f, b, p)
             self._sum_columns(f, at_b, tail)
-            self._tiles(f, at, tiles, p, tail, a, at_b, deep, self._sums_of(f, scratch, p, panels), ("finish",))
+            self._tiles(f, a, at_b, deep, panel(p, tail), ("finish",))
 
         f.loop(0, deep, plan.depth_block, block)
         self._panels(f, panels, last)
@@ -299,9 +314,6 @@ class _Int8Emitter:
         lanes = self.how.lanes
         zero = ir.Constant(ir.VectorType(I32, lanes), None)
         f.loop(0, self.scratch_columns // 4, lanes, lambda i, _: f.store_vector(zero, f.at(sums, i, I32), I32))
-
-    def _sums_of(self, f: TileFrame, sums: ir.Value, p: Index, panels: tuple[Index, Index]) -> ir.Value:
-        return f.at(sums, f.imul(f.isub(p, panels[0]), self.plan.width), I32)
 
     def _factor_a(self, f: TileFrame, at: list[Index]) -> ir.Value:
         """A's first row at outer coordinates `at`."""
@@ -372,16 +384,19 @@ class _Int8Emitter:
         return f.arguments[4]
 
     def _tiles(
-        self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], p: Index, tail: bool, a: ir.Value, b: ir.Value,
-        deep: Index, sums: ir.Value, what: tuple[Literal["multiply", "finish"], ...],
+        self, f: TileFrame, a: ir.Value, b: ir.Value, deep: Index, panel: _PanelTiles,
+        what: tuple[Literal["multiply", "finish"], ...],
     ) -> None:
         """Multiply and finish the register tiles of a panel."""
-        n = f.imul(p, self.plan.width)
+        at, tail = panel.at, panel.tail
+        n = f.imul(panel.number, self.plan.width)
         columns = f.at(self._scratch_base(f), self.scratch_columns, I8)
-        row0 = self._row(f, tiles[0])
+        row0 = self._row(f, panel.tiles[0])
 
         def one(m: Index, rows: int) -> None:
-            at_sums = f.at(sums, f.imul(f.isub(m, row0), self.tile_width), I32) if self.blocked else sums
+            at_sums = panel.sums
+            if self.blocked:
+                at_sums = f.at(panel.sums, f.imul(f.isub(m, row0), self.tile_width), I32)
             if "multiply" in what:
                 at_a = f.at(a, f.imul(m, self._a_row(f)), I8)
                 f.call(self._multiply(rows, tail), [*f.arguments[:2], at_a, b, at_sums, f.index(deep)])
@@ -395,7 +410,7 @@ class _Int8Emitter:
                 outer = [f.index(at[dim]) for _, dim in self.c.outer]
                 f.call(self._finish(tail), [*f.arguments[:2], at_sums, columns, row_sums, *numbers, *outer])
 
-        self._row_tiles(f, tiles, one)
+        self._row_tiles(f, panel.tiles, one)
 
     def _row(self, f: TileFrame, t: Index) -> Index:
         """The first row of register tile `t`."""
@@ -487,9 +502,9 @@ class _Int8Emitter:
         def line(row: Index, _: list[ir.Value]) -> None:
             for column, lane in vectors:
                 value = f.load_vector(f.at(sums, f.iadd(f.imul(row, self.tile_width), column), I32), I32, lanes)
-                value = self._correct(f, views, value, columns, row_sums, row, column, lane)
+                value = self._correct(f, views, value, (columns, row_sums), row, column, lane)
                 value = f.add(value, self._initial(f, views, row, column, lane))
-                finish(f, c.epilogue, views, value, row, column, lane, False)
+                finish(f, c.epilogue, views, value, row, column, lane)
 
         f.loop(0, rows, 1, line)
 
@@ -507,16 +522,17 @@ class _Int8Emitter:
         ]
 
     def _correct(
-        self, f: TileFrame, views: Views, value: ir.Value, columns: ir.Value, row_sums: ir.Value, row: Index,
-        column: int,
+        self, f: TileFrame, views: Views, value: ir.Value, sums: tuple[ir.Value, ir.Value], row: Index, column: int,
         lane: PartialVector,
     ) -> ir.Value:
-        """`value` and what zero points and flipped bits of A make of its row's and its column's sums."""
+        """`value` and what zero points and flipped bits of A make of its sums of a column of B and of a row of A, which
+        are stored at `sums`."""
+        column_sums, row_sums = sums
         lanes = self.how.lanes
         a_zero = self._zero(f, views, self.found.a, row, column, lane)
         if self.column_sums:
             factor = f.sub(ir.Constant(a_zero.type, [self.how.column_factor] * lanes), a_zero)
-            value = f.add(value, f.mul(f.load_vector(f.at(columns, column, I32), I32, lanes), factor))
+            value = f.add(value, f.mul(f.load_vector(f.at(column_sums, column, I32), I32, lanes), factor))
         if self.row_sums:
             total = f.splat(f.load_vector(f.at(row_sums, row, I32), I32, 1), lanes)
             depth = f.splat(f.trunc(f.index(f.extent(self.k)), I32), lanes)
@@ -531,12 +547,12 @@ class _Int8Emitter:
         zero = factor.zero
         if isinstance(zero, int):
             return ir.Constant(kind, [_wrapped(zero)] * self.how.lanes)
-        return widen(f, views.read(zero, row, column, lane, False), zero.dtype, factor.zero_casts, "i32")
+        return widen(f, views.read(zero, row, column, lane), zero.dtype, factor.zero_casts, "i32")
 
     def _initial(self, f: TileFrame, views: Views, row: Index, column: int, lane: PartialVector) -> ir.Value:
         init = self.c.init
         if isinstance(init, StridedAccess):
-            return widen(f, views.read(init, row, column, lane, False), init.dtype, (), "i32")
+            return widen(f, views.read(init, row, column, lane), init.dtype, (), "i32")
         return ir.Constant(ir.VectorType(I32, self.how.lanes), [_wrapped(int(init))] * self.how.lanes)
 
 

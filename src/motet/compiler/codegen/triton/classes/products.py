@@ -23,10 +23,7 @@ class ProductLaunches(LaunchClass[Joined, tuple[Joined, GpuTarget], Form]):
         return 0
 
     def match(self, launch: LaunchPart, target: GpuTarget) -> Joined | None:
-        return multi_matching.match(
-            launch.kernel, launch.stages, launch.seen, set(launch.read), launch.buffers, launch.symbol, launch.about,
-            target,
-        )
+        return multi_matching.match(launch, target)
 
     def plan(self, found: Joined, target: GpuTarget) -> tuple[Joined, GpuTarget]:
         return found, target

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from motet.compiler.codegen.gpu.launches import LaunchPart
 from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, whole
 from motet.compiler.codegen.triton.rows.loops import LoopTask, total
@@ -106,12 +107,10 @@ def _written(stage: Stage) -> list[object] | None:
     return found
 
 
-def match(
-    kernel: Kernel, launch: Sequence[Stage], seen: Kernel, read: set[int], buffers: tuple[int, ...], symbol: str,
-    about: str, target: GpuTarget,
-) -> Joined | None:
-    """`launch` as products that meet; `read` are the values that later launches read."""
-    found = matched(kernel, launch, seen)
+def match(launch: LaunchPart, target: GpuTarget) -> Joined | None:
+    """`launch` as products that meet."""
+    kernel = launch.kernel
+    found = matched(kernel, launch.stages, launch.seen)
     if found is None:
         return None
     stages, epilogue = found
@@ -119,15 +118,15 @@ def match(
     stored: dict[int, StridedAccess] = {}
     for stage in stages:
         value = stage.outputs[0].value
-        if kernel.values[value].role == "result" or value in read:
+        if kernel.values[value].role == "result" or value in launch.read:
             stored[value] = source_of(kernel, Access(value, main.outputs[0].map), main.sizes)
     stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
-    task = LoopTask(kernel, main, epilogue, stored, buffers, symbol, about)
+    task = LoopTask(kernel, main, epilogue, stored, launch.buffers, launch.symbol, launch.about)
     products: list[ContractionLaunch] = []
     for stage in stages:
         own = {access.value: source_of(kernel, access, stage.sizes) for access in stage.outputs}
         c = contraction.match(
-            task if stage is main else LoopTask(kernel, stage, None, own, buffers, symbol, about), target
+            task if stage is main else replace(task, stage=stage, epilogue=None, stored=own), target
         )
         if c is None:
             return None
@@ -175,8 +174,18 @@ class Sums(Writer):
 Points = Sequence[Mapping[int, Coordinate]]  # where the tile lies, in the dimensions of each product
 
 
-def parted(j: Joined) -> tuple[list[list[EpilogueStep]], list[EpilogueStep]]:
-    """The stages that need one product's result alone, for each of them but the last, and all others."""
+@dataclass(frozen=True)
+class StagesOfSums:
+    """The stages behind the products: `own` need one product's result alone, for each of them but the last, `rest` are
+    all others; `later` are the values that `rest`, and sums that begin with another's result, read."""
+
+    own: list[list[EpilogueStep]]
+    rest: list[EpilogueStep]
+    later: set[int]
+
+
+def parted(j: Joined) -> StagesOfSums:
+    """The stages, parted by the results that they need."""
     own: list[list[EpilogueStep]] = [[] for _ in j.products]
     rest: list[EpilogueStep] = []
     of = {value: {number} for number, value in enumerate(j.values)}
@@ -184,27 +193,21 @@ def parted(j: Joined) -> tuple[list[list[EpilogueStep]], list[EpilogueStep]]:
         needed = set[int]().union(*(of[value] for value in step.known if value is not None))
         of |= {output: needed for output, _ in step.writes}
         (own[min(needed)] if len(needed) == 1 and max(needed) + 1 < len(j.products) else rest).append(step)
-    return own, rest
-
-
-def needed_later(j: Joined, rest: Sequence[EpilogueStep]) -> set[int]:
-    """The values that `rest`, and sums that begin with another's result, read."""
     begun = {c.task.inits[0].value for c in j.products if isinstance(c.task.inits[0], StridedAccess)}
-    return begun | {value for step in rest for value in step.known if value is not None}
+    return StagesOfSums(own, rest, begun | {value for step in rest for value in step.known if value is not None})
 
 
 def settled(
-    w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[EpilogueStep],
-    later: set[int],
+    w: Sums, j: Joined, stages: StagesOfSums, number: int, acc: str, points: Points, before: Mapping[int, str]
 ) -> dict[int, tuple[str, str]]:
-    """What is made of the sum `acc` of product `number` alone, by the stages `own`: names and dtypes of the values in
-    `later`, as they would be in memory. `before` are results of products before."""
+    """What is made of the sum `acc` of product `number` alone, by its own stages: names and dtypes of the values that
+    are read later, as they would be in memory. `before` are results of products before."""
     c = j.products[number]
     w.sums.add(acc)
     value = whole(w, c, acc, points[number], before)
-    made = w.finish(Epilogue(j.values[number], None, tuple(own)), value, points[-1], j.task.stored)
+    made = w.finish(Epilogue(j.values[number], None, tuple(stages.own[number])), value, points[-1], j.task.stored)
     kept: dict[int, tuple[str, str]] = {}
-    for other in made.keys() & later:
+    for other in made.keys() & stages.later:
         dtype = c.task.kernel.values[other].dtype
         narrow = dtype in SHORT_FLOATS
         kept[other] = w.define("y", to_storage(f"({made[other]})", dtype)) if narrow else made[other], dtype

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
@@ -18,6 +19,8 @@ from motet.compiler.kernels.strides import Extent, StridedAccess
 
 _TOGETHER = 128  # tiles that are made at a time
 _LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
+
+Side = Literal["left", "right"]  # of a product
 
 
 @dataclass(frozen=True)
@@ -169,8 +172,8 @@ def _step(
 ) -> None:
     """One turn along K: both factors are read, and multiplied."""
     w.remembered = {}
-    left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
-    right = factor_of(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
+    left = factor_of(w, c, "left", tile, at, masks, begin)
+    right = factor_of(w, c, "right", tile, at, masks, begin)
     multiply(w, c, left, right)
 
 
@@ -180,14 +183,16 @@ def multiply(w: Writer, c: ContractionLaunch, left: str, right: str, acc: str = 
 
 
 def factor_of(
-    w: Writer, c: ContractionLaunch, source: StridedAccess, shape: tuple[int, int], axis: int, at: dict[
-        int, Coordinate
-    ],
-    masks: dict[int, str | None], begin: str,
+    w: Writer, c: ContractionLaunch, side: Side, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str],
+    begin: str,
 ) -> str:
-    """A tile of a factor, of `shape`; K runs along `axis`."""
+    """A tile of a factor; `masks` are those of the result's rows and columns."""
+    if side == "left":
+        source, shape, axis = c.left, (tile.m, tile.k), 1
+    else:
+        source, shape, axis = c.right, (tile.k, tile.n), 0
     w.shape = shape
-    w.masks = {a: mask for a, mask in masks.items() if mask is not None}
+    w.masks = {a: mask for a, mask in masks.items() if a != axis}
     depth = w.define("k", f"{begin}{w.range(axis)}")
     length = total(c.k)
     if length.known is None or length.factor % shape[axis]:
