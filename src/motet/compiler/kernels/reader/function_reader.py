@@ -17,6 +17,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import CONSTANT, constant_number, reassociation, static_or_none
 from motet.compiler.ir.functions import symbol_name
+from motet.compiler.ir.sizes import static_extent
 from motet.compiler.kernels.kernel import (
     EXTENT,
     Access,
@@ -32,7 +33,7 @@ from motet.compiler.kernels.kernel import (
 )
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.generic_reader import read_generic
-from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
+from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of
 
 
 def read_kernel(function: ir.Operation) -> Kernel:
@@ -130,7 +131,7 @@ class Reader(Reading):
     def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
         """The extents of a tensor that is no view."""
         kind = ir.RankedTensorType(operand.type)
-        return tuple(_known(extent_of(kind, axis)) for axis in range(kind.rank))
+        return tuple(_known(static_extent(kind, axis)) for axis in range(kind.rank))
 
     def _read_dim(self, operation: ir.Operation) -> None:
         source, axis = (self.sources.get(operand) for operand in operation.operands)
@@ -228,7 +229,7 @@ class Reader(Reading):
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
         sizes = static_or_none(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
-        kept = kept_dimensions(sizes, [extent_of(result, i) for i in range(result.rank)])
+        kept = kept_dimensions(sizes, [static_extent(result, i) for i in range(result.rank)])
         inner: list[Affine] = []
         for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
             coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
@@ -257,7 +258,7 @@ class Reader(Reading):
         result = ir.RankedTensorType(operation.results[0].type)
         wide = result if expands else ir.RankedTensorType(operation.operands[0].type)
         groups = reassociation(operation)
-        real = [[axis for axis in group if extent_of(wide, axis) != 1] for group in groups]
+        real = [[axis for axis in group if static_extent(wide, axis) != 1] for group in groups]
         if any(len(axes) > 1 for axes in real):
             raise Unreadable("a reshape that merges or splits dimensions")
         zero = Affine((0,) * result.rank)
@@ -280,7 +281,7 @@ class Reader(Reading):
         target = self._writable(destination, operation.operands[1])
         kind = ir.RankedTensorType(operation.operands[0].type)
         known = [size if isinstance(size, int) else None for size in sizes]
-        kept = kept_dimensions(known, [extent_of(kind, i) for i in range(kind.rank)])
+        kept = kept_dimensions(known, [static_extent(kind, i) for i in range(kind.rank)])
         map_ = tuple(
             Affine(tuple(strides[axis] if d == axis else 0 for d in kept), offsets[axis])
             for axis in range(result.rank)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from motet.compiler.codegen.triton.conv.image_boxes import UNIT, Boxes, Image, corner_of, tiles_of
 from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, indented, tile_function
 from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, group_of
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.codegen.triton.text.writer import Coordinate
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
@@ -20,17 +21,13 @@ _RANK = 5  # of what the engine moves
 # -- what is done to a tile -------------------------------------------------------------------------
 
 
-class ImageWriter(Writer):
+class ImageWriter(GluonWriter):
     """Writes what is done to a piece of a tile, in the layout `L`; a result goes by the lines `store` where there are
     some, through shared memory."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], store: Sequence[str]) -> None:
         super().__init__(kernel, buffers, shape)
         self.store = store
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
         self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None

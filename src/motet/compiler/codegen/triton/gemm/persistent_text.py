@@ -18,8 +18,9 @@ from motet.compiler.codegen.triton.gemm import persistent_wide as ring_wide
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, short
 from motet.compiler.codegen.triton.gemm.persistent_tiles import PersistentParts, Ring
 from motet.compiler.codegen.triton.gemm.products import group_of
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import from_storage, storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
+from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
@@ -42,7 +43,7 @@ NEXT = 'gl.inline_asm("griddepcontrol.launch_dependents;", "~{memory}")'  # befo
 _SLICE = 8  # products of the sum that threads multiply at a time
 
 
-class RingWriter(Writer):
+class RingWriter(GluonWriter):
     """Writes what is done to a piece of a tile: as `Writer`, in the layout that the products are left in, and `result`
     through shared memory."""
 
@@ -70,10 +71,6 @@ class RingWriter(Writer):
             return super().read(source, at, other, raw)
         self.ahead = [text]
         return "e0" if raw else self.define("x", from_storage("e0", source.dtype))
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
         self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
