@@ -53,7 +53,7 @@ from motet.builder.elementwise import (
     tanh,
     where,
 )
-from motet.builder.graph import Graph, Tensor
+from motet.builder.graph import Graph
 from motet.builder.movement import broadcast_to, concat, pad, reshape, slice, transpose
 from motet.builder.reduction import (
     layernorm,
@@ -64,6 +64,7 @@ from motet.builder.reduction import (
     reduce_sum,
     softmax,
 )
+from motet.builder.tensor import Tensor
 
 __all__ = [
     "Graph", "Tensor", "abs", "add", "avg_pool2d", "broadcast_to", "cast", "ceil", "clip", "concat",

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from motet.builder import elementwise
-from motet.builder.graph import Dim, Shape, Tensor, dtype_name, is_float, shape_text
+import motet.builder.elementwise as elementwise
 from motet.builder.movement import broadcast_to, pad, reshape
 from motet.builder.operation import Body, Operation
+from motet.builder.tensor import Dim, Shape, Tensor, dtype_name, is_float, shape_text
 
 Pair = int | Sequence[int]
 Padding = int | Sequence[int] | Sequence[Sequence[int]]

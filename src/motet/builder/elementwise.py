@@ -10,8 +10,8 @@ import builtins
 import math
 from typing import Any, Literal
 
-from motet.builder.graph import Tensor, dtype_name, is_float
 from motet.builder.operation import Body, Operation
+from motet.builder.tensor import Tensor, dtype_name, is_float
 
 # Operations on floats of fewer than 32 bits are computed in f32, as numpy and the frameworks do.
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")

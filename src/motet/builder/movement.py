@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from motet.builder.graph import Dim, Graph, Shape, Tensor, shape_text, type_text
 from motet.builder.operation import Operation, literal
+from motet.builder.tensor import Dim, GraphText, Shape, Tensor, shape_text, type_text
 
 
 def transpose(x: Any, permutation: Sequence[int] | None = None, device: str | None = None) -> Tensor:
@@ -133,7 +133,7 @@ def _resolve(op: Operation, tensor: Tensor, shape: Shape) -> Shape:
     return (*shape[: unknown[0]], extent, *shape[unknown[0] + 1 :])
 
 
-def _factors(graph: Graph, extent: Dim) -> tuple[int, tuple[str, ...]]:
+def _factors(graph: GraphText, extent: Dim) -> tuple[int, tuple[str, ...]]:
     """An extent as a number times names: derived products (`(a*4)`) are taken apart."""
     if isinstance(extent, int):
         return extent, ()
@@ -147,7 +147,7 @@ def _factors(graph: Graph, extent: Dim) -> tuple[int, tuple[str, ...]]:
     return 1, (extent,)
 
 
-def _product(graph: Graph, shape: Sequence[Dim]) -> tuple[int, tuple[str, ...]]:
+def _product(graph: GraphText, shape: Sequence[Dim]) -> tuple[int, tuple[str, ...]]:
     number, names = 1, list[str]()
     for extent in shape:
         factor, more = _factors(graph, extent)
@@ -156,14 +156,14 @@ def _product(graph: Graph, shape: Sequence[Dim]) -> tuple[int, tuple[str, ...]]:
     return number, tuple(sorted(names))
 
 
-def _extent_of(graph: Graph, extents: Sequence[Dim]) -> Dim:
+def _extent_of(graph: GraphText, extents: Sequence[Dim]) -> Dim:
     result: Dim = 1
     for extent in extents:
         result = graph.derive("*", result, extent)
     return result
 
 
-def _groups(graph: Graph, source: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:
+def _groups(graph: GraphText, source: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:
     """The finest runs of source and target axes with equal products, in order."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0

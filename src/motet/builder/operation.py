@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from motet.builder.graph import Dim, Graph, Shape, Tensor, caller, is_float, quote, shape_text, type_text
+from motet.builder.tensor import Dim, GraphText, Shape, Tensor, caller, is_float, quote, shape_text, type_text
 from motet.errors import CompileError
 
 _BITS = {"f16": "<e", "f32": "<f", "f64": "<d"}
@@ -30,7 +30,7 @@ class Operation:
             raise self.error(
                 f"operands belong to graphs {graphs[0].name} and {graphs[-1].name}; expected one graph"
             )
-        self.graph: Graph = graphs[0]
+        self.graph: GraphText = graphs[0]
 
     def error(self, message: str) -> CompileError:
         return CompileError(f"{self.name}: {message}", self.location)

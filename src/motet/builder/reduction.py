@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from motet.builder import elementwise
-from motet.builder.graph import Dim, Tensor, is_float, shape_text
+import motet.builder.elementwise as elementwise
 from motet.builder.movement import reshape
 from motet.builder.operation import Body, Operation
+from motet.builder.tensor import Dim, Tensor, is_float, shape_text
 
 Axes = int | Sequence[int] | None
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from motet.compiler.build.partitioning import fuse_for_gpu, partition
+from motet.compiler.build.partitioning import fuse_program, partition
 from motet.compiler.codegen.backend import Backend
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import func, ir
@@ -171,7 +171,7 @@ def _reasons(program: Program, backends: Sequence[Backend]) -> dict[int, str]:
     run_upstream("convert-elementwise-to-linalg,canonicalize,cse", program.module)
     store_short_elements(program.module, NATIVE)
     normalise(program)
-    program = fuse_for_gpu(program, [backend.target for backend in backends])
+    program = fuse_program(program, [backend.target for backend in backends])
     kernels = partition(program)
     for function in public_functions(program.module):
         body = [each.operation for each in function.regions[0].blocks[0].operations]

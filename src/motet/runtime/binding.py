@@ -22,12 +22,12 @@ from motet.artifact.plans import all_steps, has_loops
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
 from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
+from motet.runtime.call import Runnable
 from motet.runtime.device import Device, DeviceInfo, open_device, probe
 from motet.runtime.device_program import LoadedDevice
 from motet.runtime.drivers.host.driver import HostDevice, open_threads
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.threads import HostThreads
-from motet.runtime.function import Runnable
 from motet.runtime.host_program import OnHost
 from motet.runtime.merge import Merged, is_brief, is_chain, merge_plan
 from motet.runtime.plan_executor import PlacedInstance

@@ -6,9 +6,9 @@ import functools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
 from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
+from motet.runtime.call import Call, Make, Runnable, Tensor
 from motet.runtime.call_queue import InFlight, Range, ranges_of
-from motet.runtime.device import Device
 from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.torch_call import torch_call
@@ -28,77 +28,7 @@ from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
-Tensor = Array | DeviceArray
-
 _INSTANCES = 64  # combinations of extents that are kept ready
-
-
-class Runnable(Protocol):
-    """A function for one combination of extents: on the host alone (`Instance`), or over devices
-    (`PlacedInstance`). `prepared` is what `prepare` returned, once it was asked."""
-
-    inputs: list[Shape]
-    results: list[Shape]
-    prepared: Callable[..., Any] | None
-    resident: bool  # whether it takes tensors on devices, `DeviceArray`, as they are
-
-    def run(self, arrays: Sequence[Any]) -> None:
-        """Runs once on the inputs, then the results, in this order; returns when the results are there."""
-        ...
-
-    def run_timed(self, arrays: Sequence[Any]) -> list[tuple[str, float]]:
-        """Like `run`, and says how many seconds each command took."""
-        ...
-
-    def run_traced(self, arrays: Sequence[Any]) -> list[Traced]:
-        """Like `run`, and says what happened when on which device."""
-        ...
-
-    @property
-    def kept_bytes(self) -> int: ...
-
-    def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None: ...
-
-    def home(self, result: int) -> Device | None:
-        """The device on which a result stays that no caller gets; None for the host's memory."""
-        ...
-
-
-# Makes the instance for values of the symbols.
-Make = Callable[[Mapping[str, int]], Runnable]
-
-
-class Call:
-    """The arguments of one call, checked and adopted, and what it will return. `again`: with extents that were
-    there before."""
-
-    def __init__(
-        self, instance: Runnable, again: bool, inputs: list[Tensor], results: list[Tensor], returned: list[Any]
-    ) -> None:
-        self.instance = instance
-        self.again = again
-        self.inputs = inputs
-        self.results = results
-        self.returned = returned
-        self.strided: list[tuple[Array, Array]] = []  # destinations: where the caller has them, and what was written
-        self._late: list[tuple[DeviceArray, Array]] = []
-
-    def arrays(self) -> list[Tensor]:
-        """The inputs, then the results; of tensors on devices what the instance takes."""
-        if self.instance.resident:
-            return [*self.inputs, *self.results]
-        copies = {id(t): t.numpy() for t in (*self.inputs, *self.results) if isinstance(t, DeviceArray)}
-        self._late = [(t, copies[id(t)]) for t in self.results if isinstance(t, DeviceArray)]
-        return [copies.get(id(tensor), tensor) for tensor in (*self.inputs, *self.results)]
-
-    def value(self) -> Any:
-        for tensor, array in self._late:
-            tensor.write(array)
-        for view, array in self.strided:
-            np.copyto(view, array)
-        if len(self.returned) == 1:
-            return self.returned[0]
-        return tuple(self.returned) if self.returned else None
 
 
 class Function:

@@ -24,13 +24,14 @@ from motet.artifact.states import INITIAL_STATE, has_state, initial_states
 from motet.artifact.visible import hidden_functions
 from motet.errors import CallError, DeviceLost, OptionError
 from motet.runtime.binding import BoundDevices
+from motet.runtime.call import Runnable
 from motet.runtime.call_queue import MOST, InFlight
 from motet.runtime.device import Device, find_device
 from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.drivers.host.driver import HostDevice
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.threads import HostThreads, thread_count
-from motet.runtime.function import Function, Runnable
+from motet.runtime.function import Function
 from motet.runtime.host_program import OnHost
 from motet.runtime.selection import HOST, DeviceChoice, choose
 from motet.runtime.stateful import StatefulFunction

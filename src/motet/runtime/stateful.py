@@ -8,10 +8,11 @@ from typing import Any
 
 from motet.artifact.schema import Signature
 from motet.errors import CallError, DeviceLost
+from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight, Range
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.host.memory import Pool
-from motet.runtime.function import Function, Make, show_signature
+from motet.runtime.function import Function, show_signature
 from motet.runtime.states import States, Tensor
 from motet.runtime.trace import Traced
 from motet.runtime.valued import ValuedFunction

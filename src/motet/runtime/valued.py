@@ -9,10 +9,11 @@ import numpy as np
 
 from motet.artifact.schema import ExtentValue, Signature
 from motet.errors import CallError
+from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.host.memory import Pool
-from motet.runtime.function import Function, Make, show_signature
+from motet.runtime.function import Function, show_signature
 from motet.runtime.trace import Traced
 
 _MOST = 1 << 48  # no extent is larger

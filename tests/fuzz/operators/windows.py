@@ -247,6 +247,30 @@ def _average_pool(attributes: Attributes, operands: Operands) -> list[Tracked]:
     return [divide(sums, exact(np.broadcast_to(size, sums.shape), x.dtype))]
 
 
+def _norm(x: Tracked, axes: tuple[int, ...], degree: int, keep: bool) -> Tracked:
+    """The sum of |x| for degree 1, the root of the sum of squares for degree 2."""
+    from tests.fuzz.operators.reductions import REDUCTIONS
+
+    return REDUCTIONS[f"ReduceL{degree}"](x, axes, keep)
+
+
+@meaning("LpPool")
+def _norm_pool(attributes: Attributes, operands: Operands) -> list[Tracked]:
+    x = given(operands[0])
+    windows = Windows(attributes, x.shape[2:], attributes["kernel_shape"])
+    parts = Tracked(
+        x.dtype, windows.gather(x.value, 0.0), windows.gather(x.error, 0.0), windows.gather(x.unknown, False)
+    )
+    rank = len(parts.shape)
+    return [_norm(parts, tuple(range(rank - len(windows.kernel), rank)), attributes.get("p", 2), False)]
+
+
+@meaning("GlobalLpPool")
+def _global_norm(attributes: Attributes, operands: Operands) -> list[Tracked]:
+    x = given(operands[0])
+    return [_norm(x, tuple(range(2, len(x.shape))), attributes.get("p", 2), True)]
+
+
 @meaning("GlobalAveragePool", "GlobalMaxPool")
 def _unused(attributes: Attributes, operands: Operands) -> list[Tracked]:
     raise AssertionError("replaced below")
@@ -272,19 +296,25 @@ def _global_max(attributes: Attributes, operands: Operands) -> list[Tracked]:
 
 @drawn("window", "pools")
 def _draw_pool(d: Drawer) -> None:
-    op = d.rng.choice(("MaxPool", "MaxPool", "AveragePool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
+    op = d.rng.choice((
+        "MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool",
+        "GlobalLpPool",
+    ))  # fmt: skip
     kinds = (*FLOATS, "i8", "u8") if op == "MaxPool" else FLOATS
     x = d.pick(kinds, (3, 5), lambda n: all(d.shape(n)[1:]))
+    degree = {"p": d.rng.choice((1, 2))} if "LpPool" in op else {}
     if op.startswith("Global"):
-        d.node(op, [x])
+        d.node(op, [x], **degree)
         return
     extents = d.shape(x)[2:]
     kernel = [d.rng.choice([k for k in (1, 2, 2, 3, 3, 5) if k <= e] or [1]) for e in extents]
     attributes = _window_attributes(d, extents, kernel, pool=True)
+    attributes |= degree
     if op == "AveragePool":
         attributes["count_include_pad"] = d.rng.choice((0, 1))
-        if d.opset < 19:
-            attributes.pop("dilations", None)
-    if d.rng.random() < 0.3 and "auto_pad" not in attributes:
+    since = {"AveragePool": 19, "LpPool": 18}.get(op, 10)  # operator set that added dilations
+    if d.opset < since:
+        attributes.pop("dilations", None)
+    if d.rng.random() < 0.3 and "auto_pad" not in attributes and (op != "LpPool" or d.opset >= 18):
         attributes["ceil_mode"] = 1
     d.node(op, [x], kernel_shape=kernel, **attributes)

@@ -10,8 +10,8 @@ import pytest
 
 import motet
 from motet.compiler.process import warm_up as rehearsal
+from motet.compiler.process.client import may_be_onnx
 from motet.compiler.process.job import Job
-from motet.compiler.service import _may_be_onnx
 
 PROGRAM = """
 func.func @main(%x: tensor<5xf32>) -> tensor<5xf32> {
@@ -47,4 +47,4 @@ def test_programs_are_compiled_as_ever_after_it():
 ])
 def test_onnx_is_known_by_its_first_byte(source, text, format, expected):
     job = Job("compile", "file", source, text, format)
-    assert _may_be_onnx(job) is expected
+    assert may_be_onnx(job) is expected

@@ -19,7 +19,7 @@ from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
-from motet.compiler.passes.pipelines import FUSE_FOR_GPU, OUTLINE
+from motet.compiler.passes.pipelines import FUSE_FOR_CPU, FUSE_FOR_GPU, OUTLINE
 from motet.compiler.passes.running import run_steps
 from motet.compiler.targets.family import Target
 
@@ -51,7 +51,7 @@ class Partitioned:
 
 def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
     """Partition `program`, normalised, for all of `targets`."""
-    gpu_program = fuse_for_gpu(program, targets)
+    gpu_program = fuse_program(program, targets)
     kernels = partition(program)
     return Partitioned(program, kernels, gpu_program, partition_for_gpu(gpu_program, program, kernels))
 
@@ -62,11 +62,13 @@ def partition(program: Program) -> Kernels:
     return read_kernels(program)
 
 
-def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
-    """`program`, normalised, as those of `targets` get it that have attention as one kernel (`FUSE_FOR_GPU`). It is
-    `program` itself if no target has, if all have, which changes it in place, or if there is nothing to fuse."""
+def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
+    """Fuse `program`, normalised, in place for those of `targets` that do not have attention as one kernel
+    (`FUSE_FOR_CPU`), and return it as those get it that have (`FUSE_FOR_GPU`): `program` itself if all targets are of
+    one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
+        run_steps(FUSE_FOR_CPU, program)
         return program
     if len(backends) == len(targets):
         _run_gpu_passes(program, backends)
@@ -75,7 +77,7 @@ def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
     program.parameters = copy.parameters  # both share them, with those that were made of others
-    return copy if changed else program
+    return copy if run_steps(FUSE_FOR_CPU, program) or changed else program
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:

@@ -15,18 +15,26 @@ same extents: where their elements lie, callers say with each tensor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from motet.compiler.frontends.held_memrefs import (
+    HeldMemref,
+    attributes_of,
+    cast,
+    is_memref,
+    is_strided,
+    output_count,
+    tensor_type,
+    written_memrefs,
+)
 from motet.compiler.frontends.locations import locate
+from motet.compiler.frontends.memref_views import VIEWS
 from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.create import create
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, STRIDED
 from motet.errors import CompileError
 
 _CONTROL = ("scf.for", "scf.if", "scf.while")
-_VIEWS = (
-    "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",
-)  # fmt: skip
 _ATOMIC: dict[int, str | None] = {
     0: "arith.addf", 1: "arith.addi", 2: "arith.andi", 3: None, 4: "arith.maximumf", 5: "arith.maxnumf",
     6: "arith.maxsi", 7: "arith.maxui", 8: "arith.minimumf", 9: "arith.minnumf", 10: "arith.minsi",
@@ -36,11 +44,11 @@ _ATOMIC: dict[int, str | None] = {
 
 def has_buffers(function: func.FuncOp) -> bool:
     """Whether any value of the function is a memref."""
-    found = any(_is_memref(kind) for kind in (*function.type.inputs, *function.type.results))
+    found = any(is_memref(kind) for kind in (*function.type.inputs, *function.type.results))
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         nonlocal found
-        found = found or any(_is_memref(value.type) for value in op.operation.results)
+        found = found or any(is_memref(value.type) for value in op.operation.results)
         return ir.WalkResult.ADVANCE
 
     if not found:
@@ -73,113 +81,13 @@ def _drop_identities(block: ir.Block) -> None:
             operation.erase()
 
 
-def _is_memref(kind: ir.Type) -> bool:
-    return isinstance(kind, (ir.MemRefType, ir.UnrankedMemRefType))
-
-
-def _tensor_type(kind: ir.Type, location: ir.Location, row_major: bool) -> ir.RankedTensorType:
-    if not isinstance(kind, ir.MemRefType):
-        raise CompileError(
-            f"{kind}: unranked memrefs are not supported; expected a ranked one", locate(location)
-        )
-    if row_major and not _is_row_major(kind):
-        raise CompileError(
-            f"{kind}: this memref layout is not supported; expected row-major without an offset, "
-            "or of an argument strided<[…], offset: …>",
-            locate(location),
-        )
-    return ir.RankedTensorType.get(kind.shape, kind.element_type)
-
-
-def _is_row_major(kind: ir.MemRefType) -> bool:
-    if kind.affine_map == ir.AffineMap.get_identity(kind.rank):
-        return True
-    try:
-        strides, offset = kind.get_strides_and_offset()
-    except RuntimeError:  # the layout is no strided one
-        return False
-    expected = 1
-    for axis in reversed(range(kind.rank)):
-        if strides[axis] != expected:
-            return False
-        if axis and kind.is_dynamic_dim(axis):
-            return False
-        expected *= kind.shape[axis]
-    return offset == 0
-
-
-def _is_strided(kind: ir.Type) -> bool:
-    """Whether the layout is one of strides and an offset, known or not, other than row-major without an offset."""
-    if not isinstance(kind, ir.MemRefType) or _is_row_major(kind):
-        return False
-    try:
-        kind.get_strides_and_offset()
-    except RuntimeError:
-        return False
-    return True
-
-
-@dataclass
-class _HeldMemref:
-    """A memref: the tensor it holds now, or, for a view of another, how to read and write that one."""
-
-    tensor: ir.Value | None = None
-    argument: int | None = None
-    written: bool = False
-    base: _HeldMemref | None = None
-    read: Callable[[ir.Value, ir.Operation], ir.Value] | None = None
-    write: Callable[[ir.Value, ir.Value, ir.Operation], ir.Value] | None = None
-
-    def load(self, at: ir.Operation) -> ir.Value:
-        if self.base is not None and self.read is not None:
-            return self.read(self.base.load(at), at)
-        if self.tensor is None:
-            raise CompileError("a memref is read before it exists", locate(at.location))
-        return self.tensor
-
-    def store(self, tensor: ir.Value, at: ir.Operation) -> None:
-        if self.base is not None and self.write is not None:
-            self.base.store(self.write(self.base.load(at), tensor, at), at)
-            return
-        if self.tensor is not None:
-            tensor = _cast(tensor, self.tensor.type, at)
-        self.tensor, self.written = tensor, True
-
-
-def _create(
-    name: str,
-    results: list[ir.Type],
-    operands: list[ir.Value],
-    at: ir.Operation,
-    attributes: dict[str, ir.Attribute] | None = None,
-    regions: int = 0,
-) -> ir.Operation:
-    return ir.Operation.create(
-        name,
-        results=results,
-        operands=operands,
-        attributes=attributes or {},
-        regions=regions,
-        loc=at.location,
-        ip=ir.InsertionPoint(at),
-    )
-
-
-def _cast(value: ir.Value, kind: ir.Type, at: ir.Operation) -> ir.Value:
-    return value if value.type == kind else _create("tensor.cast", [kind], [value], at).result
-
-
-def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
-    return {name: op.attributes[name] for name in op.attributes}
-
-
 class _Rewriter:
     """Visits the operations of one block in order. What is replaced is erased at the end, users first."""
 
     def __init__(self, function: func.FuncOp, block: ir.Block) -> None:
         self.function = function
         self.block = block
-        self.buffers: dict[ir.Value, _HeldMemref] = {}
+        self.buffers: dict[ir.Value, HeldMemref] = {}
         self.dead: list[ir.Operation] = []
         self.strided: list[int] = []  # arguments
         self.rules: dict[str, Callable[[ir.Operation], None]] = {
@@ -199,23 +107,19 @@ class _Rewriter:
             "memref.atomic_rmw": self._atomic,
             "memref.dim": self._dim,
             "func.call": self._call,
-            "memref.cast": self._cast_view,
-            "memref.memory_space_cast": self._cast_view,
-            "memref.subview": self._subview,
-            "memref.expand_shape": self._reshape_view,
-            "memref.collapse_shape": self._reshape_view,
+            **dict.fromkeys(VIEWS, self._view),
         }
 
     def run(self) -> None:
         operations = [op.operation for op in self.block.operations]
         for index, argument in enumerate(self.block.arguments):
-            if _is_memref(argument.type):
-                if strided := _is_strided(argument.type):
+            if is_memref(argument.type):
+                if strided := is_strided(argument.type):
                     self.strided.append(index)
-                argument.set_type(_tensor_type(argument.type, argument.location, row_major=not strided))
+                argument.set_type(tensor_type(argument.type, argument.location, row_major=not strided))
                 # Uses of the argument are uses of the buffer; what the buffer holds is a value of its own.
-                held = _create("tensor.cast", [argument.type], [argument], operations[0]).result
-                self.buffers[argument] = _HeldMemref(tensor=held, argument=index)
+                held = create("tensor.cast", [argument.type], [argument], operations[0]).result
+                self.buffers[argument] = HeldMemref(tensor=held, argument=index)
         for op in operations[:-1]:
             self._visit(op)
         self._return(operations[-1])
@@ -240,7 +144,7 @@ class _Rewriter:
                     locate(op.location),
                 )
             self._linalg(op)
-        elif any(_is_memref(result.type) for result in op.results):
+        elif any(is_memref(result.type) for result in op.results):
             raise CompileError(
                 f"{op.name}: a memref made by this operation is not supported", locate(op.location)
             )
@@ -254,7 +158,7 @@ class _Rewriter:
                 if nested.name in ("memref.load", "memref.dim", "bufferization.to_tensor"):
                     self.rules[nested.name](nested)
                 elif any(
-                    _is_memref(value.type) or value in self.buffers
+                    is_memref(value.type) or value in self.buffers
                     for value in (*nested.operands, *nested.results)
                 ):
                     raise CompileError(
@@ -268,15 +172,15 @@ class _Rewriter:
         tensor = self.buffers[memref].load(at)
         kind = (
             memref.type
-            if not _is_memref(memref.type)
-            else _tensor_type(memref.type, at.location, row_major=False)
+            if not is_memref(memref.type)
+            else tensor_type(memref.type, at.location, row_major=False)
         )
-        return _cast(tensor, kind, at)
+        return cast(tensor, kind, at)
 
     # -- operations ------------------------------------------------------------------------------
 
     def _to_tensor(self, op: ir.Operation) -> None:
-        op.result.replace_all_uses_with(_cast(self._read(op.operands[0], op), op.result.type, op))
+        op.result.replace_all_uses_with(cast(self._read(op.operands[0], op), op.result.type, op))
         self.dead.append(op)
 
     def _to_buffer(self, op: ir.Operation) -> None:
@@ -287,8 +191,8 @@ class _Rewriter:
 
     def _own(self, op: ir.Operation, tensor: ir.Value) -> None:
         """The memref that `op` makes is a buffer of its own, holding `tensor`."""
-        kind = _tensor_type(op.result.type, op.location, row_major=True)
-        self.buffers[op.result] = _HeldMemref(tensor=_cast(tensor, kind, op))
+        kind = tensor_type(op.result.type, op.location, row_major=True)
+        self.buffers[op.result] = HeldMemref(tensor=cast(tensor, kind, op))
         self.dead.append(op)
 
     def _materialize(self, op: ir.Operation) -> None:
@@ -296,13 +200,13 @@ class _Rewriter:
         if destination in self.buffers:
             self.buffers[destination].store(source, op)
         else:
-            op.result.replace_all_uses_with(_cast(source, op.result.type, op))
+            op.result.replace_all_uses_with(cast(source, op.result.type, op))
         self.dead.append(op)
 
     def _alloc(self, op: ir.Operation) -> None:
-        kind = _tensor_type(op.result.type, op.location, row_major=True)
+        kind = tensor_type(op.result.type, op.location, row_major=True)
         sizes = list(op.operands)[: sum(kind.is_dynamic_dim(axis) for axis in range(kind.rank))]
-        self._own(op, _create("tensor.empty", [kind], sizes, op).result)
+        self._own(op, create("tensor.empty", [kind], sizes, op).result)
 
     def _alloc_tensor(self, op: ir.Operation) -> None:
         segments = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
@@ -310,8 +214,8 @@ class _Rewriter:
         if segments[1]:  # a copy of another tensor
             tensor = operands[segments[0]]
         else:
-            tensor = _create("tensor.empty", [op.result.type], operands[: segments[0]], op).result
-        op.result.replace_all_uses_with(_cast(tensor, op.result.type, op))
+            tensor = create("tensor.empty", [op.result.type], operands[: segments[0]], op).result
+        op.result.replace_all_uses_with(cast(tensor, op.result.type, op))
         self.dead.append(op)
 
     def _get_global(self, op: ir.Operation) -> None:
@@ -331,9 +235,9 @@ class _Rewriter:
                 f"`memref.global constant @{name} : … = dense<…>`",
                 locate(op.location),
             )
-        kind = _tensor_type(op.result.type, op.location, row_major=True)
+        kind = tensor_type(op.result.type, op.location, row_major=True)
         self._own(
-            op, _create("arith.constant", [kind], [], op, {"value": held.attributes["initial_value"]}).result
+            op, create("arith.constant", [kind], [], op, {"value": held.attributes["initial_value"]}).result
         )
 
     def _copy(self, op: ir.Operation) -> None:
@@ -343,7 +247,7 @@ class _Rewriter:
 
     def _load(self, op: ir.Operation) -> None:
         tensor = self._read(op.operands[0], op)
-        loaded = _create("tensor.extract", [op.result.type], [tensor, *list(op.operands)[1:]], op)
+        loaded = create("tensor.extract", [op.result.type], [tensor, *list(op.operands)[1:]], op)
         op.result.replace_all_uses_with(loaded.result)
         self.dead.append(op)
 
@@ -351,14 +255,14 @@ class _Rewriter:
         value, memref, *indices = op.operands
         tensor = self._read(memref, op)
         self.buffers[memref].store(
-            _create("tensor.insert", [tensor.type], [value, tensor, *indices], op).result, op
+            create("tensor.insert", [tensor.type], [value, tensor, *indices], op).result, op
         )
         self.dead.append(op)
 
     def _dim(self, op: ir.Operation) -> None:
         tensor = self._read(op.operands[0], op)
         op.result.replace_all_uses_with(
-            _create("tensor.dim", [op.result.type], [tensor, op.operands[1]], op).result
+            create("tensor.dim", [op.result.type], [tensor, op.operands[1]], op).result
         )
         self.dead.append(op)
 
@@ -369,12 +273,12 @@ class _Rewriter:
         callee = ir.SymbolTable(self.function.operation.parent)[name].operation
         kind = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value)
         operands = [
-            _cast(self._read(value, op), wanted, op) if value in self.buffers
+            cast(self._read(value, op), wanted, op) if value in self.buffers
             else value if value.type == wanted
-            else _create("tensor.from_elements", [wanted], [value], op).result
+            else create("tensor.from_elements", [wanted], [value], op).result
             for value, wanted in zip(op.operands, kind.inputs, strict=True)
         ]
-        new = _create(op.name, list(kind.results), operands, op, _attributes(op))
+        new = create(op.name, list(kind.results), operands, op, attributes_of(op))
         for result, named in zip(new.results, ir.ArrayAttr(callee.attributes["res_attrs"]), strict=True):
             written = ir.IntegerAttr(ir.DictAttr(named)[DESTINATION]).value
             self.buffers[op.operands[written]].store(result, op)
@@ -383,9 +287,9 @@ class _Rewriter:
     def _linalg(self, op: ir.Operation) -> None:
         """The same operation on the tensors that its buffers hold; its outputs become results."""
         operands = [self._read(v, op) if v in self.buffers else v for v in op.operands]
-        outputs = list(op.operands)[-_output_count(op) :]
+        outputs = list(op.operands)[-output_count(op) :]
         results = [value.type for value in operands[len(operands) - len(outputs) :]]
-        new = _create(op.name, results, operands, op, _attributes(op), regions=len(op.regions))
+        new = create(op.name, results, operands, op, attributes_of(op), regions=len(op.regions))
         for region, target in zip(op.regions, new.regions, strict=True):
             for block in list(region.blocks):
                 block.append_to(target)
@@ -404,18 +308,22 @@ class _Rewriter:
         if kind not in _ATOMIC:
             raise CompileError(f"{op.name}: this kind of operation is not supported", locate(op.location))
         tensor = self._read(memref, op)
-        before = _create("tensor.extract", [value.type], [tensor, *indices], op).result
+        before = create("tensor.extract", [value.type], [tensor, *indices], op).result
         name = _ATOMIC[kind]
-        after = value if name is None else _create(name, [value.type], [before, value], op).result
-        self.buffers[memref].store(_create("tensor.insert", [tensor.type], [after, tensor, *indices], op).result, op)
+        after = value if name is None else create(name, [value.type], [before, value], op).result
+        self.buffers[memref].store(create("tensor.insert", [tensor.type], [after, tensor, *indices], op).result, op)
         op.result.replace_all_uses_with(before)
+        self.dead.append(op)
+
+    def _view(self, op: ir.Operation) -> None:
+        self.buffers[op.result] = VIEWS[op.name](self.buffers[op.operands[0]], op)
         self.dead.append(op)
 
     # -- control flow ----------------------------------------------------------------------------
 
     def _control(self, op: ir.Operation) -> None:
         """The same loop or branch, carrying in addition what the buffers hold that it writes."""
-        if any(_is_memref(value.type) for value in (*op.operands, *op.results)):
+        if any(is_memref(value.type) for value in (*op.operands, *op.results)):
             raise CompileError(
                 f"{op.name}: memrefs that loops and branches hand on are not supported; expected them to be "
                 "written in place", locate(op.location),
@@ -424,7 +332,7 @@ class _Rewriter:
         held = [buffer.load(op) for buffer in carried]
         operands = list(op.operands) if op.name == "scf.if" else [*op.operands, *held]
         kinds = [*(result.type for result in op.results), *(tensor.type for tensor in held)]
-        new = _create(op.name, kinds, operands, op, _attributes(op), regions=len(op.regions))
+        new = create(op.name, kinds, operands, op, attributes_of(op), regions=len(op.regions))
         for region, target in zip(op.regions, new.regions, strict=True):
             for block in list(region.blocks):
                 block.append_to(target)
@@ -440,7 +348,7 @@ class _Rewriter:
             old.replace_all_uses_with(result)
         self.dead.append(op)
 
-    def _visit_body(self, block: ir.Block, branch: bool, carried: list[_HeldMemref], held: list[ir.Value]) -> None:
+    def _visit_body(self, block: ir.Block, branch: bool, carried: list[HeldMemref], held: list[ir.Value]) -> None:
         """A block of a loop or branch: begins with what the buffers hold, as arguments of a loop, and hands
         on what they hold at its end."""
         for buffer, tensor in zip(carried, held, strict=True):
@@ -450,21 +358,21 @@ class _Rewriter:
             self._visit(nested)
         last = operations[-1]
         handed = [
-            _cast(buffer.load(last), tensor.type, last) for buffer, tensor in zip(carried, held, strict=True)
+            cast(buffer.load(last), tensor.type, last) for buffer, tensor in zip(carried, held, strict=True)
         ]
         if handed:
-            _create(last.name, [], [*last.operands, *handed], last, _attributes(last))
+            create(last.name, [], [*last.operands, *handed], last, attributes_of(last))
             self.dead.append(last)
 
-    def _written_inside(self, op: ir.Operation) -> list[_HeldMemref]:
+    def _written_inside(self, op: ir.Operation) -> list[HeldMemref]:
         """The buffers from outside `op` that some operation within it writes, in the order of the writes."""
-        found: list[_HeldMemref] = []
+        found: list[HeldMemref] = []
 
         def visit(nested: ir.Operation) -> ir.WalkResult:
-            for memref in _writes(nested.operation):
+            for memref in written_memrefs(nested.operation):
                 while memref not in self.buffers and not isinstance(memref.owner, ir.Block):
                     owner = memref.owner.operation
-                    if owner.name not in _VIEWS:
+                    if owner.name not in VIEWS:
                         break
                     memref = owner.operands[0]
                 buffer = self.buffers.get(memref)
@@ -476,59 +384,6 @@ class _Rewriter:
 
         op.walk(visit)
         return found
-
-    # -- views -----------------------------------------------------------------------------------
-
-    def _view(
-        self,
-        op: ir.Operation,
-        read: Callable[[ir.Value, ir.Operation], ir.Value],
-        write: Callable[[ir.Value, ir.Value, ir.Operation], ir.Value],
-    ) -> None:
-        self.buffers[op.result] = _HeldMemref(base=self.buffers[op.operands[0]], read=read, write=write)
-        self.dead.append(op)
-
-    def _cast_view(self, op: ir.Operation) -> None:
-        kind = _tensor_type(op.result.type, op.location, row_major=False)
-        self._view(
-            op, lambda whole, at: _cast(whole, kind, at), lambda whole, part, at: _cast(part, whole.type, at)
-        )
-
-    def _subview(self, op: ir.Operation) -> None:
-        kind = _tensor_type(op.result.type, op.location, row_major=False)
-        places = list(op.operands)[1:]
-        named = _attributes(op)
-        segments = list(ir.DenseI32ArrayAttr(named["operandSegmentSizes"]))
-
-        def read(whole: ir.Value, at: ir.Operation) -> ir.Value:
-            return _create("tensor.extract_slice", [kind], [whole, *places], at, named).result
-
-        def write(whole: ir.Value, part: ir.Value, at: ir.Operation) -> ir.Value:
-            sizes = {**named, "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, *segments])}
-            return _create("tensor.insert_slice", [whole.type], [part, whole, *places], at, sizes).result
-
-        self._view(op, read, write)
-
-    def _reshape_view(self, op: ir.Operation) -> None:
-        kind = _tensor_type(op.result.type, op.location, row_major=False)
-        if not kind.has_static_shape:
-            raise CompileError(
-                f"{op.name}: a dynamic reshape of a memref is not supported", locate(op.location)
-            )
-        groups = {"reassociation": op.attributes["reassociation"]}
-        expands = op.name == "memref.expand_shape"
-
-        def reshape(value: ir.Value, to: ir.Type, expand: bool, at: ir.Operation) -> ir.Value:
-            if not expand:
-                return _create("tensor.collapse_shape", [to], [value], at, groups).result
-            shape = {"static_output_shape": ir.DenseI64ArrayAttr.get(ir.RankedTensorType(to).shape)}
-            return _create("tensor.expand_shape", [to], [value], at, {**groups, **shape}).result
-
-        self._view(
-            op,
-            lambda whole, at: reshape(whole, kind, expands, at),
-            lambda whole, part, at: reshape(part, whole.type, not expands, at),
-        )
 
     # -- the signature ---------------------------------------------------------------------------
 
@@ -550,7 +405,7 @@ class _Rewriter:
             if buffer is not None and buffer.written and buffer.argument not in returned:
                 values.append(buffer.load(op))
                 attributes.append({DESTINATION: _integer(buffer.argument or 0)})
-        _create("func.return", [], values, op)
+        create("func.return", [], values, op)
         self.dead.append(op)
         inputs = [argument.type for argument in self.block.arguments]
         kind = ir.FunctionType.get(inputs, [value.type for value in values])
@@ -572,19 +427,3 @@ class _Rewriter:
 
 def _integer(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-
-
-def _output_count(op: ir.Operation) -> int:
-    """How many operands of a linalg operation, the last ones, it writes."""
-    if "operandSegmentSizes" in op.attributes:
-        return list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))[-1]
-    return len(op.operands) // 2 if op.name == "linalg.reduce" else 1
-
-
-def _writes(op: ir.Operation) -> list[ir.Value]:
-    """The memrefs among the operands of `op` that it writes."""
-    if op.name in ("memref.store", "memref.atomic_rmw", "memref.copy", "bufferization.materialize_in_destination"):
-        return [op.operands[1]]
-    if op.name.startswith("linalg.") and len(op.operands):
-        return [value for value in list(op.operands)[-_output_count(op) :] if _is_memref(value.type)]
-    return []

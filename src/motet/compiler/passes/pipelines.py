@@ -37,7 +37,7 @@ NORMALISE: tuple[Step, ...] = (
     "drop-casts",
     "resolve-reshapes",
     Upstream("func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"),
-    Cleaned(("simplify-sizes",)),
+    Cleaned(("simplify-sizes", "collapse-broadcasts")),
     Cleaned(("slice-extracts", "resolve-extracts")),
     "slice-after-splitting",
     Cleaned(("lower-transposed-conv{phases=false}", "split-groups")),
@@ -61,6 +61,9 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "fuse-multi-gemm",
 )
 
+# A normalised program → one whose kernels are larger on processors, for all other targets.
+FUSE_FOR_CPU: tuple[Step, ...] = ("expand-products",)
+
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")
 
@@ -69,6 +72,7 @@ READ_DEVICES: tuple[str, ...] = ("materialize-devices", "resolve-promises", "res
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = MappingProxyType({
     "normalise": NORMALISE,
+    "fuse-for-cpu": FUSE_FOR_CPU,
     "fuse-for-gpu": FUSE_FOR_GPU,
     "outline": OUTLINE,
     "read-devices": READ_DEVICES,

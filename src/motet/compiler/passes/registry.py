@@ -31,13 +31,14 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "select-branches", "unroll-placed-loops", "verify-devices",
     ),
     "motet.compiler.passes.normalise": (
-        "decompose-softmax", "drop-casts", "fold-empty-tensors", "fold-uninitialized-slices", "hoist-constants",
-        "lower-transposed-conv", "resolve-extracts", "resolve-reshapes", "reuse-sorted-extents", "simplify-sizes",
-        "slice-after-splitting", "slice-extracts", "split-groups", "store-loop-scalars",
+        "collapse-broadcasts", "decompose-softmax", "drop-casts", "fold-empty-tensors", "fold-uninitialized-slices",
+        "hoist-constants", "lower-transposed-conv", "resolve-extracts", "resolve-reshapes", "reuse-sorted-extents",
+        "simplify-sizes", "slice-after-splitting", "slice-extracts", "split-groups", "store-loop-scalars",
     ),
     "motet.compiler.passes.fuse": (
-        "distribute-concats", "fold-constants", "fold-widening-casts", "fuse-attention", "fuse-multi-gemm",
-        "inline-indices", "merge-groups", "outline-kernels", "reshape-rows", "sink-reshapes", "unroll-loops",
+        "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
+        "fuse-multi-gemm", "inline-indices", "merge-groups", "outline-kernels", "reshape-rows", "sink-reshapes",
+        "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

@@ -14,7 +14,7 @@ import pytest
 from motet.compiler.external_data import data_files
 from motet.compiler.frontends.onnx.bodies import separate_bodies
 from motet.compiler.frontends.onnx.data import DataFiles
-from motet.compiler.frontends.onnx.model import read_model
+from motet.compiler.frontends.onnx.reading import read_model
 from motet.errors import CompileError
 
 onnx = pytest.importorskip("onnx")

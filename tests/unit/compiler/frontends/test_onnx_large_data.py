@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from motet.compiler.frontends.onnx.model import MAP_BYTES, OnnxModel, read_model
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.reading import MAP_BYTES, read_model
 from motet.errors import CompileError
 
 onnx = pytest.importorskip("onnx")

@@ -22,12 +22,14 @@ from motet.compiler.frontends.gpu.checks import (
     segments,
 )
 from motet.compiler.frontends.gpu.dynamic_memory import WORKGROUP
+from motet.compiler.frontends.gpu.host_loops import loop
 from motet.compiler.frontends.gpu.keep_launches import keep_launch
 from motet.compiler.frontends.gpu.kernels import KernelBody, read_kernel, within
-from motet.compiler.frontends.gpu.threads import Threads, create, loop
+from motet.compiler.frontends.gpu.threads import Threads
 from motet.compiler.frontends.gpu.unroll_loops import unroll_loops
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir.create import create
 from motet.compiler.passes.base import ModulePass
 from motet.errors import CompileError
 

@@ -6,6 +6,7 @@ import math
 
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.create import binary, index_constant
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.fuse.group import captured_values
 
@@ -38,8 +39,8 @@ class ParallelLaunch:
         captured = list(dict.fromkeys(captured_values(self.loop)))
         self._kernel(captured)
         total = self._product(self._extents(self.loop, {}), self.loop)
-        blocks = self._binary("arith.ceildivui", total, self._constant(_THREADS, self.loop), self.loop)
-        one, threads = self._constant(1, self.loop), self._constant(_THREADS, self.loop)
+        blocks = binary("arith.ceildivui", total, index_constant(_THREADS, self.loop), self.loop)
+        one, threads = index_constant(1, self.loop), index_constant(_THREADS, self.loop)
         operands = [blocks, one, one, threads, one, one, *captured]
         sizes = [0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, len(captured), 0]
         ir.Operation.create(
@@ -95,10 +96,10 @@ class ParallelLaunch:
         for axis in reversed(range(len(extents))):
             place = number
             if axis:
-                place = self._binary("arith.remui", number, extents[axis], end)
-                number = self._binary("arith.divui", number, extents[axis], end)
-            scaled = self._binary("arith.muli", place, values[self.steps[axis]], end)
-            values[body.arguments[axis]] = self._binary("arith.addi", scaled, values[self.lower[axis]], end)
+                place = binary("arith.remui", number, extents[axis], end)
+                number = binary("arith.divui", number, extents[axis], end)
+            scaled = binary("arith.muli", place, values[self.steps[axis]], end)
+            values[body.arguments[axis]] = binary("arith.addi", scaled, values[self.lower[axis]], end)
         for operation in [entry.operation for entry in body.operations][:-1]:
             with ir.InsertionPoint(end):
                 copy = operation.clone()
@@ -119,27 +120,16 @@ class ParallelLaunch:
     def _extents(self, at: ir.Operation, values: dict[ir.Value, ir.Value]) -> list[ir.Value]:
         """How many turns each dimension has, computed before `at` from `values` of what the loop captures."""
         found: list[ir.Value] = []
-        zero = self._constant(0, at)
+        zero = index_constant(0, at)
         for lower, upper, step in zip(self.lower, self.upper, self.steps, strict=True):
             lower, upper, step = (values.get(value, value) for value in (lower, upper, step))
-            whole = self._binary("arith.subi", upper, lower, at)
-            turns = self._binary("arith.ceildivsi", whole, step, at)
-            found.append(self._binary("arith.maxsi", turns, zero, at))
+            whole = binary("arith.subi", upper, lower, at)
+            turns = binary("arith.ceildivsi", whole, step, at)
+            found.append(binary("arith.maxsi", turns, zero, at))
         return found
 
     def _product(self, factors: list[ir.Value], at: ir.Operation) -> ir.Value:
         total = factors[0]
         for factor in factors[1:]:
-            total = self._binary("arith.muli", total, factor, at)
+            total = binary("arith.muli", total, factor, at)
         return total
-
-    def _constant(self, number: int, at: ir.Operation) -> ir.Value:
-        return ir.Operation.create(
-            "arith.constant", results=[self.index], attributes={"value": ir.IntegerAttr.get(self.index, number)},
-            loc=at.location, ip=ir.InsertionPoint(at),
-        ).result  # fmt: skip
-
-    def _binary(self, name: str, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
-        return ir.Operation.create(
-            name, results=[self.index], operands=[left, right], loc=at.location, ip=ir.InsertionPoint(at)
-        ).result

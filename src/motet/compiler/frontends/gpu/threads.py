@@ -18,17 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.frontends.gpu.checks import axis_of, constant
+from motet.compiler.frontends.gpu.host_loops import alloc, alloca, compare, loop, reduce_into
 from motet.compiler.frontends.gpu.kernels import SUBGROUP, within
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.reductions import combine
+from motet.compiler.ir.create import binary, create, index_constant
 from motet.compiler.ir.remap import remap
+from motet.compiler.passes.fuse.group import captured_values
 from motet.errors import CompileError
 
 _COLLECTIVE = ("gpu.barrier", "gpu.all_reduce", "gpu.subgroup_reduce", "gpu.shuffle")
 _VIEWS = (
     "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",
 )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class _Uniform:
     """The same value for all threads of a block."""
@@ -93,7 +97,7 @@ class Threads:
                 self.known[memory] = _Kept(self._scratch(ir.MemRefType(memory.type), memory.location))
         else:
             for memory in private:
-                self.known[memory] = _Again(_alloca(memory, self.at))
+                self.known[memory] = _Again(alloca(memory, self.at))
         self._sequence([op for op in operations if not len(op.results) or op.results[0] not in self.known])
         for memory in private:
             known_memory = self.known[memory]
@@ -198,7 +202,7 @@ class Threads:
         return create("memref.subview", [kind], [memory, *places], scope.end, attributes).result
 
     def _clone(self, operation: ir.Operation, scope: _Scope, result: ir.Value | None = None) -> None:
-        captured = {value: self._value(value, scope) for value in _captured(operation)}
+        captured = {value: self._value(value, scope) for value in dict.fromkeys(captured_values(operation))}
         with ir.InsertionPoint(scope.end):
             copy = operation.clone()
         remap(copy, captured)
@@ -262,12 +266,12 @@ class Threads:
 
     def _all_reduce(self, operation: ir.Operation) -> None:
         kind = operation.results[0].type
-        memory = _alloc(ir.MemRefType.get([1], kind), [], self.at)
-        start = _index(0, self.at)
+        memory = alloc(ir.MemRefType.get([1], kind), [], self.at)
+        start = index_constant(0, self.at)
 
         def body(scope: _Scope) -> None:
             number = self._number(scope)
-            _reduce_into(operation, self._value(operation.operands[0], scope), memory, start, number, scope.end)
+            reduce_into(operation, self._value(operation.operands[0], scope), memory, start, number, scope.end)
 
         self._over_threads(body, operation.location)
         loaded = create("memref.load", [kind], [memory, start], self.at).result
@@ -285,11 +289,11 @@ class Threads:
         memory = self._flat(operation.results[0].type)
 
         def group(scope: _Scope) -> tuple[ir.Value, ir.Value]:
-            number, lanes = self._number(scope), _index(width, scope.end)
+            number, lanes = self._number(scope), index_constant(width, scope.end)
             return binary("arith.divui", number, lanes, scope.end), binary("arith.remui", number, lanes, scope.end)
 
         def combine(scope: _Scope) -> None:
-            _reduce_into(operation, self._value(operation.operands[0], scope), memory, *group(scope), scope.end)
+            reduce_into(operation, self._value(operation.operands[0], scope), memory, *group(scope), scope.end)
 
         def take(scope: _Scope) -> tuple[ir.Value, ...]:
             return (create("memref.load", [operation.results[0].type], [memory, group(scope)[0]], scope.end).result,)
@@ -312,7 +316,7 @@ class Threads:
                 create("arith.index_cast", [index], [self._value(operand, scope)], end).result
                 for operand in list(operation.operands)[1:]
             )
-            number, lanes = self._number(scope), _index(SUBGROUP, end)
+            number, lanes = self._number(scope), index_constant(SUBGROUP, end)
             lane = binary("arith.remui", number, lanes, end)
             mode = str(operation.attributes["mode"])
             source = offset
@@ -321,7 +325,7 @@ class Threads:
                 source = binary(way, lane, offset, end)
             beyond = binary("arith.addi", binary("arith.subi", number, lane, end), source, end)
             valid = create("arith.andi", [ir.IntegerType.get_signless(1)], [
-                _compare("ult", source, width, end), _compare("ult", beyond, self._count(end), end),
+                compare("ult", source, width, end), compare("ult", beyond, self._count(end), end),
             ], end).result  # fmt: skip
             place = create("arith.select", [index], [valid, beyond, number], end).result
             return create("memref.load", [kind], [memory, place], end).result, valid
@@ -360,8 +364,8 @@ class Threads:
         sizes = [constant(size) for size in self.sizes]
         known = [size for size in sizes if size is not None]
         if len(known) == len(sizes):
-            return _alloc(ir.MemRefType.get([math.prod(known)], kind), [], self.at)
-        return _alloc(ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], kind), [self._count(self.at)], self.at)
+            return alloc(ir.MemRefType.get([math.prod(known)], kind), [], self.at)
+        return alloc(ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], kind), [self._count(self.at)], self.at)
 
     def _for(self, operation: ir.Operation) -> None:
         bounds = [self._uniform(operand, operation) for operand in list(operation.operands)[:3]]
@@ -407,65 +411,6 @@ class Threads:
         self._over_threads(body, user.location)
 
 
-def loop(extent: ir.Value, at: ir.Operation, location: ir.Location) -> tuple[ir.Operation, ir.Value]:
-    """A loop from 0 to `extent` before `at`: the end of its body, and its counter. None at all for extent 1."""
-    if constant(extent) == 1:
-        return at, _index(0, at)
-    zero, one = _index(0, at), _index(1, at)
-    operation = ir.Operation.create(
-        "scf.for", operands=[zero, extent, one], regions=1, loc=location, ip=ir.InsertionPoint(at)
-    )
-    block = operation.regions[0].blocks.append(ir.IndexType.get(), arg_locs=[location])
-    return ir.Operation.create("scf.yield", loc=location, ip=ir.InsertionPoint(block)), block.arguments[0]
-
-
-def create(
-    name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value], at: ir.Operation,
-    attributes: dict[str, ir.Attribute] | None = None, regions: int = 0,
-) -> ir.Operation:
-    """A new operation before `at`."""
-    return ir.Operation.create(
-        name, results=list(results), operands=list(operands), attributes=attributes or {}, regions=regions,
-        loc=at.location, ip=ir.InsertionPoint(at),
-    )
-
-
-def binary(name: str, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
-    return create(name, [left.type], [left, right], at).result
-
-
-def _compare(predicate: str, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
-    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), {"eq": 0, "ult": 6}[predicate])
-    return create("arith.cmpi", [ir.IntegerType.get_signless(1)], [left, right], at, {"predicate": number}).result
-
-
-def _alloc(kind: ir.MemRefType, sizes: Sequence[ir.Value], at: ir.Operation) -> ir.Value:
-    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(sizes), 0])}
-    return create("memref.alloc", [kind], sizes, at, attributes).result
-
-
-def _reduce_into(
-    operation: ir.Operation, value: ir.Value, memory: ir.Value, place: ir.Value, turn: ir.Value, at: ir.Operation
-) -> None:
-    """Combine `value` with what element `place` of `memory` holds; where `turn` is 0 it is what that then holds."""
-    before = create("memref.load", [value.type], [memory, place], at).result
-    combined = combine(operation, before, value, at)
-    chosen = create(
-        "arith.select", [value.type], [_compare("eq", turn, _index(0, at), at), value, combined], at
-    ).result
-    create("memref.store", [], [chosen, memory, place], at)
-
-
-def _index(number: int, at: ir.Operation) -> ir.Value:
-    index = ir.IndexType.get()
-    return create("arith.constant", [index], [], at, {"value": ir.IntegerAttr.get(index, number)}).result
-
-
-def _alloca(memory: ir.Value, at: ir.Operation) -> ir.Operation:
-    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-    return create("memref.alloca", [memory.type], [], at, attributes)
-
-
 def _is_collective(operation: ir.Operation) -> bool:
     return operation.name in _COLLECTIVE or any(inner.name in _COLLECTIVE for inner in within(operation))
 
@@ -480,20 +425,3 @@ def _is_used_outside(value: ir.Value, operations: Sequence[ir.Operation]) -> boo
         if owner is None:
             return True
     return False
-
-
-def _captured(operation: ir.Operation) -> list[ir.Value]:
-    """What `operation` and its regions use from outside of it."""
-    made: list[ir.Value] = []
-    used: list[ir.Value] = list(operation.operands)
-    for inner in within(operation):
-        used += inner.operands
-        made += inner.results
-        for region in inner.regions:
-            for block in region.blocks:
-                made += block.arguments
-    for region in operation.regions:
-        for block in region.blocks:
-            made += block.arguments
-    inside = set(made)
-    return [value for value in dict.fromkeys(used) if value not in inside]

@@ -29,8 +29,9 @@ from motet.compiler.frontends.onnx.distrusted import refuse_unknown
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
 from motet.compiler.frontends.onnx.mlir_import import Lowered, LoweringError, explain, lower
-from motet.compiler.frontends.onnx.model import OnnxModel, read_model
+from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.optionals import resolve_optionals
+from motet.compiler.frontends.onnx.reading import read_model
 from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes

@@ -1,30 +1,17 @@
-"""Reads ONNX files: the graph as a protobuf, its constants as separate arrays.
-
-Large data of initializers never enters the protobuf. What is in a file (external data, or the raw data of an
-initializer in the model file itself) is memory-mapped, not copied. Every way in which a file can be wrong is one
-`CompileError` that names the file.
-"""
+"""What a model in ONNX is once it is read: the graph as a protobuf, its constants as separate arrays."""
 
 from __future__ import annotations
 
-import math
-import mmap
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.constants import take_constants
-from motet.compiler.frontends.onnx.data import DataError, DataFiles, plain_dtype, read_sparse, read_tensor
-from motet.compiler.protobuf import Content, delimited_fields, delimited_tag
+from motet.compiler.frontends.onnx.data import DataError, DataFiles, read_sparse, read_tensor
 from motet.errors import CompileError, Location
 
 if TYPE_CHECKING:
     import onnx
-
-# Below this size an initializer is copied: mapping it would cost more than it saves.
-MAP_BYTES = 64 << 10
 
 
 @dataclass
@@ -68,133 +55,3 @@ def require_onnx() -> None:
         import onnx  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as error:
         raise CompileError('reading ONNX needs the package onnx; install it: pip install "motet[onnx]"') from error
-
-
-def read_model(data: Content | Path, file: str, files: DataFiles | None = None) -> OnnxModel:
-    """Parse an ONNX model from bytes, mapped ones as well, or a path.
-
-    External data is read from `files`, or below the folder of the path; other models given as bytes cannot have any.
-    Raises CompileError for a file that is absent, empty, truncated, or not ONNX, and for missing external data.
-    """
-    require_onnx()
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    content = _content(data, file)
-    location = Location(file)
-    if len(content) == 0:
-        raise CompileError("empty file; expected an ONNX model", location)
-    proto = onnx.ModelProto()
-    small, offsets = _without_large_data(content)
-    try:
-        proto.ParseFromString(small)
-    except DecodeError as error:
-        raise CompileError(
-            f"not an ONNX model, or truncated ({len(content):,} bytes): {str(error).lower()}; "
-            "expected a serialized onnx.ModelProto",
-            location,
-        ) from error
-    _check_parsed(proto, location)
-    proto.ir_version = max(proto.ir_version, 4)  # from which on constants are no inputs, and known to inference
-    if files is None and isinstance(data, Path):
-        files = DataFiles(str(data))
-    model = OnnxModel(proto, file, files=files)
-    for tensor in proto.graph.initializer:
-        model.constants[tensor.name] = _initializer(tensor, model, content, offsets)
-    del proto.graph.initializer[:]
-    for sparse in proto.graph.sparse_initializer:
-        model.constants[sparse.values.name] = model.value(sparse, f"initializer {sparse.values.name!r}")
-    del proto.graph.sparse_initializer[:]
-    take_constants(model)
-    _drop_constant_inputs(model)
-    return model
-
-
-def _content(data: Content | Path, file: str) -> Content:
-    if not isinstance(data, Path):
-        return data
-    try:
-        with data.open("rb") as stream:
-            if data.stat().st_size == 0:
-                return b""
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise CompileError(f"cannot be read: {reason}; expected an ONNX model", Location(file)) from error
-
-
-def _check_parsed(proto: onnx.ModelProto, location: Location) -> None:
-    """Protobuf accepts many byte strings that are no models: look for what every model has."""
-    if not proto.HasField("graph"):
-        raise CompileError("not an ONNX model: it has no graph; expected a serialized onnx.ModelProto", location)
-    if not proto.opset_import:
-        raise CompileError("no operator set imported; expected opset_import in the model", location)
-    if not proto.graph.output:
-        raise CompileError("the graph has no outputs; expected at least one", location)
-
-
-def _drop_constant_inputs(model: OnnxModel) -> None:
-    """Old exporters list initializers among the inputs, as defaults; the value is what counts."""
-    inputs = model.proto.graph.input
-    for index in reversed(range(len(inputs))):
-        if inputs[index].name in model.constants:
-            del inputs[index]
-
-
-def _initializer(
-    tensor: onnx.TensorProto, model: OnnxModel, content: Content, offsets: dict[str, tuple[int, int]]
-) -> np.ndarray:
-    """The value of an initializer of the main graph, whose raw data may be what was left out of the protobuf."""
-    import onnx
-
-    start, size = offsets.get(tensor.name, (0, 0))
-    if size and tensor.data_location != onnx.TensorProto.EXTERNAL:
-        dtype = plain_dtype(tensor.data_type)
-        if dtype is not None and size == dtype.itemsize * math.prod(tensor.dims):
-            return np.frombuffer(content, dtype, size // dtype.itemsize, start).reshape(tuple(tensor.dims))
-        tensor.raw_data = content[start : start + size]
-    return model.value(tensor, f"initializer {tensor.name!r}")
-
-
-# -- the protobuf without what is large in it ----------------------------------------------------
-
-_GRAPH, _INITIALIZER, _NAME, _RAW_DATA = 7, 5, 8, 9  # numbers of fields in onnx.proto
-
-
-def _without_large_data(content: Content) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """`content` without the raw data of large initializers of the main graph, and where those are in it, (offset, size)
-    by name. What is no protobuf stays as it is: whoever parses it says so."""
-    offsets: dict[str, tuple[int, int]] = {}
-    if len(content) <= MAP_BYTES:
-        return content[:], offsets
-    try:
-        pieces = _cut(content, 0, len(content), (_GRAPH, _INITIALIZER), offsets)
-    except IndexError:
-        return content[:], {}
-    return (b"".join(pieces), offsets) if offsets else (content[:], offsets)
-
-
-def _cut(
-    content: Content, start: int, end: int, path: tuple[int, ...], offsets: dict[str, tuple[int, int]]
-) -> list[bytes]:
-    """The message from `start` to `end`, without large raw data in the messages that `path` leads to."""
-    pieces: list[bytes] = []
-    copied = start
-    if not path:
-        name, found = "", (0, 0)
-        for number, tag, begin, finish in delimited_fields(content, start, end):
-            if number == _NAME:
-                name = content[begin:finish].decode(errors="replace")
-            elif number == _RAW_DATA and finish - begin >= MAP_BYTES:
-                pieces.append(content[copied:tag])
-                copied, found = finish, (begin, finish - begin)
-        if not pieces or name in offsets:
-            return [content[start:end]]
-        offsets[name] = found
-        return [*pieces, content[copied:end]]
-    for number, tag, begin, finish in delimited_fields(content, start, end):
-        if number == path[0] and finish - begin >= MAP_BYTES:
-            inner = _cut(content, begin, finish, path[1:], offsets)
-            pieces += [content[copied:tag], delimited_tag(number, sum(map(len, inner))), *inner]
-            copied = finish
-    return [*pieces, content[copied:end]]

@@ -12,11 +12,11 @@ the footprint of antialiased filters, is as there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.resize_filter import Filter, ResizedAxis
 from motet.compiler.frontends.onnx.resize_given import calculated_type, narrowed, resized_in_call
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
@@ -27,76 +27,6 @@ if TYPE_CHECKING:
 
 _OWN = ("half_pixel", "asymmetric")  # what the wheel has right for every size and scale
 _OWN_BY_SIZES = ("align_corners", "pytorch_half_pixel")
-
-
-@dataclass(frozen=True)
-class _ResizedAxis:
-    """How one axis of extent `size` becomes one of `count`; `scale` is as it was given, `ends` of the part resized."""
-
-    axis: int
-    size: int
-    count: int
-    scale: float
-    ends: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Filter:
-    """What the attributes of a node say of every axis."""
-
-    transform: str
-    mode: str
-    nearest: str
-    cubic: float
-    antialias: bool
-    exclude: bool
-
-    def positions(self, axis: _ResizedAxis) -> np.ndarray:
-        """Where in the input the elements of the result lie."""
-        x, size, width = np.arange(axis.count, dtype=np.float64), axis.size, axis.scale * axis.size
-        if self.transform == "align_corners":
-            return x * (size - 1) / (width - 1) if width != 1 else 0 * x
-        if self.transform == "asymmetric":
-            return x / axis.scale
-        if self.transform == "tf_crop_and_resize":
-            start, end = axis.ends
-            if axis.count == 1:
-                return x + 0.5 * (start + end) * (size - 1)
-            return start * (size - 1) + x * (end - start) * (size - 1) / (axis.count - 1)
-        if self.transform == "pytorch_half_pixel" and axis.count == 1:
-            return x
-        moved = size / 2 * (1 - axis.count / width) if self.transform == "half_pixel_symmetric" else 0.0
-        return moved + (x + 0.5) / axis.scale - 0.5
-
-    def matrix(self, axis: _ResizedAxis) -> np.ndarray:
-        """Weights of the input's elements in those of the result, as a matrix of both extents."""
-        at = self.positions(axis)
-        if self.mode == "nearest":
-            return np.eye(axis.size)[np.clip(_NEAREST[self.nearest](at), 0, axis.size - 1).astype(np.int64)]
-        stretch = min(axis.scale, 1.0) if self.antialias else 1.0
-        reach = int(np.ceil((2 if self.mode == "cubic" else 1) / stretch)) + 1
-        result = np.zeros((axis.count, axis.size))
-        for row, position in zip(result, at, strict=True):
-            places = np.arange(int(np.floor(position)) - reach, int(np.floor(position)) + reach + 1)
-            weights = self._weight(np.abs(places - position) * stretch)
-            if self.exclude:
-                weights = np.where((places >= 0) & (places < axis.size), weights, 0.0)
-            np.add.at(row, np.clip(places, 0, axis.size - 1), weights / weights.sum())
-        return result
-
-    def _weight(self, distance: np.ndarray) -> np.ndarray:
-        if self.mode == "linear":
-            return np.maximum(1 - distance, 0)
-        a, d = self.cubic, distance
-        near = ((a + 2) * d - (a + 3)) * d * d + 1
-        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-
-
-_NEAREST = {
-    "round_prefer_floor": lambda at: np.ceil(at - 0.5), "round_prefer_ceil": lambda at: np.floor(at + 0.5),
-    "floor": np.floor, "ceil": np.ceil,
-}  # fmt: skip
 
 
 def _resize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -147,7 +77,7 @@ def _is_known(node: onnx.NodeProto, facts: ModelFacts, said: Filter, *, by_sizes
     return said.transform in _OWN_BY_SIZES and not shrinks
 
 
-def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes: str) -> list[_ResizedAxis] | None:
+def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes: str) -> list[ResizedAxis] | None:
     """The axes that change; None where that is not known."""
     before, after = facts.extents(node.input[0]), facts.extents(node.output[0])
     if before is None or after is None:
@@ -161,7 +91,7 @@ def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes:
     ratio = _kept_ratio(node, facts, sizes, [before[axis] for axis in named])
     if ratio is not None and ratio < 0:
         return None
-    found: list[_ResizedAxis] = []
+    found: list[ResizedAxis] = []
     for number, axis in enumerate(named):
         size, count = before[axis], after[axis]
         factor = ratio if factors is None else float(factors[number])
@@ -173,7 +103,7 @@ def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes:
         if not size or not count:
             return None
         if size != count or (factor or 1) != 1 or ends != (0.0, 1.0):
-            found.append(_ResizedAxis(axis, size, count, factor or count / size, ends))
+            found.append(ResizedAxis(axis, size, count, factor or count / size, ends))
     return found
 
 
@@ -188,7 +118,7 @@ def _kept_ratio(node: onnx.NodeProto, facts: ModelFacts, sizes: str, before: Seq
     return min(ratios) if policy == b"not_larger" else max(ratios)
 
 
-def _written(w: NodeWriter, axes: Sequence[_ResizedAxis], said: Filter) -> list[onnx.NodeProto]:
+def _written(w: NodeWriter, axes: Sequence[ResizedAxis], said: Filter) -> list[onnx.NodeProto]:
     import onnx
 
     node, facts = w.node, w.facts

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.resize_filter import Filter
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter
 
 if TYPE_CHECKING:
     import onnx
-
-    from motet.compiler.frontends.onnx.resize import Filter
 
 _ROUNDED = {"round_prefer_floor": ("Ceil", -0.5), "round_prefer_ceil": ("Floor", 0.5), "floor": ("Floor", 0.0),
             "ceil": ("Ceil", 0.0)}  # fmt: skip

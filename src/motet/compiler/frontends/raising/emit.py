@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
+from motet.compiler.frontends.raising.linalg_body import LinalgBody, LinalgLoops
 from motet.compiler.frontends.raising.nest import (
     Compute,
-    Index,
     Load,
     LoopNest,
     NestScalar,
@@ -27,13 +27,12 @@ from motet.compiler.frontends.raising.nest import (
     Statement,
     Unraisable,
     free_dims,
-    loads,
     nodes,
-    rewrite_statement,
 )
-from motet.compiler.frontends.raising.read import COMBINERS
 from motet.compiler.frontends.raising.sizes import Sizes, is_known
+from motet.compiler.frontends.raising.statement_shape import holds, shape_statement
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.create import create
 from motet.compiler.ir.linear import Linear
 
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
@@ -60,134 +59,9 @@ def emit_statement(
 ) -> None:
     """Create the operations of `statement`, of a nest with so many `terms`, before `before`. Raises Unraisable, having
     created some of them."""
-    shaped, own = _shape(statement, dict(extents))
+    shaped, own = shape_statement(statement, dict(extents))
     if all(own[dim] > 0 for dim in shaped.dims):
         _StatementEmitter(own, sizes, terms, before, shaped).run()
-
-
-# -- the statement's own box ---------------------------------------------------------------------------
-
-
-def _shape(statement: Statement, extents: dict[int, int]) -> tuple[Statement, dict[int, int]]:
-    """The statement with conditions on single dimensions made part of their extents, reductions in memory made
-    reductions of values, and stored elements counted upwards."""
-    statement = _as_reduction(statement)
-    statement = _tighten(statement, extents)
-    if statement.conditions:
-        raise Unraisable("a store under a condition on several counters")
-    for index in statement.indices:
-        if len(index.terms) > 1:
-            raise Unraisable("a store whose index has several counters")
-        if index.terms and index.terms[0][1] < 0:
-            dim = index.terms[0][0]
-            if not is_known(extents[dim]):
-                raise Unraisable("a store counted downwards from what is not known")
-            statement = _replace(statement, dim, Linear(((dim, -1),), extents[dim] - 1))
-    used = [index.terms[0][0] for index in statement.indices if index.terms]
-    if len(set(used)) != len(used):
-        raise Unraisable("a store along a diagonal")
-    return replace(statement, dims=tuple(used)), extents
-
-
-def _as_reduction(statement: Statement) -> Statement:
-    """`C[i] = C[i] + t[i, k]` over i and k is a reduction over k; so are stores that repeat themselves."""
-    stored = frozenset[int]().union(*(index.dims for index in statement.indices))
-    over = tuple(dim for dim in statement.dims if dim not in stored)
-    if not over:
-        return statement
-    value = statement.value
-    concerned = tuple(c for c in statement.conditions if c.dims & set(over))
-    kept = tuple(c for c in statement.conditions if not c.dims & set(over))
-    reads_itself = any(load.memref == statement.memref for load in loads(value))
-    if not reads_itself and not free_dims(value) & set(over) and not concerned:
-        return replace(statement, dims=tuple(dim for dim in statement.dims if dim in stored))
-    if isinstance(value, Compute) and value.name == "math.fma":
-        value = Compute("arith.addf", (Compute("arith.mulf", value.operands[:2], value.kind, {}), value.operands[2]),
-                        value.kind, {})  # fmt: skip
-    if isinstance(value, Compute) and value.name == "arith.subf":
-        value = Compute("arith.addf", (value.operands[0], Compute("arith.negf", value.operands[1:], value.kind, {})),
-                        value.kind, {})  # fmt: skip
-    if not isinstance(value, Compute) or value.name not in COMBINERS:
-        raise Unraisable("a store repeated over a loop that is no reduction")
-    sides = [side for side in value.operands if _is_target(side, statement)]
-    terms = [side for side in value.operands if not _is_target(side, statement)]
-    if len(sides) != 1 or any(load.memref == statement.memref for load in loads(terms[0])):
-        raise Unraisable("a store repeated over a loop that is no reduction")
-    reduced = Reduce(over, concerned, value.name, sides[0], terms[0], value.kind)
-    return replace(
-        statement, dims=tuple(dim for dim in statement.dims if dim in stored), conditions=kept, value=reduced
-    )
-
-
-def _is_target(node: Node, statement: Statement) -> bool:
-    return isinstance(node, Load) and node.memref == statement.memref and node.indices == statement.indices
-
-
-def _tighten(statement: Statement, extents: dict[int, int]) -> Statement:
-    """Conditions on one counter of the statement shorten its range."""
-    while True:
-        found = next(
-            ((c, c.terms[0]) for c in _all_conditions(statement) if len(c.terms) == 1 and not _holds(c, extents)), None
-        )
-        if found is None:
-            break
-        condition, (dim, coefficient) = found
-        low = max(0, -(condition.constant // coefficient)) if coefficient > 0 else 0
-        high = extents[dim] - 1 if coefficient > 0 else min(extents[dim] - 1, condition.constant // -coefficient)
-        if high < low or dim not in _owned(statement, condition):
-            raise Unraisable("a condition that is never, or not for its own loop, fulfilled")
-        extents[dim] = high - low + 1
-        statement = _replace(statement, dim, Linear(((dim, 1),), low))
-    return replace(statement, conditions=tuple(c for c in statement.conditions if not _holds(c, extents)))
-
-
-def _all_conditions(statement: Statement) -> list[Linear]:
-    inner = [c for node in nodes(statement.value) if isinstance(node, Reduce) for c in node.conditions]
-    return [*statement.conditions, *inner]
-
-
-def _owned(statement: Statement, condition: Linear) -> tuple[int, ...]:
-    """The dimensions that a condition bounds: those of the loops that it stands on, not of loops around them."""
-    if condition in statement.conditions:
-        return statement.dims
-    return tuple(
-        dim for node in nodes(statement.value) if isinstance(node, Reduce) and condition in node.conditions
-        for dim in node.dims
-    )
-
-
-def _holds(condition: Linear, extents: Mapping[int, int]) -> bool:
-    return condition.range(extents)[0] >= 0
-
-
-def _replace(statement: Statement, dim: int, by: Linear) -> Statement:
-    return rewrite_statement(statement, lambda linear: linear.substitute({dim: by}), lambda dims: dims)
-
-
-# -- operations ----------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Loops:
-    """The loops of one linalg operation while its operands are found: `dims` in their order."""
-
-    dims: tuple[int, ...]
-    parallel: int
-    inputs: list[tuple[ir.Value, ir.AffineMap]] = field(default_factory=list[tuple[ir.Value, ir.AffineMap]])
-    places: dict[Node, int] = field(default_factory=dict[Node, int])
-
-    def map(self, expressions: Sequence[Linear]) -> ir.AffineMap:
-        return ir.AffineMap.get(len(self.dims), 0, [self._expression(linear) for linear in expressions])
-
-    def _expression(self, linear: Linear) -> ir.AffineExpr:
-        total: ir.AffineExpr = ir.AffineExpr.get_constant(linear.constant)
-        for dim, coefficient in linear.terms:
-            total = total + ir.AffineExpr.get_dim(self.dims.index(dim)) * coefficient
-        return total
-
-    def add(self, node: Node, value: ir.Value, expressions: Sequence[Linear]) -> None:
-        self.places[node] = len(self.inputs)
-        self.inputs.append((value, self.map(expressions)))
 
 
 class _StatementEmitter:
@@ -264,7 +138,7 @@ class _StatementEmitter:
             return self._reduced(node, axes, element)
         if isinstance(node, NestScalar):
             return self._filled(node, axes, element)
-        return self._generic(_Loops(dims, len(dims)), node, None, self._empty(axes, element), axes)
+        return self._generic(LinalgLoops(dims, len(dims)), node, None, self._empty(axes, element), axes)
 
     def _empty(self, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
         extents = [1 if dim is None else self.extents[dim] for dim in axes]
@@ -274,7 +148,7 @@ class _StatementEmitter:
 
     def _filled(self, node: NestScalar, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
         dims = tuple(dim for dim in axes if dim is not None)
-        loops = _Loops(dims, len(dims))
+        loops = LinalgLoops(dims, len(dims))
         loops.add(node, self._scalar(node), [])
         return self._generic(loops, node, None, self._empty(axes, element), axes)
 
@@ -289,7 +163,7 @@ class _StatementEmitter:
         padding = _Padding(node, self.extents)
         dims = tuple(dim for dim in axes if dim is not None)
         start = self._start(node.initial, axes, element)
-        loops = _Loops((*dims, *node.dims), len(dims))
+        loops = LinalgLoops((*dims, *node.dims), len(dims))
         self._find_operands(loops, node.term, padding)
         self._show_extents(loops, element)
         return self._generic(loops, node.term, node.combiner, start, axes)
@@ -303,7 +177,7 @@ class _StatementEmitter:
                 return self._held(node.memref)
         return self._tensor_of(node, axes, element)
 
-    def _show_extents(self, loops: _Loops, element: ir.Type) -> None:
+    def _show_extents(self, loops: LinalgLoops, element: ir.Type) -> None:
         """An operand that is never read, where no other says how long some loop is."""
         shown = {
             ir.AffineDimExpr(expression).position
@@ -314,7 +188,7 @@ class _StatementEmitter:
             loops.inputs.append((self._empty(hidden, element), loops.map([Linear.dim(dim) for dim in hidden])))
 
     def _generic(
-        self, loops: _Loops, node: Node, combiner: str | None, start: ir.Value, axes: Sequence[int | None]
+        self, loops: LinalgLoops, node: Node, combiner: str | None, start: ir.Value, axes: Sequence[int | None]
     ) -> ir.Value:
         self._find_operands(loops, node, None)
         output = loops.map([Linear() if dim is None else Linear.dim(dim) for dim in axes])
@@ -329,7 +203,7 @@ class _StatementEmitter:
         operation = self._create("linalg.generic", [start.type], operands, attributes, regions=1)
         elements = [value.type.element_type if _is_tensor(value) else value.type for value in operands]
         block = operation.regions[0].blocks.append(*elements, arg_locs=[self.before.location] * len(elements))
-        body = _Body(block, loops, self.before.location)
+        body = LinalgBody(block, loops, self.before.location)
         value = body.value(node)
         if combiner is not None:
             value = body.create(combiner, [block.arguments[len(operands) - 1], value], value.type, {})
@@ -338,7 +212,7 @@ class _StatementEmitter:
 
     # -- operands --------------------------------------------------------------------------------
 
-    def _find_operands(self, loops: _Loops, node: Node, padding: _Padding | None) -> None:
+    def _find_operands(self, loops: LinalgLoops, node: Node, padding: _Padding | None) -> None:
         """Make every load, scalar and inner reduction of `node` an operand."""
         if node in loops.places:
             return
@@ -364,7 +238,7 @@ class _StatementEmitter:
         kind = ir.MemRefType(load.memref.type)
         shape = self.sizes.of_shape(load.memref)
         bounds = _bounds(load)
-        if any(not _holds(condition, self.extents) and condition not in bounds for condition in load.conditions):
+        if any(not holds(condition, self.extents) and condition not in bounds for condition in load.conditions):
             raise Unraisable("a load under other conditions than its bounds")
         tensor = self._held(load.memref)
         lows, highs = list[int](), list[int]()
@@ -416,10 +290,7 @@ class _StatementEmitter:
         self, name: str, results: list[ir.Type], operands: list[ir.Value], attributes: dict[str, ir.Attribute],
         regions: int = 0,
     ) -> ir.Operation:
-        return ir.Operation.create(
-            name, results=results, operands=operands, attributes=attributes, regions=regions,
-            loc=self.before.location, ip=ir.InsertionPoint(self.before),
-        )
+        return create(name, results, operands, self.before, attributes, regions)
 
 
 @dataclass(frozen=True)
@@ -480,7 +351,7 @@ def _is_bounded(load: Load, index: Linear, extent: int, padding: _Padding | None
     conditions = load.conditions
     if not conditions and padding is not None and padding.conditions and padding.allows(load):
         conditions = padding.conditions
-    return all(_holds(bound, extents) or bound in conditions for bound in (index, (index * -1).plus(extent - 1)))
+    return all(holds(bound, extents) or bound in conditions for bound in (index, (index * -1).plus(extent - 1)))
 
 
 def _factors(node: Node) -> list[Node]:
@@ -491,56 +362,6 @@ def _factors(node: Node) -> list[Node]:
         if node.name in _WIDENING:
             return _factors(node.operands[0])
     return [node]
-
-
-class _Body:
-    """The operations within a linalg operation."""
-
-    def __init__(self, block: ir.Block, loops: _Loops, location: ir.Location) -> None:
-        self.block = block
-        self.loops = loops
-        self.location = location
-        self.made: dict[Node, ir.Value] = {}
-
-    def value(self, node: Node) -> ir.Value:
-        if node not in self.made:
-            self.made[node] = self._make(node)
-        return self.made[node]
-
-    def _make(self, node: Node) -> ir.Value:
-        if node in self.loops.places:
-            return self.block.arguments[self.loops.places[node]]
-        if isinstance(node, Index):
-            return self._index(node.value)
-        if not isinstance(node, Compute):
-            raise Unraisable("a value that is nowhere")
-        operands = [self.value(operand) for operand in node.operands]
-        return self.create(node.name, operands, node.kind, node.attributes)
-
-    def _index(self, linear: Linear) -> ir.Value:
-        index = ir.IndexType.get()
-        total = self._number(linear.constant)
-        for dim, coefficient in linear.terms:
-            attributes: dict[str, ir.Attribute] = {
-                "dim": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.loops.dims.index(dim))
-            }
-            counter = self.create("linalg.index", [], index, attributes)
-            scaled = self.create("arith.muli", [counter, self._number(coefficient)], index, {})
-            total = self.create("arith.addi", [total, scaled], index, {})
-        return total
-
-    def _number(self, number: int) -> ir.Value:
-        index = ir.IndexType.get()
-        return self.create("arith.constant", [], index, {"value": ir.IntegerAttr.get(index, number)})
-
-    def create(
-        self, name: str, operands: list[ir.Value], kind: ir.Type | None, attributes: dict[str, ir.Attribute]
-    ) -> ir.Value:
-        operation = ir.Operation.create(
-            name, results=[] if kind is None else [kind], operands=operands, attributes=attributes,
-            loc=self.location, ip=ir.InsertionPoint(self.block),
-        )
-        return operation.results[0] if kind is not None else operands[0]
 
 
 def _is_tensor(value: ir.Value) -> bool:

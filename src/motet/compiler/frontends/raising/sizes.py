@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from motet.compiler.frontends.raising.nest import Load, LoopNest, Reduce, Unraisable, nodes, statement_linears
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.create import create, index_constant
 
 _LARGE = 1 << 36  # numbers from here on are not known
 _NEAR = 1 << 20  # what may be added to a size, at most
@@ -171,17 +172,10 @@ class _Maker:
         )
 
     def _make(self, name: str, *operands: ir.Value) -> ir.Value:
-        return ir.Operation.create(
-            name, results=[ir.IndexType.get()], operands=list(operands), loc=self.before.location,
-            ip=ir.InsertionPoint(self.before),
-        ).result
+        return create(name, [ir.IndexType.get()], operands, self.before).result
 
     def _constant(self, number: int) -> ir.Value:
-        index = ir.IndexType.get()
-        return ir.Operation.create(
-            "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, number)},
-            loc=self.before.location, ip=ir.InsertionPoint(self.before),
-        ).result
+        return index_constant(number, self.before)
 
 
 def is_known(number: int) -> bool:

@@ -22,8 +22,9 @@ from motet.compiler.ir.program import checks_indices
 from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, identity_map
 from motet.compiler.kernels.reader.body_reader import BodyReader
-from motet.compiler.kernels.reader.function_reader import Reader, kept_dimensions, padding_value
+from motet.compiler.kernels.reader.function_reader import Reader
 from motet.compiler.kernels.reader.reading import Source, Unreadable, View, dtype_of
+from motet.compiler.kernels.reader.view_reader import kept_dimensions, padding_value
 from motet.compiler.kernels.verify import checked
 
 

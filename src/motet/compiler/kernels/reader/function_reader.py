@@ -8,16 +8,14 @@ such a kernel takes the generic path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import CONSTANT, constant_number, reassociation, static_or_none
+from motet.compiler.ir.attributes import CONSTANT, constant_number
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.sizes import static_extent
 from motet.compiler.kernels.kernel import (
     EXTENT,
     Access,
@@ -33,7 +31,8 @@ from motet.compiler.kernels.kernel import (
 )
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.generic_reader import read_generic
-from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of
+from motet.compiler.kernels.reader.reading import Number, Unreadable, View, dtype_of
+from motet.compiler.kernels.reader.view_reader import ViewReader
 
 
 def read_kernel(function: ir.Operation) -> Kernel:
@@ -44,7 +43,7 @@ def read_kernel(function: ir.Operation) -> Kernel:
     return Reader(function).read()
 
 
-class Reader(Reading):
+class Reader(ViewReader):
     def __init__(self, function: ir.Operation) -> None:
         super().__init__()
         self.function = function
@@ -124,15 +123,6 @@ class Reader(Reading):
         """The extent that `value` is, where that can be told."""
         return self.extents.get(value)
 
-    def _grown(self, size: Size, by: int) -> Size:
-        """An extent that is larger by a constant."""
-        return _known(size) + by
-
-    def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
-        """The extents of a tensor that is no view."""
-        kind = ir.RankedTensorType(operand.type)
-        return tuple(_known(static_extent(kind, axis)) for axis in range(kind.rank))
-
     def _read_dim(self, operation: ir.Operation) -> None:
         source, axis = (self.sources.get(operand) for operand in operation.operands)
         if isinstance(source, View) and isinstance(axis, int):
@@ -187,186 +177,7 @@ class Reader(Reading):
             raise Unreadable("a fill with a computed value")
         return source
 
-    def _read_pad(self, operation: ir.Operation) -> None:
-        source = self.source_of(operation.operands[0])
-        low, high = _static(operation, "static_low"), _static(operation, "static_high")
-        padding = self._padding_of(padding_value(operation))
-        if source is None:
-            raise Unreadable("padding of undefined contents")
-        if not isinstance(source, View):
-            source = self._spread(source, operation.operands[0])
-        if source.padding is not None:
-            source = self.materialised(source, dtype_of(operation.operands[0].type))
-        rank = len(source.shape)
-        shape = tuple(
-            size if lo == hi == 0 else self._grown(size, lo + hi)
-            for size, lo, hi in zip(source.shape, low, high, strict=True)
-        )
-        shift = [
-            Affine(tuple(int(i == j) for j in range(rank)), -low[i]) for i in range(rank)
-        ]
-        if any(low) or any(high):
-            base_shape = self.values[source.base].shape
-            if source.shape != base_shape or source.map != identity_map(rank):
-                source = self.materialised(source, dtype_of(operation.operands[0].type))
-        map_ = tuple(substitute(expression, shift, rank) for expression in source.map)
-        pad = padding if any(low) or any(high) else source.padding
-        self.sources[operation.results[0]] = View(source.base, map_, shape, pad)
-
-    def _padding_of(self, value: ir.Value) -> Number:
-        source = self.sources.get(value)
-        if source is None and not isinstance(value.owner, ir.Block) and value.owner.operation.name == "arith.constant":
-            source = constant_number(value.owner.operation)
-        if source is None or isinstance(source, View):
-            raise Unreadable("a computed padding value")
-        return source
-
-    def _read_extract_slice(self, operation: ir.Operation) -> None:
-        source = self.source_of(operation.operands[0])
-        if not isinstance(source, View):
-            self.sources[operation.results[0]] = source
-            return
-        offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
-        sizes = static_or_none(operation, "static_sizes")
-        result = ir.RankedTensorType(operation.results[0].type)
-        kept = kept_dimensions(sizes, [static_extent(result, i) for i in range(result.rank)])
-        inner: list[Affine] = []
-        for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
-            coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
-            inner.append(Affine(coefficients, offset))
-        given = iter(list(operation.operands)[1:])  # offsets and strides are no operands: they are static
-        extents = [self._slice_extent(next(given)) if size is None else size for size in sizes]
-        shape = tuple(extents[axis] for axis in kept)
-        map_ = tuple(substitute(expression, inner, len(kept)) for expression in source.map)
-        self.sources[operation.results[0]] = View(source.base, map_, shape, source.padding)
-
-    def _slice_extent(self, value: ir.Value) -> Size:
-        """The extent of a slice whose size is computed: that of some tensor, or not to be told."""
-        extent = self.extents.get(value)
-        if extent is None:
-            raise Unreadable("a slice of a computed size")
-        return extent
-
-    def _read_reshape(self, operation: ir.Operation) -> None:
-        """A reshape that adds or drops unit dimensions."""
-        source = self.source_of(operation.operands[0])
-        if not isinstance(source, View) or operation.name == "tensor.cast":
-            self.sources[operation.results[0]] = source
-            self.shapes[operation.results[0]] = self.shapes.get(operation.operands[0], ())
-            return
-        expands = operation.name == "tensor.expand_shape"
-        result = ir.RankedTensorType(operation.results[0].type)
-        wide = result if expands else ir.RankedTensorType(operation.operands[0].type)
-        groups = reassociation(operation)
-        real = [[axis for axis in group if static_extent(wide, axis) != 1] for group in groups]
-        if any(len(axes) > 1 for axes in real):
-            raise Unreadable("a reshape that merges or splits dimensions")
-        zero = Affine((0,) * result.rank)
-        identity = identity_map(result.rank)
-        inner = [zero] * len(source.shape)
-        shape: list[Size] = [1] * result.rank
-        for narrow, axes in enumerate(real):
-            axis = axes[0] if axes else groups[narrow][0]
-            old, new = (narrow, axis) if expands else (axis, narrow)
-            inner[old] = identity[new]
-            shape[new] = source.shape[old]
-        map_ = tuple(substitute(expression, inner, result.rank) for expression in source.map)
-        self.sources[operation.results[0]] = View(source.base, map_, tuple(shape), source.padding)
-
-    def _read_insert_slice(self, operation: ir.Operation) -> None:
-        source, destination = (self.source_of(operation.operands[i]) for i in range(2))
-        offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
-        sizes = self._inserted_sizes(operation, source)
-        result = ir.RankedTensorType(operation.results[0].type)
-        target = self._writable(destination, operation.operands[1])
-        kind = ir.RankedTensorType(operation.operands[0].type)
-        known = [size if isinstance(size, int) else None for size in sizes]
-        kept = kept_dimensions(known, [static_extent(kind, i) for i in range(kind.rank)])
-        map_ = tuple(
-            Affine(tuple(strides[axis] if d == axis else 0 for d in kept), offsets[axis])
-            for axis in range(result.rank)
-        )
-        extents = tuple(sizes[axis] for axis in kept)
-        self._copy(source, extents, Access(target, map_), operation)
-        self.sources[operation.results[0]] = View(target, identity_map(result.rank), self.values[target].shape)
-
-    def _inserted_sizes(self, operation: ir.Operation, source: Source) -> Sequence[Size]:
-        """The extents of what is inserted, with those that its type leaves out."""
-        return _static(operation, "static_sizes")
-
-    def _read_concat(self, operation: ir.Operation) -> None:
-        axis = ir.IntegerAttr(operation.attributes["dim"]).value
-        result = ir.RankedTensorType(operation.results[0].type)
-        parts = [self.source_of(operand) for operand in operation.operands]
-        shapes = [self._shape_of(operand, part) for operand, part in zip(operation.operands, parts, strict=True)]
-        total = sum(_known(shape[axis]) for shape in shapes)
-        shape = tuple(total if i == axis else shapes[0][i] for i in range(result.rank))
-        target = self.new_value(shape, dtype_of(result))
-        start = 0
-        for part, extents in zip(parts, shapes, strict=True):
-            map_ = tuple(
-                replace(expression, constant=start) if i == axis else expression
-                for i, expression in enumerate(identity_map(result.rank))
-            )
-            self._copy(part, extents, Access(target, map_), operation)
-            start += _known(extents[axis])
-        self.sources[operation.results[0]] = View(target, identity_map(result.rank), shape)
-
-    def _shape_of(self, value: ir.Value, source: Source) -> tuple[Size, ...]:
-        if isinstance(source, View):
-            return source.shape
-        return self._shape_at(value)
-
-    # -- writing ---------------------------------------------------------------------------------
-
-    def _copy(self, source: Source, extents: tuple[Size, ...], target: Access, operation: ir.Operation) -> None:
-        if source is None:
-            return
-        inputs: tuple[Access, ...] = ()
-        body: tuple[Scalar, ...] = ()
-        if isinstance(source, View):
-            inputs = (Access(source.base, source.map, source.padding),)
-        else:
-            body = (Scalar("arith.constant", (), self.values[target.value].dtype, source),)
-        self.stages.append(
-            Stage(
-                sizes=extents, iterators=("parallel",) * len(extents), inputs=inputs, outputs=(target,),
-                inits=(None,), body=body, yields=(0 if inputs else 1,), source=_describe(operation),
-            )
-        )
-
-    def _writable(self, source: Source, operand: ir.Value) -> int:
-        """A value that may be written over what `source` holds."""
-        if isinstance(source, View):
-            value = self.values[source.base]
-            only_use = len(list(operand.uses)) == 1
-            if value.role == "temporary" and only_use and source.map == identity_map(value.rank):
-                return source.base
-            return self.materialised(source, value.dtype).base
-        return self._filled(source, operand)
-
-    def _spread(self, number: Number, operand: ir.Value) -> View:
-        """A value like `operand`, which is no view, that holds `number` everywhere."""
-        target = self._filled(number, operand)
-        shape = self.values[target].shape
-        return View(target, identity_map(len(shape)), shape)
-
-    def _filled(self, number: Number | None, operand: ir.Value) -> int:
-        """A value like `operand`, which is no view, that holds `number` everywhere, or nothing yet."""
-        target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
-        if number is not None:
-            self._copy_number(number, target)
-        return target
-
-    def _copy_number(self, number: Number, target: int) -> None:
-        value = self.values[target]
-        self.stages.append(
-            Stage(
-                sizes=value.shape, iterators=("parallel",) * value.rank, inputs=(),
-                outputs=(Access(target, identity_map(value.rank)),), inits=(None,),
-                body=(Scalar("arith.constant", (), value.dtype, number),), yields=(1,), source="fill",
-            )
-        )
+    # -- the whole ------------------------------------------------------------------------------
 
     def _result(self, operand: ir.Value) -> int:
         source = self.source_of(operand)
@@ -427,58 +238,5 @@ class Reader(Reading):
         return replace(scalar, predicate=size)
 
 
-def padding_value(operation: ir.Operation) -> ir.Value:
-    """What a `tensor.pad` fills with."""
-    value = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
-    if isinstance(value.owner, ir.Block):
-        raise Unreadable("a padding value that depends on the position")
-    return value
-
-
 def _is_size(kind: ir.Type) -> bool:
     return isinstance(kind, (ir.IndexType, ir.IntegerType))
-
-
-def _static(operation: ir.Operation, name: str) -> list[int]:
-    values = static_or_none(operation, name)
-    known = [value for value in values if value is not None]
-    if len(known) != len(values):
-        raise Unreadable(f"{operation.name} with a computed {name.removeprefix('static_')}")
-    return known
-
-
-def _known(size: Size | None) -> int:
-    if not isinstance(size, int):
-        raise Unreadable("arithmetic on a dynamic extent")
-    return size
-
-
-def kept_dimensions(sizes: Sequence[int | None], result: Sequence[int | None]) -> list[int]:
-    """Which axes of a slice survive in its rank-reduced result: unit axes are dropped, from the left."""
-    kept: list[int] = []
-    drop = len(sizes) - len(result)
-    position = 0
-    for axis, size in enumerate(sizes):
-        if position < len(result) and size == result[position]:
-            rest_axes, rest_results = len(sizes) - axis - 1, len(result) - position - 1
-            if rest_axes >= rest_results and not (size == 1 and drop and _must_drop(sizes, result, axis, position)):
-                kept.append(axis)
-                position += 1
-                continue
-        drop -= 1
-    if position != len(result):
-        raise Unreadable("a slice whose reduced axes are ambiguous")
-    return kept
-
-
-def _must_drop(
-    sizes: Sequence[int | None], result: Sequence[int | None], axis: int, position: int
-) -> bool:
-    """Whether keeping unit axis `axis` as `result[position]` would leave the rest unmatched."""
-    remaining: Iterable[int | None] = (s for s in sizes[axis + 1 :] if s != 1)
-    wanted = [s for s in result[position + 1 :] if s != 1]
-    return list(remaining) != wanted
-
-
-def _describe(operation: ir.Operation) -> str:
-    return f"{operation.name} {operation.location}"

@@ -50,22 +50,69 @@ def torch_call(
     if raw_stream is None or not all(libraries.has_dtype(library, shape.dtype) for shape in shapes):
         return None
     stream_of = raw_stream
-    expected = [_expected(library, shape) for shape in instance.inputs]
-    made = [
-        (spec.destination, shape.extents, _strides(shape.extents), library.dtypes[shape.dtype])
-        for spec, shape in zip(signature.results, instance.results, strict=True)
-    ]
-    places = [spec.destination for spec in signature.results if spec.destination is not None]
-    takes_out = len(made) == 1 and not places
-    with_out = [*expected, _expected(library, instance.results[0])] if takes_out else []
-    sizes = [shape.bytes for shape in (*instance.inputs, *(instance.results if takes_out else ()))]
-    count = len(expected)
-    make = _maker(torch, ordinal)
+    tensors = _CallTensors.of(library, signature, instance)
+    core = _call_on_stream(torch, direct, tensors, ordinal, fallback)
+    makes_nothing, count = len(tensors.places) == len(tensors.made), len(tensors.expected)
     tensor_type, stream_type = torch.Tensor, torch.cuda.Stream
-    ready, lock, launch, told = direct.ready, direct.device.lock, direct.launch_ready, direct.told
     known: dict[int, bool] = {}
     is_capturing, stream_is_capturing = torch.cuda.is_current_stream_capturing, direct.device.api.is_capturing
     is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", is_capturing)
+
+    def short(*arguments: Any) -> Any:
+        stream = stream_of(ordinal)
+        return core(arguments, stream, None, stream != 0 and is_capturing())  # nobody can capture the legacy stream
+
+    def on_stream(arguments: Sequence[Any], stream: Any) -> Any:
+        handle = stream.cuda_stream if type(stream) is stream_type else stream
+        is_current = type(handle) is int and handle == stream_of(ordinal)
+        has_all = makes_nothing or len(arguments) > count
+        if not is_current and not (has_all and type(handle) is int and _is_known(handle)):
+            return fallback(arguments, stream)
+        return core(arguments, handle, stream, stream_is_capturing(handle))
+
+    def _is_known(handle: int) -> bool:
+        if handle not in known:
+            if len(known) >= _MOST_STREAMS:
+                known.clear()
+            known[handle] = direct.device.has_stream(handle)
+        return known[handle]
+
+    return TorchCall(short, on_stream, tensor_type)
+
+
+@dataclass(frozen=True)
+class _CallTensors:
+    """The tensors of a call: what arguments have to be (`with_out`: and `out` after them), the destination or extents,
+    strides and dtype of each result, the arguments that are destinations, and the bytes of all that may overlap."""
+
+    expected: list[tuple[Any, Any, bool]]
+    with_out: list[tuple[Any, Any, bool]]
+    made: list[tuple[int | None, tuple[int, ...], tuple[int, ...], Any]]
+    places: list[int]
+    sizes: list[int]
+
+    @staticmethod
+    def of(library: libraries.Torch, signature: Signature, instance: CallShapes) -> _CallTensors:
+        expected = [_expected(library, shape) for shape in instance.inputs]
+        made = [
+            (spec.destination, shape.extents, _strides(shape.extents), library.dtypes[shape.dtype])
+            for spec, shape in zip(signature.results, instance.results, strict=True)
+        ]
+        places = [spec.destination for spec in signature.results if spec.destination is not None]
+        takes_out = len(made) == 1 and not places
+        with_out = [*expected, _expected(library, instance.results[0])] if takes_out else []
+        sizes = [shape.bytes for shape in (*instance.inputs, *(instance.results if takes_out else ()))]
+        return _CallTensors(expected, with_out, made, places, sizes)
+
+
+def _call_on_stream(
+    torch: Any, direct: DirectWork, tensors: _CallTensors, ordinal: int, fallback: Fallback
+) -> Callable[[Sequence[Any], int, Any, bool], Any]:
+    """The call `(arguments, handle of the stream, the stream as it was given, whether it is being captured)`."""
+    expected, with_out, made = tensors.expected, tensors.with_out, tensors.made
+    places, sizes, count, takes_out = tensors.places, tensors.sizes, len(tensors.expected), bool(tensors.with_out)
+    make, tensor_type = _maker(torch, ordinal), torch.Tensor
+    ready, lock, launch, told = direct.ready, direct.device.lock, direct.launch_ready, direct.told
 
     def core(arguments: Sequence[Any], stream: int, given: Any, is_captured: bool) -> Any:
         has_out = takes_out and len(arguments) == count + 1
@@ -107,26 +154,7 @@ def torch_call(
         direct(addresses, stream, is_captured)
         return value
 
-    def short(*arguments: Any) -> Any:
-        stream = stream_of(ordinal)
-        return core(arguments, stream, None, stream != 0 and is_capturing())  # nobody can capture the legacy stream
-
-    def on_stream(arguments: Sequence[Any], stream: Any) -> Any:
-        handle = stream.cuda_stream if type(stream) is stream_type else stream
-        is_current = type(handle) is int and handle == stream_of(ordinal)
-        makes_nothing = len(places) == len(made) or len(arguments) > count
-        if not is_current and not (makes_nothing and type(handle) is int and _is_known(handle)):
-            return fallback(arguments, stream)
-        return core(arguments, handle, stream, stream_is_capturing(handle))
-
-    def _is_known(handle: int) -> bool:
-        if handle not in known:
-            if len(known) >= _MOST_STREAMS:
-                known.clear()
-            known[handle] = direct.device.has_stream(handle)
-        return known[handle]
-
-    return TorchCall(short, on_stream, tensor_type)
+    return core
 
 
 def _expected(library: libraries.Torch, shape: Shape) -> tuple[Any, Any, bool]:

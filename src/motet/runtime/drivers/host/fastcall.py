@@ -132,17 +132,8 @@ def make_fast_call(
     """
     if not fast_calls_work() or program.externals > 512 or len(results) > 64:
         return None
-    in_place = {result.input for result in results if result.input is not None}
-    specs: list[tuple[int, ...]] = []
     held: list[object] = [program, fallback, keep]
-    for number, item in enumerate(inputs):
-        flags = _C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if number in in_place else 0)
-        specs.append(_spec(item.dtype, item.shape, item.external, flags, -1, None, held))
-    for result in results:
-        flags = _C_CONTIGUOUS | _ALIGNED | _WRITEABLE
-        place = -1 if result.input is None else result.input
-        specs.append(_spec(result.dtype, result.shape, result.external, flags, place, result.factory, held))
-    spec_table = _words([word for spec in specs for word in spec], held)
+    spec_table = _spec_table(inputs, results, held)
     failure = functools.partial(_raise_out_of_memory, program.scratch)
     held.append(failure)
     statuses = None if arena is None else arena.statuses
@@ -160,7 +151,7 @@ def make_fast_call(
         (layout.CallLayout.ARRAY_TYPE, id(np.ndarray)),
         (layout.CallLayout.PYARRAY_EMPTY, _numpy_function(_PYARRAY_EMPTY)),
         (layout.CallLayout.RELEASE, int(release_lock)),
-        (layout.CallLayout.DESTINATIONS, int(bool(results) and not in_place)),
+        (layout.CallLayout.DESTINATIONS, int(bool(results) and not _written_in_place(results))),
         (layout.CallLayout.ARENA_EXTERNAL, -1 if arena is None else arena.external),
         (layout.CallLayout.ARENAS_FREE, (1 << len(arenas)) - 1),
         (layout.CallLayout.ARENAS, _words(arenas, held)),
@@ -175,6 +166,25 @@ def make_fast_call(
         arena.more.attach(call, arena.address)
         held.append(arena.more)
     return _builtin(call, held)
+
+
+def _written_in_place(results: Sequence[FastResult]) -> set[int]:
+    """The inputs that results are written to."""
+    return {result.input for result in results if result.input is not None}
+
+
+def _spec_table(inputs: Sequence[FastInput], results: Sequence[FastResult], held: list[object]) -> int:
+    """The address of what native code compares arguments with: inputs, then results."""
+    in_place = _written_in_place(results)
+    specs: list[tuple[int, ...]] = []
+    for number, item in enumerate(inputs):
+        flags = _C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if number in in_place else 0)
+        specs.append(_spec(item.dtype, item.shape, item.external, flags, -1, None, held))
+    for result in results:
+        flags = _C_CONTIGUOUS | _ALIGNED | _WRITEABLE
+        place = -1 if result.input is None else result.input
+        specs.append(_spec(result.dtype, result.shape, result.external, flags, place, result.factory, held))
+    return _words([word for spec in specs for word in spec], held)
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from motet.artifact.reader import Artifact
 from motet.artifact.schema import STATUS_BYTES, Schedule
 from motet.compiler import pipeline
 from motet.compiler.build.parameters import pack_parameters
-from motet.compiler.build.partitioning import fuse_for_gpu, partition
+from motet.compiler.build.partitioning import fuse_program, partition
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
@@ -59,7 +59,7 @@ def generate(text: str, target: GpuTarget = SM_90A, function: str = "main") -> G
     program = load_mlir(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        fuse_for_gpu(program, [target])
+        fuse_program(program, [target])
         kernels = partition(program)
         functions = public_functions(program.module)
         compiled = compile_kernels(functions, kernels, backend_of(target))

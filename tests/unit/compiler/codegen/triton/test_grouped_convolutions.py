@@ -7,7 +7,7 @@ import pytest
 from tests.unit.compiler.codegen.triton.building import generate, interpret, random
 
 from motet.compiler import pipeline
-from motet.compiler.build.partitioning import fuse_for_gpu, partition, partition_for_gpu
+from motet.compiler.build.partitioning import fuse_program, partition, partition_for_gpu
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
@@ -69,7 +69,7 @@ def test_parameters_are_those_of_all_targets() -> None:
     program = load_mlir(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        fused = fuse_for_gpu(program, [resolve_target("cuda:sm_90a"), resolve_target("host:x86-64-v3")])
+        fused = fuse_program(program, [resolve_target("cuda:sm_90a"), resolve_target("host:x86-64-v3")])
         assert fused is not program and set(fused.parameters) == set(program.parameters)
         assert any(array.shape == (1, 32, 32, 3, 3) for array in fused.parameters.values())
         kernels = partition(program)

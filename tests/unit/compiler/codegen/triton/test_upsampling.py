@@ -7,7 +7,7 @@ from tests.unit.compiler.codegen.triton.building import SM_90A, check, random
 from tests.unit.compiler.codegen.triton.texts import tensor
 
 from motet.compiler import pipeline
-from motet.compiler.build.partitioning import fuse_for_gpu
+from motet.compiler.build.partitioning import fuse_program
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 
@@ -62,5 +62,5 @@ def test_no_zeros_are_made_where_phases_are_of_one_size(window: int, step: int, 
     program = load_mlir(transposed((1, 8, 5, 7), 8, window, step, padding), "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        assert fuse_for_gpu(program, [SM_90A]) is program
+        assert fuse_program(program, [SM_90A]) is program
         assert ("insert_slice" in str(program.module)) == is_spread

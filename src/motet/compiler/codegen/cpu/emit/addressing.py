@@ -21,7 +21,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import (
     to_storage,
     widen,
 )
-from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, bounded_place_of
 

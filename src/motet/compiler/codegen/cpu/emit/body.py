@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from motet.compiler.codegen.cpu.emit.builder import Builder
 from motet.compiler.codegen.cpu.emit.compute_types import widen
+from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.emit.operations import emit_operation
-from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.kernels.kernel import Scalar, dependencies
 
 IndexOf = Callable[[int], Value]

@@ -20,7 +20,7 @@ PTR = ir.PointerType()
 class Builder(ir.IRBuilder):
     """An IR builder that stands in a function, at the end of a block.
 
-    `scales` says that the code may use AVX-512's multiplication by powers of two (see `vector_math`).
+    `scales` says that the code may use AVX-512's multiplication by powers of two (see `float_lanes`).
     """
 
     scales = False

@@ -6,8 +6,8 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import F16, F32, I32, Builder
 from motet.compiler.codegen.cpu.emit.compute_types import round_bf16, widen
+from motet.compiler.codegen.cpu.emit.float_lanes import Value, same_lanes
 from motet.compiler.codegen.cpu.emit.operations import ARITHMETIC
-from motet.compiler.codegen.cpu.emit.vector_math import Value, same_lanes
 from motet.compiler.kernels.reduction import Reduction
 
 

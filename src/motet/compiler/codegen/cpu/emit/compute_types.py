@@ -20,7 +20,7 @@ from typing import Any
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I8, I16, I32, Builder
-from motet.compiler.codegen.cpu.emit.vector_math import Value, like, same_lanes, scalar_type
+from motet.compiler.codegen.cpu.emit.float_lanes import Value, like, same_lanes, scalar_type
 from motet.compiler.kernels.kernel import ITEM_BITS
 
 

@@ -19,7 +19,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import (
     to_storage,
     widen,
 )
-from motet.compiler.codegen.cpu.emit.vector_math import FloatLanes, Value, like, same_lanes, scalar_type
+from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes, Value, like, same_lanes, scalar_type
 from motet.compiler.kernels.kernel import Scalar
 
 Constants = Sequence[float | int | None]

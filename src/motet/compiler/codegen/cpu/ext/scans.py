@@ -18,7 +18,7 @@ from motet.compiler.codegen.cpu.emit.addressing import Frame
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, storage_type, to_storage
-from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import Access, KernelCode, Phase, Stage, item_bytes

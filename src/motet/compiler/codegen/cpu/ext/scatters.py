@@ -17,8 +17,8 @@ from motet.compiler.codegen.cpu.emit.addressing import Frame
 from motet.compiler.codegen.cpu.emit.body import evaluate
 from motet.compiler.codegen.cpu.emit.builder import I64, Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, storage_type, to_storage
+from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.emit.operations import resize
-from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.kernels.cost import traffic
 from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes

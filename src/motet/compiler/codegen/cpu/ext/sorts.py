@@ -30,7 +30,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.addressing import Frame
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, storage_type
-from motet.compiler.codegen.cpu.emit.vector_math import Value, like, same_lanes
+from motet.compiler.codegen.cpu.emit.float_lanes import Value, like, same_lanes
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import ITEM_BITS, KernelCode, Phase

@@ -1,4 +1,4 @@
-"""Bytes brought into the order in which register tiles of 8-bit products read them (see dot_tiles.py).
+"""Bytes brought into the order in which register tiles of 8-bit products read them (see tiles.py).
 
 A factor is seen as lines (rows of A, columns of B) of numbers of the depth. It is packed in squares of 16 lines x 64
 numbers, which are 16 registers: read as lines where the depth lies side by side, as fours of the depth of all lines

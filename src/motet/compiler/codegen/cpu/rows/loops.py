@@ -8,45 +8,24 @@ in workspaces. A reduction to few results over many elements first makes partial
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
 from llvmlite import ir
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.emit.addressing import (
-    STREAM,
-    Frame,
-    Lanes,
-    Nest,
-    index_values,
-    load_stored,
-    load_values,
-    result_bytes,
-    store_values,
-)
-from motet.compiler.codegen.cpu.emit.body import evaluate
-from motet.compiler.codegen.cpu.emit.builder import I32, I64, Builder, Index
-from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
-from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, widen
-from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.codegen.cpu.emit.addressing import Frame
+from motet.compiler.codegen.cpu.emit.builder import Index
+from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
+from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.kernels.cost import flops, guess, traffic
+from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, Stage, item_bytes
 from motet.compiler.kernels.kernel import Value as KernelValue
-from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule
 from motet.compiler.kernels.split_reductions import split_reductions
-from motet.compiler.kernels.strides import ONE, ZERO, Bound, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
-
-Step = Callable[[Sequence[Index], list[Value]], list[Value]]
-_UNROLLED = 16  # points of a reduction that are written out
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Kernel:
@@ -122,371 +101,31 @@ def _emit_stage(
     workspaces: dict[int, int],
     phase: LoopPhase,
 ) -> Expr:
+    """Define `symbol`, the phase that runs `stage`; how many tasks it has. Where an input is transposed, rows are bands
+    of the dimension along which it lies side by side, a few tiles wide, so that lines read are used whole."""
     loop = loop_of(kernel, stage, target)
-    along, other, outer = loop.along, loop.transposed(phase.lanes), loop.outer(phase.lanes)
+    nest, along, other, outer = loop.nest, loop.along, loop.transposed(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})
     f.scales = target.scales
-    writer = _NestWriter(f, loop.nest, along, phase.lanes, loop.vectors)
-    tasks = _tiled(f, writer, outer, other, phase) if other is not None else _plain(f, writer, outer, along, phase)
-    writer.finish()
-    f.finish()
-    return tasks
-
-
-def _plain(f: Frame, writer: _NestWriter, outer: Sequence[int], along: int | None, phase: LoopPhase) -> Expr:
-    nest = writer.nest
-    last = None if along is None else nest.sizes[along]
+    writer = NestWriter(f, nest, along, phase.lanes, loop.vectors)
+    cut = along if other is None else other
+    last = None if cut is None else nest.sizes[cut]
     division = Division(tuple(nest.sizes[d] for d in outer), last, phase.strip, phase.grain)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
         at: list[Index] = [0] * len(nest.sizes)
         for d, i in zip(outer, indices, strict=True):
             at[d] = i
-        writer.streamed(lambda: writer.row(at, first, end))
+
+        def write() -> None:
+            if other is None:
+                writer.row(at, first, end)
+            else:
+                writer.band(at, other, first, end)
+
+        writer.streamed(write)
 
     division.loop(f, row)
+    writer.finish()
+    f.finish()
     return division.tasks
-
-
-def _tiled(f: Frame, writer: _NestWriter, outer: Sequence[int], other: int, phase: LoopPhase) -> Expr:
-    """Rows are bands of `other`, a few tiles wide, so that lines read are used whole."""
-    nest = writer.nest
-    division = Division(tuple(nest.sizes[d] for d in outer), nest.sizes[other], phase.strip, phase.grain)
-
-    def row(indices: list[Index], first: Index, end: Index) -> None:
-        at: list[Index] = [0] * len(nest.sizes)
-        for d, i in zip(outer, indices, strict=True):
-            at[d] = i
-        writer.streamed(lambda: writer.band(at, other, first, end))
-
-    division.loop(f, row)
-    return division.tasks
-
-
-@dataclass
-class _NestWriter:
-    """Writes the points of a nest, `vectors` vectors of `lanes` along dimension `along` in one iteration."""
-
-    f: Frame
-    nest: Nest
-    along: int | None
-    lanes: int
-    vectors: int
-
-    def __post_init__(self) -> None:
-        self.reductions = self.nest.dims_of("reduction")
-        self.count = len(self.nest.inputs) + len(self.nest.outputs)
-        self.streaming = False
-        self.may_stream = self._may_stream()
-        self.gathers = [self._gather(k) for k in range(len(self.nest.outputs))]
-
-    def _gather(self, output: int) -> Reduction | None:
-        """The combiner, where its accumulator is wider than the output."""
-        found = match_reduction(self.nest.stage, output) if self.reductions else None
-        return found if found is not None and found.accumulator != found.dtype else None
-
-    # -- results that go past the caches -----------------------------------------------------------
-
-    def streamed(self, write: Callable[[], None]) -> None:
-        """`write()`, with stores past the caches where results are large and lie at whole vectors."""
-        f = self.f
-        if not self.may_stream:
-            write()
-            return
-
-        def stream() -> None:
-            self.streaming = True
-            write()
-            self.streaming = False
-
-        f.branches(self._suits_streams(), stream, write)
-
-    def finish(self) -> None:
-        """To be called at the end of the function."""
-        if self.may_stream:
-            self.f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
-
-    def _may_stream(self) -> bool:
-        """Whether the results lie at whole vectors if they begin so, are not read here, and are large, or of unknown
-        size and cheap: code for both ways is twice the code."""
-        read = {access.value for stage in self.f.kernel.stages for access in stage.inputs}
-        for operand in self.nest.outputs:
-            size = result_bytes(self.f.kernel, operand.value).known
-            steps = [*operand.offset, *(s for d, s in enumerate(operand.strides) if d != self.along)]
-            if operand.value in read or item_bytes(operand.dtype) * self.lanes < 16:
-                return False
-            if self.reductions if size is None else size < STREAM:
-                return False
-            if self.along is None or operand.strides[self.along] != ONE:
-                return False
-            if any(step.known is None or step.known % self.lanes for step in steps):
-                return False
-        return True
-
-    def _suits_streams(self) -> Value:
-        f = self.f
-        bits: Value = f.index(0)
-        test: Value = None
-        for operand in self.nest.outputs:
-            bits = f.or_(bits, f.ptrtoint(f.pointer(operand.value), I64))
-            size = result_bytes(f.kernel, operand.value)
-            if size.known is None:
-                large = f.icmp_signed(">=", f.index(f.extent(size)), f.index(STREAM))
-                test = large if test is None else f.and_(test, large)
-        aligned = f.icmp_unsigned("==", f.and_(bits, f.index(63)), f.index(0))
-        return aligned if test is None else f.and_(aligned, test)
-
-    # -- rows ------------------------------------------------------------------------------------
-
-    def row(self, at: Sequence[Index], first: Index, end: Index) -> None:
-        """All points at `at` with the vector dimension in `[first, end)`."""
-        f = self.f
-        if self.along is None:
-            self.block(at, {}, 0, 1, None)
-            return
-        known = self.uniform(at)
-        for vectors in (self.vectors, 1):
-            step = vectors * self.lanes
-            span = f.isub(end, first)
-            middle = f.isub(end, f.irem(span, step))
-            f.loop(first, middle, step, lambda i, _, n=vectors: self.block(at, known, i, n, None))
-            first = middle
-        if self.lanes > 1:
-            f.loop(first, end, self.lanes, lambda i, _: self.block(at, known, i, 1, f.isub(end, i)))
-
-    def uniform(self, at: Sequence[Index]) -> dict[int, Value]:
-        """The body values that are the same along a row."""
-        if self.reductions or self.along is None:
-            return {}
-        known = {
-            k: load_values(self.f, operand, at, Lanes(None, 1))
-            for k, operand in enumerate(self.nest.inputs)
-            if operand.strides[self.along] == ZERO and not operand.bounds
-        }
-        return evaluate(self.f, self.nest.body, self.count, known, None, self.nest.stage.yields)
-
-    def block(
-        self, at: Sequence[Index], known: dict[int, Value], start: Index, vectors: int, active: Index | None
-    ) -> None:
-        """`vectors` vectors from `start`; `active` is how many points of a single last vector exist."""
-        f, nest = self.f, self.nest
-        points: list[list[Index]] = []
-        for u in range(vectors):
-            point = list(at)
-            if self.along is not None:
-                point[self.along] = f.iadd(start, u * self.lanes)
-            points.append(point)
-        lanes = Lanes(self.along, self.lanes, active)
-        if any(operand.bounds for operand in nest.inputs):
-            interior = self.interior(points[0], vectors, active)
-            results = f.branches(
-                interior,
-                lambda: self.compute(points, lanes, known, False),
-                lambda: self.compute(points, lanes, known, True),
-            )
-        else:
-            results = self.compute(points, lanes, known, False)
-        for u, point in enumerate(points):
-            for k, operand in enumerate(nest.outputs):
-                store_values(f, results[u * len(nest.outputs) + k], operand, point, lanes, self.streaming)
-
-    def interior(self, point: Sequence[Index], vectors: int, active: Index | None) -> Value:
-        """Whether all reads of a block are inside."""
-        f = self.f
-        spans: list[Index] = [0] * len(self.nest.sizes)
-        for d in self.reductions:
-            spans[d] = f.isub(f.extent(self.nest.sizes[d]), 1)
-        if self.along is not None:
-            spans[self.along] = f.isub(vectors * self.lanes if active is None else active, 1)
-        result: Value = None
-        for bound in (bound for operand in self.nest.inputs for bound in operand.bounds):
-            test = _range_inside(f, bound, point, spans)
-            result = test if result is None else f.and_(result, test)
-        return result
-
-    # -- values ----------------------------------------------------------------------------------
-
-    def compute(
-        self, points: Sequence[list[Index]], lanes: Lanes, known: dict[int, Value], checked: bool
-    ) -> list[Value]:
-        """The outputs' values, as carried, for every point vector in turn."""
-        f = self.f
-        running = [value for point in points for value in self.initial(point, lanes)]
-
-        def step(indices: Sequence[Index], values: list[Value]) -> list[Value]:
-            result: list[Value] = []
-            for u, point in enumerate(points):
-                here = list(point)
-                for d, i in zip(self.reductions, indices, strict=True):
-                    here[d] = i
-                width = len(self.nest.outputs)
-                result += self.once(here, lanes, known, values[u * width : (u + 1) * width], checked)
-            return result
-
-        result = self.reduce(step, running)
-        narrow: list[Value] = []
-        for position, value in enumerate(result):
-            gather = self.gathers[position % len(self.nest.outputs)]
-            narrow.append(narrowed(f, gather, value) if gather is not None else value)
-        return narrow
-
-    def reduce(self, step: Step, running: list[Value]) -> list[Value]:
-        """`step` over all points of the reduction dimensions, written out where they are few."""
-        f = self.f
-        sizes = [self.nest.sizes[d] for d in self.reductions]
-        total = 1
-        for size in sizes:
-            total *= guess(size)
-        if all(size.known is not None for size in sizes) and total <= _UNROLLED:
-            for indices in itertools.product(*(range(size.factor) for size in sizes)):
-                running = step(indices, running)
-            return running
-
-        def level(depth: int, indices: list[Index], values: list[Value]) -> list[Value]:
-            if depth == len(sizes):
-                return step(indices, values)
-            return f.loop(
-                0, f.extent(sizes[depth]), 1, lambda i, inner: level(depth + 1, [*indices, i], inner), values
-            )
-
-        return level(0, [], running)
-
-    def initial(self, point: Sequence[Index], lanes: Lanes) -> list[Value]:
-        result: list[Value] = []
-        for k, init in enumerate(self.nest.inits):
-            dtype = self.nest.outputs[k].dtype
-            if init is None:
-                value: Value = constant(dtype, 0)
-            elif isinstance(init, StridedAccess):
-                value = load_values(self.f, init, point, lanes)
-            else:
-                value = constant(dtype, init)
-            gather = self.gathers[k]
-            if gather is not None:
-                value = widened(self.f, gather, value)
-            result.append(widen(self.f, value, lanes.count))
-        return result
-
-    def once(
-        self,
-        point: Sequence[Index],
-        lanes: Lanes,
-        known: dict[int, Value],
-        running: Sequence[Value],
-        checked: bool,
-    ) -> list[Value]:
-        """One evaluation of the body."""
-        f, nest = self.f, self.nest
-        values = dict(known)
-        for k, operand in enumerate(nest.inputs):
-            if k not in values:
-                values[k] = load_values(f, operand, point, lanes, checked)
-        values = self.evaluated(point, lanes, values, running)
-        result: list[Value] = []
-        for k, position in enumerate(nest.stage.yields):
-            gather = self.gathers[k]
-            if gather is None:
-                result.append(widen(f, values[position], lanes.count))
-            else:
-                result.append(combine(f, gather, running[k], widened(f, gather, values[gather.term])))
-        return result
-
-    def evaluated(
-        self, point: Sequence[Index], lanes: Lanes, values: dict[int, Value], running: Sequence[Value]
-    ) -> dict[int, Value]:
-        nest = self.nest
-        wanted = [
-            position if gather is None else gather.term
-            for position, gather in zip(nest.stage.yields, self.gathers, strict=True)
-        ]
-        for k, value in enumerate(running):
-            values[len(nest.inputs) + k] = value
-
-        def index(d: int) -> Value:
-            return index_values(self.f, point[nest.dims[d]], lanes, nest.dims[d])
-
-        return evaluate(self.f, nest.body, self.count, values, index, wanted)
-
-    # -- transposed inputs -----------------------------------------------------------------------
-
-    def band(self, at: Sequence[Index], other: int, first: Index, end: Index) -> None:
-        """All points of the vector dimension for `other` in `[first, end)`, whole tiles transposed."""
-        f, lanes = self.f, self.lanes
-        along = self.along or 0
-        length = f.extent(self.nest.sizes[along])
-        whole = f.isub(length, f.irem(length, lanes))
-        tiles_end = f.isub(end, f.irem(f.isub(end, first), lanes))
-        f.loop(0, whole, lanes, lambda i, _: self._tiles(at, other, first, tiles_end, i))
-
-        def edge(j: Index, begin: Index) -> None:
-            point = list(at)
-            point[other] = j
-            self.row(point, begin, length)
-
-        f.loop(first, tiles_end, 1, lambda j, _: edge(j, whole))
-        f.loop(tiles_end, end, 1, lambda j, _: edge(j, 0))
-
-    def _tiles(self, at: Sequence[Index], other: int, first: Index, end: Index, start: Index) -> None:
-        f = self.f
-
-        def tile(j: Index, _: object) -> None:
-            point = list(at)
-            point[self.along or 0], point[other] = start, j
-            columns = {
-                k: self._turned(operand, point, other)
-                for k, operand in enumerate(self.nest.inputs)
-                if operand.strides[self.along or 0] not in (ZERO, ONE)
-            }
-            for step in range(self.lanes):
-                here = list(point)
-                here[other] = f.iadd(j, step)
-                known = {
-                    k: from_storage(f, vectors[step], self.nest.inputs[k].dtype)
-                    for k, vectors in columns.items()
-                }
-                lanes = Lanes(self.along, self.lanes)
-                values = self.once(here, lanes, known, self.initial(here, lanes), False)
-                for value, operand in zip(values, self.nest.outputs, strict=True):
-                    store_values(f, value, operand, here, lanes, self.streaming)
-
-        f.loop(first, end, self.lanes, tile)
-
-    def _turned(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
-        """A square of the operand as stored: one vector along `along` for each step of `other`."""
-        vectors: list[Value] = []
-        for lane in range(self.lanes):
-            here = list(point)
-            here[self.along or 0] = self.f.iadd(here[self.along or 0], lane)
-            vectors.append(load_stored(self.f, operand, here, Lanes(other, self.lanes)))
-        return transpose(self.f, vectors)
-
-
-def transpose(f: Builder, vectors: Sequence[Value]) -> list[Value]:
-    """The transpose of `n` vectors of `n` lanes, `n` a power of two, by exchanging ever smaller squares."""
-    result = list(vectors)
-    n = len(result)
-    kind = ir.VectorType(I32, n)
-    half = n // 2
-    while half:
-        low = [lane if not lane & half else n + lane - half for lane in range(n)]
-        high = [lane + half if not lane & half else n + lane for lane in range(n)]
-        for i in (i for i in range(n) if not i & half):
-            a, b = result[i], result[i + half]
-            result[i] = f.shuffle_vector(a, b, ir.Constant(kind, low))
-            result[i + half] = f.shuffle_vector(a, b, ir.Constant(kind, high))
-        half //= 2
-    return result
-
-
-def _range_inside(f: Frame, bound: Bound, point: Sequence[Index], spans: Sequence[Index]) -> Value:
-    low: Index = bound.entry.constant
-    high: Index = 0
-    for c, i, span in zip(bound.entry.coefficients, point, spans, strict=True):
-        low = f.iadd(low, f.imul(c, i))
-        if c > 0:
-            high = f.iadd(high, f.imul(c, span))
-        elif c < 0:
-            low = f.iadd(low, f.imul(c, span))
-            high = f.iadd(high, f.imul(-c, span))
-    inside = f.icmp_signed(">=", f.index(low), f.index(0))
-    return f.and_(inside, f.icmp_signed("<", f.index(f.iadd(low, high)), f.index(f.extent(bound.extent))))

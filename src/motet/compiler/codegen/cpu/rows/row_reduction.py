@@ -10,8 +10,8 @@ from motet.compiler.codegen.cpu.emit.addressing import Frame
 from motet.compiler.codegen.cpu.emit.builder import I32
 from motet.compiler.codegen.cpu.emit.combiners import across, combine
 from motet.compiler.codegen.cpu.emit.compute_types import constant
-from motet.compiler.codegen.cpu.emit.vector_math import FloatLanes as Arithmetic
-from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes as Arithmetic
+from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.kernels.reduction import Reduction
 

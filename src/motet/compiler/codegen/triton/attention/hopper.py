@@ -1,6 +1,6 @@
 """Attention on Hopper: warps that fetch keys and values ahead, and groups of warps that have a tile of queries each.
 
-This says where that is faster, and with which tiles; `attention_groups.py` has the source. While one group calculates
+This says where that is faster, and with which tiles; `warp_specialized.py` has the source. While one group calculates
 powers, the products of another one run. Source: Shah et al., "FlashAttention-3: Fast and Accurate Attention with
 Asynchrony and Low-precision", 2024.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.triton.attention.attention import AttentionSpace, lies_flat
 from motet.compiler.codegen.triton.attention.operand_layout import may_be_whole
+from motet.compiler.codegen.triton.attention.space import AttentionSpace, lies_flat
 from motet.compiler.codegen.triton.attention.tiles import OWN, Groups
 from motet.compiler.codegen.triton.attention.warp_specialized import AttentionProgram
 from motet.compiler.codegen.triton.rows.loops import power_of_two, total

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.attention.attention import LEAST, AttentionSpace, stored_by
+from motet.compiler.codegen.triton.attention.attention import stored_by
+from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace
 from motet.compiler.codegen.triton.rows.loops import power_of_two
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
 from motet.compiler.kernels.attention.description import Attention

@@ -1,5 +1,5 @@
-"""Sizes of the tiles that groups of warps take in attention on Hopper: `attention_hopper.py` chooses them,
-`attention_groups.py` and `attention_turns.py` write the program."""
+"""Sizes of the tiles that groups of warps take in attention on Hopper: `hopper.py` chooses them,
+`warp_specialized.py` and `tile_schedule.py` write the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of attention by groups of warps (`attention_hopper.py`), in Gluon, a language of layouts and barriers.
+"""The source of attention by groups of warps (`hopper.py`), in Gluon, a language of layouts and barriers.
 
     fetch_keys, fetch_values (a warp each)      attend (each group of four warps, its own queries)
         q of every group                            x = q k(last)
@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, AttentionSpace, stored_by
+from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, stored_by
 from motet.compiler.codegen.triton.attention.operand_layout import matrices_of
 from motet.compiler.codegen.triton.attention.scores import Scores
+from motet.compiler.codegen.triton.attention.space import AttentionSpace
 from motet.compiler.codegen.triton.attention.tile_schedule import every_tile, is_even, is_one_careful, one_tile
 from motet.compiler.codegen.triton.attention.tiles import MOVING, OWN, Groups
 from motet.compiler.codegen.triton.gemm.persistent_text import NEXT, WAIT

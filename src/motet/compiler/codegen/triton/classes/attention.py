@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.attention import attention, decode, hopper
-from motet.compiler.codegen.triton.attention.attention import AttentionSpace, Emitted
+from motet.compiler.codegen.triton.attention.attention import Emitted
 from motet.compiler.codegen.triton.attention.decode import KeyParts
+from motet.compiler.codegen.triton.attention.space import AttentionSpace
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.attention.matching import match as match_attention
 from motet.compiler.kernels.kernel import Kernel

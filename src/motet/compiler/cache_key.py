@@ -1,0 +1,73 @@
+"""The key of a result in the cache: a hash of everything that the result depends on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+from pathlib import Path
+
+from motet.compiler import external_data
+from motet.compiler.process.job import Job
+from motet.compiler.source_files import content_of
+from motet.errors import CompileError
+from motet.version import VERSION
+
+
+def cache_key(job: Job) -> str:
+    """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
+    digest = hashlib.sha256()
+    parts = [VERSION, _sources(), *wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
+    parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
+    parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
+    parts += [job.schedules.decode(), str(job.keep_source), job.sequences]
+    if job.tune_schedule:
+        parts += _measured_on(job)
+    if "native" in job.targets:
+        from motet.runtime.cpu_features import host_features
+
+        parts += sorted(host_features())
+    files = {name: external_data.resolve(job.model, name) for name in job.data_files}
+    parts += [repr((name, job.data_files[name][0])) for name in files]  # names and sizes
+    digest.update(repr(parts).encode())
+    with content_of(job.path, job.file, job.source) as content:
+        digest.update(content)
+    for name, path in files.items():
+        if job.data_files[name][0]:
+            with content_of(name, str(path), None) as content:
+                digest.update(content)
+    return f"artifact {digest.hexdigest()}"
+
+
+def _measured_on(job: Job) -> list[str]:
+    """What measurements depend on: the machine, and what may be used of it."""
+    from motet.runtime.drivers.host.driver import processor_name
+    from motet.runtime.drivers.host.threads import thread_count
+
+    return ["measured", processor_name(), str(thread_count()), job.tune_inputs]
+
+
+@functools.cache
+def _sources() -> str:
+    """What tells one state of Motet's own code from another: its files' names, sizes and times."""
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    states = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(states).encode()).hexdigest()
+
+
+def wheels() -> tuple[str, ...]:
+    for_gpus = (_wheel("triton", "triton"),) if importlib.util.find_spec("triton") is not None else ()
+    return _wheel("torch-mlir", "torch_mlir"), _wheel("llvmlite", "llvmlite"), *for_gpus
+
+
+def _wheel(name: str, package: str) -> str:
+    """The wheel that `package` is of, with its version: the name of the folder that says what was installed.
+
+    Asking `importlib.metadata` would take longer than the rest of a compile from the cache.
+    """
+    spec = importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for folder in Path(place).parent.glob(f"{package}-*.dist-info"):
+            return folder.name
+        return str((place, Path(place).stat().st_mtime_ns))
+    raise CompileError(f"compiling needs {name}; install it with: pip install 'motet[compile]'")

@@ -1,0 +1,99 @@
+"""What the parts of a product of bytes share: its sizes, its workspaces, and where its factors are in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from motet.artifact.expressions import apply, product, round_up
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.gemm.microkernel import LINE, TileFrame
+from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE
+from motet.compiler.codegen.cpu.gemm_int8.plan import needs_row_sums, packing_of, used_loops, worth_aligning
+from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
+from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, Arithmetic
+from motet.compiler.kernels.contraction import Loop
+from motet.compiler.kernels.schedule import IntegerProductSchedule
+from motet.compiler.kernels.strides import ONE, StridedAccess
+
+
+class Int8Space:
+    """A product of bytes that is cut as `plan` says, and the module that gets its code."""
+
+    def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
+        self.found, self.plan, self.c = found, plan, found.c
+        self.how = how
+        self.packing = packing_of(found)
+        self.kernel = self.c.kernel
+        self.module = ir.Module(self.kernel.name)
+        self.m = self.c.m[0] if self.c.m else ONE
+        self.n, self.k = self.c.n[0], self.c.depth[0][0]
+        self.row_dim = self.c.m[1] if self.c.m else None
+        self.row_sums = needs_row_sums(found)
+        self.column_sums = self.how.column_factor != 0 or found.a.zero != 0
+        self.blocked = plan.depth_block is not None
+        self.tile_width = plan.width * (plan.panels if self.blocked else 1)
+        tile_height = plan.rows * (plan.tile_rows if self.blocked else 1)
+        self.scratch_columns = tile_height * self.tile_width * 4
+        self.scratch = max(self.scratch_columns + plan.width * 4, SQUARE)
+        self.workspaces: list[Expr] = []
+        self.a_workspace = self.b_workspace = self.sums_workspace = -1
+        self.aligns_a = plan.in_place and worth_aligning(self.c, self.how)
+        self._plan_workspaces()
+
+    def _plan_workspaces(self) -> None:
+        a_outer, b_outer = (count_of(used_loops(self.c.outer, place)) for place in (self.c.a, self.c.b))
+        lines = apply("*", a_outer, round_up(self.m.expression, BLOCK))
+        deep = round_up(self.k.expression, DEPTH)
+        if not self.plan.in_place or self.aligns_a:
+            self.a_workspace = self._workspace(product((lines, deep, self.how.a_bytes)))
+        if self.packing is None:
+            columns = round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
+            self.b_workspace = self._workspace(product((b_outer, columns, deep)))
+        if self.row_sums:
+            self.sums_workspace = self._workspace(apply("*", lines, 4))
+
+    def _workspace(self, size: Expr) -> int:
+        self.workspaces.append(size)
+        return len(self.kernel.externals) + len(self.workspaces) - 1
+
+    def memory(self, f: TileFrame, buffer: int) -> ir.Value:
+        with f.goto_entry_block():
+            return f.load(f.at(f.arguments[0], buffer, PTR), typ=PTR, align=8)
+
+    def padded_depth(self, f: TileFrame) -> Index:
+        return f.imul(f.iceil(f.extent(self.k), DEPTH), DEPTH)
+
+    def padded_rows(self, f: TileFrame) -> Index:
+        return f.imul(f.iceil(f.extent(self.m), BLOCK), BLOCK)
+
+    def padded_columns(self, f: TileFrame) -> Index:
+        multiple = BLOCK if self.n.known is not None else self.plan.width
+        return f.imul(f.iceil(f.extent(self.n), multiple), multiple)
+
+    def phase(self, name: str) -> TileFrame:
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
+        function.attributes.add("nounwind")
+        return TileFrame(self.kernel, function)
+
+    @property
+    def amx_rows(self) -> int:
+        """Rows of one AMX tile."""
+        known = self.m.known
+        return 16 if known is None else -(-known // -(-known // 16))
+
+    def a_is_aligned(self, f: TileFrame) -> ir.Value:
+        place = f.ptrtoint(f.address(self.c.a, [0] * self.c.rank), I64)
+        return f.icmp_unsigned("==", f.and_(place, f.index(LINE - 1)), f.index(0))
+
+    def outer_number(self, f: TileFrame, at: list[Index], place: StridedAccess) -> Index:
+        result: Index = 0
+        for size, dim in used_loops(self.c.outer, place):
+            result = f.iadd(f.imul(result, f.extent(size)), at[dim])
+        return result
+
+
+def count_of(loops: Sequence[Loop]) -> Expr:
+    return product(size.expression for size, _ in loops)

@@ -1,0 +1,232 @@
+"""What is asked of the compiler, checked where its user is, and as the job of a worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from motet.compiler import external_data
+from motet.compiler.external_data import State
+from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.placement.rates import read_rates
+from motet.compiler.process.job import NO_REPORTS, Job, PassReports
+from motet.compiler.source_files import content_of, large_file, read_file
+from motet.compiler.targets.cpu import DEFAULT_TARGETS
+from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
+from motet.compiler.targets.families import HOST, driver_options, target_names
+from motet.errors import OptionError
+
+PLACEMENTS = ("default", "auto")
+TUNING = ("off", "measure")
+# Every option that `--option` takes, with what it means.
+OPTIONS = {
+    "jobs": "how many processes compile kernels at once; a number, default: the processors",
+    "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
+    " behind them, default: 1.25 times the least that they need, or 1 MiB",
+    "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
+    " which may then run at once",
+    "unchecked-indices": "false; or true: leave out the bounds checks of indices that a call decides; a wrong index"
+    " then reads or writes foreign memory, or ends the process",
+    "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"
+    " once, in other orders, with more memory) and keep the fastest of each",
+    "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"
+    " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
+    "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
+    " from; or measure: choose now, on this machine's GPU",
+    "library": "whether cuBLASLt, where it is installed, calculates products in the place of GPU kernels, which stand"
+    " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
+    "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
+    " completed, or made",
+    "schedules": "how kernels are cut: tiles, blocks, tasks, forms; a file that motet inspect --schedules --json"
+    " prints, or the part of it that is to be other than the compiler chooses",
+    "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
+    " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
+    "sequences": "the elements of inputs of an ONNX model that are sequences, and which optional inputs no call gives;"
+    " x=3x4xf32,?x4xf32;y=none",
+    "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
+}
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """What to compile. `source` is text, bytes or, where it is read from the file `path`, None.
+    `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
+    the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
+    patterns of names that operations have in the source, and the devices where those run. `reports` says what is
+    printed of passes, on standard error; the program is then compiled even if the cache has its artifact."""
+
+    source: str | bytes | None
+    path: str = ""
+    format: str = "auto"
+    devices: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    cache: bool = True
+    placement: str = "default"
+    places: tuple[tuple[str, str], ...] = ()
+    reports: PassReports = NO_REPORTS
+
+
+def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) -> Job:
+    options = dict(request.options)
+    for name in options:
+        if name not in OPTIONS:
+            raise OptionError(f"option {name}: unknown; available: {', '.join(OPTIONS)}")
+    _check_reports(request.reports)
+    if request.placement not in PLACEMENTS:
+        raise OptionError(f"placement {request.placement}: unknown; available: {', '.join(PLACEMENTS)}")
+    texts = tuple(f"{name}={expression}" if name else expression for name, expression in request.devices)
+    flags = parse_device_flags(texts)
+    source = request.source
+    data: bytes | None = source.encode() if isinstance(source, str) else source
+    file, state, model = "", (0, 0), ""
+    data_files: dict[str, State] = {}
+    if data is None:
+        file, state = large_file(request.path)
+        data = None if file else read_file(request.path)
+        model = str(Path(request.path).absolute())
+        with content_of(request.path, file, data) as content:
+            data_files = external_data.data_files(model, content)
+    return Job(
+        kind, request.path or "<string>", data, isinstance(source, str), request.format,
+        tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
+        devices=() if _is_host(flags) else texts, placement=request.placement,
+        places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
+        tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
+        library=_library(options.get("library")), schedules=_schedules(options.get("schedules")),
+        separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings"), default=True),
+        unchecked_indices=_flag("unchecked-indices", options.get("unchecked-indices"), default=False),
+        file=file, state=state, model=model, data_files=data_files, keeps=request.cache,
+        tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
+        sequences=_sequences(options.get("sequences")),
+        keep_source=_flag("keep-source", options.get("keep-source"), default=False), reports=request.reports,
+    )
+
+
+def _check_reports(reports: PassReports) -> None:
+    """Raises OptionError for a pass that there is not."""
+    if reports.after:
+        from motet.compiler.passes.registry import PASSES
+
+        for name in reports.after:
+            if name not in PASSES:
+                raise OptionError(f"--print-after {name}: no such pass; expected one of {', '.join(sorted(PASSES))}")
+
+
+def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
+    """What code is made for, in order of preference, by what the flags say; families without code are left out."""
+    found: dict[str, None] = {}
+    for flag in flags:
+        for alternative in flag.alternatives:
+            if alternative.target:
+                family = ALIASES.get(alternative.target) or DEPRECATED.get(alternative.target, alternative.target)
+                found |= dict.fromkeys(target_names(family, dict(alternative.options), str(alternative)))
+    return list(found)
+
+
+def _is_host(flags: Sequence[DeviceFlag]) -> bool:
+    """Whether flags say no more than for which processors of the host code is made."""
+    if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
+        return not flags
+    only = flags[0].alternatives[0]
+    return ALIASES.get(only.target) == HOST and only.ordinal is None and not driver_options(HOST, dict(only.options))
+
+
+def _rates(path: str | None) -> str:
+    """The content of a file of rates, checked here, where its user is."""
+    if path is None:
+        return ""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else "is no text"
+        raise OptionError(f"option rates={path}: cannot be read: {why.lower()}; "
+                          "expected a file that motet devices --measure -o FILE writes") from None
+    read_rates(text, f"option rates={path}")
+    return text
+
+
+def _bytes(given: str | None) -> int | None:
+    """A size: a number, which K, M or G may follow."""
+    if given is None:
+        return None
+    number = given.rstrip("KMG")
+    if not number.isdigit() or len(given) - len(number) > 1 or len(number) > 18:
+        raise OptionError(f"option memory-limit={given}: not a size; expected bytes, or a number with K, M or G")
+    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[given[len(number) :]]
+
+
+def _flag(name: str, given: str | None, default: bool) -> bool:
+    if given not in (None, "true", "false"):
+        raise OptionError(f"option {name}={given}: expected true or false")
+    return default if given is None else given == "true"
+
+
+def _tuning(given: str | None) -> bool:
+    if given not in (None, *TUNING):
+        raise OptionError(f"option tune-schedule={given}: expected {' or '.join(TUNING)}")
+    return given == "measure"
+
+
+def _tune(given: str | None) -> Literal["", "candidates", "measure"]:
+    if given in (None, "off"):
+        return ""
+    if given == "candidates" or given == "measure":
+        return given
+    raise OptionError(f"option tune={given}: expected off, candidates or measure")
+
+
+def _library(given: str | None) -> Literal["tuned", "cublaslt", "none"]:
+    if given is None:
+        return "tuned"
+    if given == "tuned" or given == "cublaslt" or given == "none":
+        return given
+    raise OptionError(f"option library={given}: expected tuned, cublaslt or none")
+
+
+def _tunings(path: str | None, tune: str | None) -> bytes:
+    """The content of a file of tunings, checked here, where its user is; with tune=measure it need not be there."""
+    from motet.artifact.tunings import Tunings, read_tunings
+
+    if path is None or (tune == "measure" and not Path(path).exists()):
+        return Tunings().encode()
+    return read_tunings(path, f"option tuning={path}").encode()
+
+
+def _schedules(path: str | None) -> bytes:
+    """The content of a file of schedules, checked here, where its user is."""
+    if path is None:
+        return b""
+    from motet.artifact.kernel_schedules import read_schedules
+    from motet.compiler.tuning.given import read_given
+
+    where = f"option schedules={path}"
+    data = read_schedules(path, where)
+    read_given(data, where)
+    return data
+
+
+def _shapes(given: str | None) -> str:
+    if given:
+        from motet.compiler.tuning.inputs import parse_inputs
+
+        parse_inputs(given)
+    return given or ""
+
+
+def _sequences(given: str | None) -> str:
+    if given:
+        from motet.compiler.frontends.onnx.interface import parse_sequences
+
+        parse_sequences(given)
+    return given or ""
+
+
+def _jobs(given: str | None) -> int:
+    if given is None:
+        return len(os.sched_getaffinity(0))
+    if not given.isdigit() or int(given) < 1:
+        raise OptionError(f"option jobs={given}: not a positive number")
+    return int(given)

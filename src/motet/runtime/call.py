@@ -1,0 +1,84 @@
+"""One call of a function: what runs it, its arguments as they are taken, and what it will return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from motet.runtime.device import Device
+from motet.runtime.device_array import DeviceArray
+from motet.runtime.instantiate import Shape
+from motet.runtime.tensors import Array
+from motet.runtime.trace import Traced
+
+Tensor = Array | DeviceArray
+
+
+class Runnable(Protocol):
+    """A function for one combination of extents: on the host alone (`Instance`), or over devices
+    (`PlacedInstance`). `prepared` is what `prepare` returned, once it was asked."""
+
+    inputs: list[Shape]
+    results: list[Shape]
+    prepared: Callable[..., Any] | None
+    resident: bool  # whether it takes tensors on devices, `DeviceArray`, as they are
+
+    def run(self, arrays: Sequence[Any]) -> None:
+        """Runs once on the inputs, then the results, in this order; returns when the results are there."""
+        ...
+
+    def run_timed(self, arrays: Sequence[Any]) -> list[tuple[str, float]]:
+        """Like `run`, and says how many seconds each command took."""
+        ...
+
+    def run_traced(self, arrays: Sequence[Any]) -> list[Traced]:
+        """Like `run`, and says what happened when on which device."""
+        ...
+
+    @property
+    def kept_bytes(self) -> int: ...
+
+    def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None: ...
+
+    def home(self, result: int) -> Device | None:
+        """The device on which a result stays that no caller gets; None for the host's memory."""
+        ...
+
+
+# Makes the instance for values of the symbols.
+Make = Callable[[Mapping[str, int]], Runnable]
+
+
+class Call:
+    """The arguments of one call, checked and adopted, and what it will return. `again`: with extents that were
+    there before."""
+
+    def __init__(
+        self, instance: Runnable, again: bool, inputs: list[Tensor], results: list[Tensor], returned: list[Any]
+    ) -> None:
+        self.instance = instance
+        self.again = again
+        self.inputs = inputs
+        self.results = results
+        self.returned = returned
+        self.strided: list[tuple[Array, Array]] = []  # destinations: where the caller has them, and what was written
+        self._late: list[tuple[DeviceArray, Array]] = []
+
+    def arrays(self) -> list[Tensor]:
+        """The inputs, then the results; of tensors on devices what the instance takes."""
+        if self.instance.resident:
+            return [*self.inputs, *self.results]
+        copies = {id(t): t.numpy() for t in (*self.inputs, *self.results) if isinstance(t, DeviceArray)}
+        self._late = [(t, copies[id(t)]) for t in self.results if isinstance(t, DeviceArray)]
+        return [copies.get(id(tensor), tensor) for tensor in (*self.inputs, *self.results)]
+
+    def value(self) -> Any:
+        for tensor, array in self._late:
+            tensor.write(array)
+        for view, array in self.strided:
+            np.copyto(view, array)
+        if len(self.returned) == 1:
+            return self.returned[0]
+        return tuple(self.returned) if self.returned else None
