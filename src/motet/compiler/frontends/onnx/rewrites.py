@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx import activations as onnx_activations
-from motet.compiler.frontends.onnx import composed as onnx_composed
+from motet.compiler.frontends.onnx import attention as onnx_attention
 from motet.compiler.frontends.onnx import control as onnx_control
 from motet.compiler.frontends.onnx import counted as onnx_counted
+from motet.compiler.frontends.onnx import determinants as onnx_determinants
+from motet.compiler.frontends.onnx import fourier as onnx_fourier
 from motet.compiler.frontends.onnx import given as onnx_given
 from motet.compiler.frontends.onnx import given_shapes as onnx_given_shapes
 from motet.compiler.frontends.onnx import linear_quantisation as onnx_linear_quantisation
@@ -35,8 +37,11 @@ from motet.compiler.frontends.onnx import quantised_convolutions as onnx_quantis
 from motet.compiler.frontends.onnx import random as onnx_random
 from motet.compiler.frontends.onnx import recurrent as onnx_recurrent
 from motet.compiler.frontends.onnx import reductions as onnx_reductions
+from motet.compiler.frontends.onnx import regions as onnx_regions
 from motet.compiler.frontends.onnx import resize as onnx_resize
 from motet.compiler.frontends.onnx import sampling as onnx_sampling
+from motet.compiler.frontends.onnx import scans as onnx_scans
+from motet.compiler.frontends.onnx import windows as onnx_windows
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
@@ -53,7 +58,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
     within = each_body(model, rewrite_forms)
     given = _apply(model, {**onnx_given.RULES, **onnx_given_shapes.RULES, **onnx_counted.RULES}, {})
-    composed = _apply(model, onnx_composed.RULES, {})
+    composed = _apply(model, _COMPOSED, {})
     widened = _apply(model, onnx_narrow.RULES, {})
     rewritten = _apply(model, _RULES, _CHECKS)
     return within or given or composed or widened or rewritten
@@ -204,6 +209,11 @@ def _reversed(
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **onnx_pools.CHECKS,
     "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
+}  # fmt: skip
+# Operators that are written with operators which have rules themselves, and so come before those.
+_COMPOSED: dict[str, Rule] = {
+    **onnx_attention.RULES, **onnx_determinants.RULES, **onnx_fourier.RULES, **onnx_regions.RULES, **onnx_scans.RULES,
+    **onnx_windows.RULES,
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
     **onnx_activations.RULES, **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES,

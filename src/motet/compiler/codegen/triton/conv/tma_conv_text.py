@@ -198,7 +198,7 @@ def fetch({", ".join(self.fetched)}):
             end += self._pieces(f"acc{i}", width, sum(boxes.widths[:i]), arguments)
         count = len(boxes.widths)
         running, ended, done = ([f"{name}{i}" for i in range(count)] for name in ("r", "t", "acc"))
-        turn.append(f"{_left(ended)} = {_waited(count, running)}")
+        turn.append(f"{', '.join(ended)} = {_waited(count, running)}")
         turn += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
         return f'''@gluon.jit
 def multiply({", ".join([*self.multiplied, *arguments])}):
@@ -218,7 +218,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
             if place == {boxes.stages}:
                 place = 0
                 phase ^= 1
-        {_left(done)} = {_waited(0, running)}
+        {", ".join(done)} = {_waited(0, running)}
         mbarrier.arrive(empty.index(last))
 {indented(end, 2)}
     tma.store_wait(0)'''
@@ -331,10 +331,6 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
 def _shared(shape: Sequence[int], kind: str) -> str:
     """The layout of a block in shared memory."""
     return f"gl.NVMMASharedLayout.get_default_for({list(shape)}, {kind})"
-
-
-def _left(names: Sequence[str]) -> str:
-    return ", ".join(names)
 
 
 def _waited(count: int, names: Sequence[str]) -> str:
