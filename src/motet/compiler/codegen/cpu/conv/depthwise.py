@@ -16,9 +16,8 @@ from itertools import groupby
 
 from llvmlite import ir
 
-from motet.artifact.expressions import product
-from motet.compiler.codegen.cpu.conv.emitter import window_rows
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop, window_rows
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -28,12 +27,13 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     balanced,
     narrow,
     read_vector,
+    task_function,
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.convolution import Window, match_windows, window_of
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
-from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Stage
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, memory_strides, place_of
@@ -274,36 +274,16 @@ class _DepthwiseEmitter:
         self.splits = -(-self.panel_count // plan.panels)
 
     def run(self) -> KernelCode:
-        c, kernel = self.c, self.c.kernel
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
-        function.attributes.add("nounwind")
-        f = TileFrame(kernel, function)
-
-        def task(index: Index, _: list[ir.Value]) -> None:
-            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
-            split, rest = f.irem(rest, self.splits), f.idiv(rest, self.splits)
-            at: list[Index] = [0] * len(c.main.sizes)
-            for position, (size, dim) in enumerate(reversed(c.outer)):
-                last = position == len(c.outer) - 1
-                at[dim] = rest if last else f.irem(rest, f.extent(size))
-                rest = rest if last else f.idiv(rest, f.extent(size))
-            self._task(f, at, block, split)
-
-        f.loop(function.args[2], function.args[3], 1, task)
-        f.ret_void()
-        tasks = product((self.blocks * self.splits, *(size.expression for size, _ in c.outer)))
+        c = self.c
+        f = task_function(self.module, c.kernel)
+        phase = task_loop(f, c.outer, len(c.main.sizes), self.blocks, self.splits, self._task)
         return KernelCode(
-            "depthwise", str(self.module), (Phase(kernel.name, tasks),),
+            "depthwise", str(self.module), (phase,),
             packings={} if c.packing is None else {c.filters.value: c.packing},
-            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer),
-            bytes=sum(
-                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
-                * item_bytes(kernel.values[i].dtype)
-                for i in kernel.externals
-            ),
+            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer), bytes=external_bytes(c.kernel),
         )
 
-    def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index) -> None:
+    def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         plan, c = self.plan, self.c
         first = f.imul(block, plan.block)
         p0 = f.imul(split, plan.panels)

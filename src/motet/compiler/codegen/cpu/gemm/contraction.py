@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.legality import check
-from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, TileFrame
+from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.packing import PackedOperands
 from motet.compiler.codegen.cpu.gemm.plan import choose, packing_of
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
@@ -73,12 +73,8 @@ class _ContractionEmitter(PackedOperands, Tiles):
     def run(self) -> KernelCode:
         kernel, plan = self.c.kernel, self.plan
         tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
-        function = ir.Function(
-            self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
-        )
-        function.attributes.add("nounwind")
-        f = TileFrame(kernel, function)
-        begin, end, scratch = function.args[2:]
+        f = task_function(self.module, kernel)
+        begin, end, scratch = f.arguments[2:]
 
         def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
             self.kept = kept[0] if kept else None

@@ -13,6 +13,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileFrame,
     read_vector,
     shared_function,
+    task_function,
     transpose,
     widen,
 )
@@ -54,9 +55,7 @@ class PackedOperands(ContractionSpace):
         """Packs the panels of B, groups of them in pieces of the depth."""
         plan, c = self.plan, self.c
         name = f"{c.kernel.name}_pack"
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
-        function.attributes.add("nounwind")
-        f = TileFrame(c.kernel, function)
+        f = task_function(self.module, c.kernel, name)
         depth, n = product_of(c.depth).known, self.n.known
         assert depth is not None and n is not None
         pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
@@ -82,7 +81,7 @@ class PackedOperands(ContractionSpace):
 
             f.loop(begin, end, rows, some)
 
-        f.loop(function.args[2], function.args[3], 1, task)
+        f.loop(f.arguments[2], f.arguments[3], 1, task)
         f.ret_void()
         return Phase(name, -(-panels // plan.pack_panels) * pieces)
 

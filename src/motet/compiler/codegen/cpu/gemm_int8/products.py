@@ -25,7 +25,7 @@ from typing import Literal
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.gemm_int8.corrections import Int8Corrections
@@ -72,7 +72,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         kernel, plan = self.kernel, self.plan
         tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
         phases = [Phase(kernel.name, tasks.count)]
-        f = self.phase(kernel.name)
+        f = task_function(self.module, kernel)
         begin, end, scratch = f.arguments[2:5]
         if self.how.way == "tiles":
             dot_tiles.configure(f, self.amx_rows)
