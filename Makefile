@@ -6,7 +6,7 @@ BIN    := .venv/bin
 STAMP  := .venv/installed
 JOBS   ?= auto
 
-.PHONY: run test test-all test-frameworks bench conformance frameworks cpu-torch lint clean environment firmware
+.PHONY: run test test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch lint clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -55,6 +55,18 @@ $(PEERS): $(STAMP)
 
 bench: $(PEERS) | build
 	$(BIN)/python -m benchmarks.run --markdown build/benchmarks.md
+
+# Instructions of compiled kernels beside benchmarks/instructions/counts.json, under valgrind, in some two minutes. Fails
+# where a kernel runs 3 % more; `python -m benchmarks.instructions --update` writes new counts after an intended change.
+bench-check: $(STAMP)
+	$(BIN)/python -m benchmarks.instructions
+
+# Some 290 operators and networks, one shard of them with CORPUS="--shard 1/4", thirty rows with CORPUS=--quick.
+CORPUS ?=
+
+bench-corpus: $(STAMP) | build
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[corpus]'
+	$(BIN)/python -m benchmarks.corpus --folder build/corpus --markdown build/corpus.md $(CORPUS)
 
 # PyTorch, JAX, transformers, timm and ONNX Runtime, in a separate environment that sees the packages of .venv.
 # PyTorch for CUDA is several gigabytes. A build for processors alone, some two hundred megabytes, is preferred where

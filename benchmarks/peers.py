@@ -67,7 +67,7 @@ class Motet(Contender):
         import motet
 
         session = motet.load(str(folder / f"{workload.name}.motet"), threads=threads)
-        out = _touched_like(session(*inputs))
+        out = touched_like(session(*inputs))
         return lambda: session(*inputs, out=out)
 
 
@@ -98,7 +98,7 @@ class Numpy(Contender):
         run = workload.numpy_run
         if run is None:
             raise Absent("no such operator")
-        out = _touched_like(run(inputs, None))
+        out = touched_like(run(inputs, None))
         return lambda: run(inputs, out)
 
 
@@ -164,7 +164,7 @@ class OnnxRuntime(Contender):
             model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         result = session.get_outputs()[0].name
         names = [value.name for value in session.get_inputs()]
-        out = _touched_like(session.run(None, dict(zip(names, inputs, strict=True)))[0])
+        out = touched_like(session.run(None, dict(zip(names, inputs, strict=True)))[0])
         binding = session.io_binding()
         values = [ort.OrtValue.ortvalue_from_numpy(array) for array in (*inputs, out)]
         for name, value in zip(names, values, strict=False):
@@ -200,7 +200,7 @@ class OpenVino(Contender):
         for index, array in enumerate(inputs):
             request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
         request.infer()
-        out = _touched_like(request.get_output_tensor(0).data)
+        out = touched_like(request.get_output_tensor(0).data)
         request.set_output_tensor(0, ov.Tensor(out, shared_memory=True))
 
         kept = (compiled, inputs)  # the request does not keep them alive
@@ -258,7 +258,7 @@ CONTENDERS: tuple[type[Contender], ...] = (
     Motet, MotetAllocating, Numpy, Torch, TorchCompile, OnnxRuntime, OpenVino, Iree)
 
 
-def _touched_like(array: Any) -> np.ndarray:
+def touched_like(array: Any) -> np.ndarray:
     """Memory for results whose pages are there already, aligned as frameworks want it."""
     array = np.asarray(array)
     raw = np.zeros(array.nbytes + 64, np.uint8)

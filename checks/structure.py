@@ -86,13 +86,14 @@ def read_modules(root: Path = ROOT) -> list[Module]:
 
 
 def backend_imports(modules: Modules) -> Iterator[str]:
-    """Imports of one back end, a package of `codegen` that has a `backend.py`, by another. The other packages are
-    libraries for several back ends."""
+    """Imports of one back end, a package of `codegen` that has a `backend.py`, by another, or by the other packages,
+    which are libraries for several back ends."""
     package = "motet.compiler.codegen."
+    packages = {path.parent.name for path in ROOT.glob(package.replace(".", "/") + "*/__init__.py")}
     backends = {path.parent.name for path in ROOT.glob(package.replace(".", "/") + "*/backend.py")}
     for module in modules:
         own = first_below(module.name, package)
-        if own not in backends:
+        if own not in packages:
             continue
         for name in sorted(module.imports):
             if (other := first_below(name, package)) != own and other in backends:

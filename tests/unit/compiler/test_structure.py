@@ -8,6 +8,7 @@ import pytest
 from checks.structure import Check, Module, backend_imports, kernel_imports, many_parameters, read_modules, unused
 
 CPU, KERNELS = "motet.compiler.codegen.cpu.rows.rows", "motet.compiler.kernels.rows"
+GPU = "motet.compiler.codegen.gpu.gemm.plan"
 
 
 @pytest.mark.parametrize("check", [backend_imports, kernel_imports])
@@ -20,6 +21,7 @@ def test_packages_import_what_the_architecture_allows(check: Check) -> None:
     [
         (backend_imports, CPU, "from motet.compiler.codegen.triton.text.scalars import number"),
         (backend_imports, CPU, "def late():\n    import motet.compiler.codegen.nvvm.emit"),
+        (backend_imports, GPU, "from motet.compiler.codegen.triton.text.writer import Writer"),
         (kernel_imports, KERNELS, "from llvmlite import ir"),
         (kernel_imports, KERNELS, "import triton.language"),
         (kernel_imports, KERNELS, "from motet.compiler.codegen.cpu.gemm.microkernel import Frame"),
@@ -34,6 +36,7 @@ def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None
     [
         (backend_imports, CPU, "from motet.compiler.codegen.llvm.text import to_llvmlite"),
         (backend_imports, CPU, "from motet.compiler.codegen.cpu.emit.builder import Builder"),
+        (backend_imports, GPU, "from motet.compiler.codegen.gpu.tasks import LoopTask"),
         (kernel_imports, KERNELS, "from motet.compiler.ir._mlir import ir"),
     ],
 )

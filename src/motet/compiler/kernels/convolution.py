@@ -1,5 +1,5 @@
-"""What a convolution is, and whether a kernel is one: sums of products over a sliding window, its geometry, and the
-siblings whose sums are added to it.
+"""Whether a kernel is a convolution over an image's rows and columns, with what follows it and the siblings whose sums
+are added to it. `windows.py` reads windows over any number of axes.
 """
 
 from __future__ import annotations
@@ -10,30 +10,8 @@ from dataclasses import dataclass, replace
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
-from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, memory_strides, place_of
-
-
-@dataclass(frozen=True)
-class Window:
-    """One spatial axis: output `out` (extent `size`) at image positions `out * stride + k * dilation - low`."""
-
-    out: int
-    kernel: int  # the dimension of the window, or -1
-    size: int
-    taps: int
-    stride: int
-    dilation: int
-    low: int
-    image: int  # the image's extent
-    step: int  # the image's stride in memory
-
-    @property
-    def reach(self) -> int:
-        """How many image positions `size` outputs look at."""
-        return self.span(self.size)
-
-    def span(self, outputs: int) -> int:
-        return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, place_of
+from motet.compiler.kernels.windows import SINGLE, Axis, Window, Windows, image_axes, read_windows
 
 
 @dataclass(frozen=True)
@@ -72,38 +50,12 @@ class Convolution:
         return self.rows.taps * self.columns.taps * self.channels
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Sums of products of an image, read over sliding windows, and of filters, which are not: a kernel's first stage.
-    The product's left factor is the image."""
-
-    stage: Stage
-    product: Product
-    image: Access
-    filters: Access
-
-
-def match_windows(kernel: Kernel) -> Windows | None:
-    if not kernel.stages:
-        return None
-    stage = kernel.stages[0]
-    product = match_product(stage)
-    if product is None or not stage.reductions:
-        return None
-    if not _is_windowed(stage.inputs[product.lhs.input]):
-        product = replace(product, lhs=product.rhs, rhs=product.lhs)
-    image, filters = stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]
-    if not _is_windowed(image) or _is_windowed(filters):
-        return None
-    return Windows(stage, product, image, filters)
-
-
 def match(kernel: Kernel) -> Convolution | None:
     """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
-    opening = match_windows(kernel)
+    opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None:
         return None
-    stage, product, image = opening.stage, opening.product, opening.image
+    stage, product, image = opening.stage, opening.dims.product, opening.image
     count, main = _siblings(kernel, stage, product)
     if count == 0:
         return None
@@ -128,12 +80,6 @@ def match(kernel: Kernel) -> Convolution | None:
         output, tuple(seen.outer), seen.filter_dim, int(stage.sizes[seen.filter_dim]), seen.channel.dim,
         seen.channel.count, seen.channel.step, *seen.windows, image.padding, epilogue, main,
     )
-
-
-def _is_windowed(access: Access) -> bool:
-    if access.padding is not None:
-        return True
-    return any(sum(map(bool, e.coefficients)) > 1 or max(e.coefficients, default=0) > 1 for e in access.map)
 
 
 def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stage]:
@@ -196,7 +142,7 @@ def _geometry(
     if axes is None:
         return None
     outer, windows, channel = axes
-    filter_dim = _filter_dim(stage, {*(d for _, d in outer), *(w.out for w in windows)})
+    filter_dim = _filter_dim(opening)
     reduced = {d for d in stage.reductions if stage.sizes[d] != 1}
     if filter_dim < 0 or reduced != {d for d in [channel.dim, *(w.kernel for w in windows)] if d >= 0}:
         return None
@@ -207,7 +153,7 @@ def _geometry(
         outer = [(size, d) for size, d in outer if d != windows[-1].out]
     windows.sort(key=lambda w: -w.step)
     if len(windows) == 1:
-        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
+        windows.insert(0, SINGLE)
     return _Dimensions(outer, filter_dim, channel, (windows[0], windows[1]))
 
 
@@ -215,48 +161,34 @@ def _image_axes(
     kernel: Kernel, stage: Stage, image: Access
 ) -> tuple[list[tuple[Extent, int]], list[Window], _Channel] | None:
     """The image's axes: those that no window slides over, the windows, and the channels."""
-    shape = kernel.values[image.value].shape
-    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
-    windows: list[Window] = []
-    outer: list[tuple[Extent, int]] = []
-    # axes that one reduction walks from end to end, with their dimensions: channels, or a window at one place
-    summed: list[tuple[int, int]] = []
-    for axis, entry in enumerate(image.map):
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
-        if plain and (image.padding is None or not dims or stage.sizes[dims[0]] == shape[axis]):
-            if dims and stage.iterators[dims[0]] == "parallel":
-                outer.append((Extent.of(stage.sizes[dims[0]]), dims[0]))
-            elif dims:
-                summed.append((axis, dims[0]))
-            continue
-        window = window_of(stage, entry.coefficients, dims, entry.constant, shape[axis], steps[axis])
-        if window is None:
-            return None
-        windows.append(window)
+    axes = image_axes(kernel, stage, image)
+    outer = [(Extent.of(walk.size), walk.dim) for axis in axes.points for walk in axis.outs]
     channel = _Channel()
-    # with several, the channels are those side by side, or else the farthest apart
-    for axis, d in sorted(summed, key=lambda one: (steps[one[0]] != 1, -(steps[one[0]] or 0))):
-        size, step = stage.sizes[d], steps[axis]
-        if not isinstance(size, int) or step is None:
+    slid = list(axes.windows)
+    # with several, the channels are those side by side, or else the farthest apart; the others are windows at one place
+    for axis in sorted(axes.summed, key=lambda one: (one.stride.known != 1, -(one.stride.known or 0))):
+        (walk,) = axis.taps
+        if not isinstance(walk.size, int) or axis.stride.known is None:
             return None
         if channel.dim < 0:
-            channel = _Channel(d, size, step)
-            continue
-        window = window_of(stage, image.map[axis].coefficients, [d], image.map[axis].constant, shape[axis], step)
-        if window is None:
-            return None
-        windows.append(window)
-    return outer, windows, channel
+            channel = _Channel(walk.dim, walk.size, axis.stride.known)
+        else:
+            slid.append(axis)
+    windows = forward_windows(slid)
+    return None if windows is None else (outer, windows, channel)
 
 
-def _filter_dim(stage: Stage, taken: set[int]) -> int:
-    """The one parallel dimension beside those of the image, of known extent; -1 where there is none such."""
-    found = [
-        d for d, kind in enumerate(stage.iterators)
-        if kind == "parallel" and stage.sizes[d] != 1 and d not in taken
-    ]
-    return found[0] if len(found) == 1 and isinstance(stage.sizes[found[0]], int) else -1
+def forward_windows(axes: Sequence[Axis]) -> list[Window] | None:
+    """`axes` by numbers; None where one cannot be, or is walked backwards."""
+    found = [axis.window for axis in axes]
+    windows = [window for window in found if window is not None and window.is_forward]
+    return windows if len(windows) == len(axes) else None
+
+
+def _filter_dim(opening: Windows) -> int:
+    """The one parallel dimension besides those of the image, of known extent; -1 where there is none such."""
+    found = [*opening.dims.n, *opening.dims.broadcast]
+    return found[0] if len(found) == 1 and isinstance(opening.stage.sizes[found[0]], int) else -1
 
 
 def _companion(
@@ -277,24 +209,6 @@ def _companion(
         if step <= window.step * window.image and to <= along * window.size:
             return [Window(d, -1, size.known, 1, 1, 1, 0, size.known, step)]
     return []
-
-
-def window_of(
-    stage: Stage, coefficients: Sequence[int], dims: Sequence[int], constant_: int, extent: int | str,
-    step: int | None,
-) -> Window | None:
-    outs = [d for d in dims if stage.iterators[d] == "parallel"]
-    taps = [d for d in dims if stage.iterators[d] == "reduction"]
-    if len(outs) > 1 or len(taps) > 1 or step is None or not isinstance(extent, int) or constant_ > 0:
-        return None
-    sizes = [stage.sizes[d] for d in dims]
-    if not all(isinstance(size, int) for size in sizes) or any(coefficients[d] < 1 for d in dims):
-        return None
-    out, tap = (outs[0] if outs else -1), (taps[0] if taps else -1)
-    return Window(
-        out, tap, int(stage.sizes[out]) if outs else 1, int(stage.sizes[tap]) if taps else 1,
-        coefficients[out] if outs else 1, coefficients[tap] if taps else 1, -constant_, extent, step,
-    )
 
 
 def pixels_are_flat(c: Convolution) -> bool:

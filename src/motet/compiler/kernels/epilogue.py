@@ -123,7 +123,7 @@ def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...
         return None
     for access in readers:
         for entry, origin in zip(access.map, made[access.value], strict=True):
-            ours, theirs = _single(entry, stage), _single(origin, main)
+            ours, theirs = stage.along(entry), main.along(origin)
             if ours is None or theirs is None:
                 if ours is not None or theirs is not None:
                     return None
@@ -134,12 +134,6 @@ def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...
     parallel = {d for d, kind in enumerate(main.iterators) if kind == "parallel" and main.sizes[d] != 1}
     complete = set(dims) == needed and set(dims.values()) == parallel and len(dims) == len(parallel)
     return dims if complete else None
-
-
-def _single(entry: Affine, stage: Stage) -> int | None:
-    """The dimension that `entry` runs along, with unit dimensions left out; None if it stands still or skips."""
-    found = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-    return found[0] if len(found) == 1 and entry.coefficients[found[0]] == 1 else None
 
 
 def _translate(access: Access, dims: dict[int, int], rank: int) -> Access:

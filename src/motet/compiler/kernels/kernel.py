@@ -34,6 +34,8 @@ ITEM_BITS = {
     "complex<f32>": 64, "complex<f64>": 128,
 }
 
+FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "f32", "f64")
+
 
 def item_bytes(dtype: str) -> int:
     """Bytes that one element of `dtype` takes in memory (i1 takes one)."""
@@ -71,6 +73,11 @@ class Affine:
         return not any(self.coefficients)
 
     @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions that it depends on."""
+        return tuple(d for d, coefficient in enumerate(self.coefficients) if coefficient)
+
+    @property
     def single(self) -> int | None:
         """The dimension, if this is exactly one dimension with factor 1 and no constant."""
         if self.constant == 0 and sum(map(abs, self.coefficients)) == 1 and 1 in self.coefficients:
@@ -95,6 +102,11 @@ class Access:
     value: int
     map: tuple[Affine, ...]
     padding: float | int | None = None
+
+    @property
+    def dims(self) -> frozenset[int]:
+        """The dimensions of the stage that the element depends on."""
+        return frozenset(d for entry in self.map for d in entry.dims)
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,11 @@ class Stage:
     @property
     def reductions(self) -> tuple[int, ...]:
         return tuple(i for i, kind in enumerate(self.iterators) if kind == "reduction")
+
+    def along(self, entry: Affine) -> int | None:
+        """The one dimension that `entry` walks along by ones, from any beginning on; those of extent 1 are left out."""
+        found = [d for d in entry.dims if self.sizes[d] != 1]
+        return found[0] if len(found) == 1 and entry.coefficients[found[0]] == 1 else None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, row_major
 from motet.compiler.kernels.strides import Extent, memory_strides
+from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.passes.fuse.roles import ALIASES
 
 Order = tuple[int, ...]
@@ -155,21 +156,18 @@ def output_channel(stage: Stage) -> int | None:
     """The axis of a convolution's result that runs over filters, or None if `stage` is no convolution."""
     if len(stage.inputs) != 2 or not stage.reductions:
         return None
-    image, filters = (
-        {d for e in access.map for d, factor in enumerate(e.coefficients) if factor} for access in stage.inputs
-    )
-    windowed = any(sum(map(bool, e.coefficients)) > 1 for access in stage.inputs for e in access.map)
+    image, filters = (access.dims for access in stage.inputs)
     output = [e.single for e in stage.outputs[0].map]
-    if not windowed:
+    if not any(map(is_windowed, stage.inputs)):
         return _upsampled_channel(output, image, filters)
-    if not any(sum(map(bool, e.coefficients)) > 1 for e in stage.inputs[0].map):
+    if not is_windowed(stage.inputs[0]):
         image, filters = filters, image
     candidates = [axis for axis, d in enumerate(output) if d is not None and d in filters]
     # The last of those side by side: a group's stands before it, phases of an upsampling stand behind pixels.
     return next((axis for axis in candidates if axis + 1 not in candidates), None)
 
 
-def _upsampled_channel(output: Sequence[int | None], image: set[int], filters: set[int]) -> int | None:
+def _upsampled_channel(output: Sequence[int | None], image: frozenset[int], filters: frozenset[int]) -> int | None:
     """The axis over filters of a product that upsamples two axes and more: phases stand between pixels."""
     for own in (filters - image, image - filters):
         found = [axis for axis, d in enumerate(output) if d in own]

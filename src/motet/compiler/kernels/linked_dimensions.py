@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from motet.compiler.kernels.kernel import Access, Affine, Stage
 
@@ -38,6 +39,26 @@ def linked_dimensions(
                 return None
             written[access.value] = (s, access)
     return classes.found()
+
+
+@dataclass(frozen=True)
+class RowLoops:
+    """Loops that stages run in together: `outer`, over rows, which all stages have and none reduces, and `inner`, along
+    them."""
+
+    outer: list[Class]
+    inner: list[Class]
+
+
+def row_loops(stages: Sequence[Stage], classes: Sequence[Class]) -> RowLoops | None:
+    """`classes`, in their order, as loops; None where the dimensions of one differ in extent."""
+    loops = RowLoops([], [])
+    for members in classes:
+        if len({stages[s].sizes[d] for s, d in members.items()}) != 1:
+            return None
+        parallel = all(stages[s].iterators[d] == "parallel" for s, d in members.items())
+        (loops.outer if parallel and len(members) == len(stages) else loops.inner).append(members)
+    return loops
 
 
 class _Classes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
-from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, row_loops, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, StridedAccess, place_of, product_of
 
@@ -48,22 +48,16 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     classes = linked_dimensions(stages, lambda stage, dimension: stage.sizes[dimension] != 1, _link)
     if classes is None or any(one is None for one in found):
         return None
-    count = len(stages)
-    sizes = [{stages[s].sizes[d] for s, d in members.items()} for members in classes]
-    if any(len(each) != 1 for each in sizes):
+    loops = row_loops(stages, classes)
+    inner = _align(stages, loops.inner) if loops is not None else None
+    if loops is None or inner is None:
         return None
-    outer = [
-        members for members in classes
-        if len(members) == count and all(stages[s].iterators[d] == "parallel" for s, d in members.items())
-    ]
-    inner = _align(stages, [members for members in classes if members not in outer])
-    if inner is None:
-        return None
+    outer = loops.outer
     dims: list[list[int | None]] = [[None for _ in stage.sizes] for stage in stages]
     for number, members in enumerate([*outer, *inner]):
         for s, d in members.items():
             dims[s][d] = number
-    wide = tuple(any(s in members for members in inner) for s in range(count))
+    wide = tuple(any(s in members for members in inner) for s in range(len(stages)))
     extents: list[Extent] = []
     for members in (*outer, *inner):
         s, d = next(iter(members.items()))
@@ -76,16 +70,10 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
 
 
 def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequence[tuple[int, int]] | None:
-    reading, writing = _only(here, reader), _only(there, producer)
+    reading, writing = reader.along(here), producer.along(there)
     if reading is None and writing is None:
         return ()
     return None if reading is None or writing is None else ((reading, writing),)
-
-
-def _only(entry: Affine, stage: Stage) -> int | None:
-    """The one dimension that `entry` runs along, those of extent 1 left out."""
-    moving = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-    return moving[0] if len(moving) == 1 and entry.coefficients[moving[0]] == 1 else None
 
 
 def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:

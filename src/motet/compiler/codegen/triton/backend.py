@@ -11,6 +11,7 @@ import msgspec
 
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
 from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
 from motet.compiler.codegen.triton.attention.attention import pays
 from motet.compiler.codegen.triton.compile.objects import (
@@ -27,7 +28,6 @@ from motet.compiler.codegen.triton.gemm import multi_gemm as joined
 from motet.compiler.codegen.triton.schedules import check, schedule_of, settled, with_schedule
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.text.program import TritonCode, TritonProgram
-from motet.compiler.codegen.triton.text.scalars import UnsupportedOnGpu
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH

@@ -10,22 +10,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, is_wide
+from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
+from motet.compiler.codegen.gpu.rows import lies_along
 from motet.compiler.codegen.triton.classes import attention
-from motet.compiler.codegen.triton.classes.contraction import ContractionLaunches
+from motet.compiler.codegen.triton.classes.contraction import TritonContractions
 from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
-from motet.compiler.codegen.triton.classes.loops import LoopLaunches
+from motet.compiler.codegen.triton.classes.loops import TritonLoops
 from motet.compiler.codegen.triton.classes.products import ProductLaunches
-from motet.compiler.codegen.triton.classes.rows import RowLaunches
+from motet.compiler.codegen.triton.classes.rows import TritonRows
 from motet.compiler.codegen.triton.classes.windows import WindowLaunches
 from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.gemm import multi_matching as joining
 from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
-from motet.compiler.codegen.triton.rows import rows
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
-from motet.compiler.codegen.triton.text.scalars import UnsupportedOnGpu, pointer_type
-from motet.compiler.codegen.triton.text.writer import STATUS, is_wide
+from motet.compiler.codegen.triton.text.scalars import pointer_type
+from motet.compiler.codegen.triton.text.writer import STATUS
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, Phase, Stage, structure
@@ -37,7 +38,7 @@ from motet.compiler.targets.gpu import GpuTarget
 Class = LaunchClass[Any, Any, Form]
 # The fastest first; the last one takes everything.
 CLASSES: tuple[Class, ...] = (
-    WindowLaunches(), RowLaunches(), ProductLaunches(), ContractionLaunches(), DepthwiseLaunches(), LoopLaunches(),
+    WindowLaunches(), TritonRows(), ProductLaunches(), TritonContractions(), DepthwiseLaunches(), TritonLoops(),
 )
 
 _ANY = 1 << 62
@@ -72,7 +73,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         launch = LaunchPart(kernel, launches[begin], read_after(launches, begin), buffers, symbol)
         kind, plan, forms = _formed(launch, target)
         stages, count = launch.stages, 1
-        if isinstance(kind, LoopLaunches) and (more := _beside(launch, launches[begin:], target)) is not None:
+        if isinstance(kind, TritonLoops) and (more := _beside(launch, launches[begin:], target)) is not None:
             count, forms = more
             stages = tuple(stage for each in launches[begin : begin + count] for stage in each)
         begin += count
@@ -108,7 +109,7 @@ def _beside(
             break
         launch = replace(first, stages=stages, read=read_after(launches, number))
         kind, _, forms = _formed(launch, target)
-        if not isinstance(kind, LoopLaunches):
+        if not isinstance(kind, TritonLoops):
             break
         found.append(forms)
     if len(found) < 2:
@@ -142,7 +143,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     if found is None:
         return split_reductions(kernel)
     single = sum(map(bool, found.reduces)) == 1
-    if single and not rows.lies_along(found):
+    if single and not lies_along(found):
         return split_reductions(kernel, _ACROSS * target.processors)
     enough = target.processors if single else _MANY
     count = found.count.known or enough

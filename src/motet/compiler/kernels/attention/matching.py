@@ -52,7 +52,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     sizes = main.sizes + tuple(follower.first.sizes[d] for d in follower.first.reductions)
     reads = [found.query, *(access for piece in found.pieces for access in (piece.keys, piece.values))]
     used = [
-        _dims(found.query), _together([piece.keys for piece in found.pieces]),
+        found.query.dims, _together([piece.keys for piece in found.pieces]),
         _together([piece.values for piece in found.pieces]),
     ]
     depth = [d for d in range(len(main.sizes), len(sizes)) if sizes[d] != 1]
@@ -75,12 +75,8 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     )
 
 
-def _dims(access: Access) -> set[int]:
-    return {d for entry in access.map for d, coefficient in enumerate(entry.coefficients) if coefficient}
-
-
 def _together(accesses: Sequence[Access]) -> set[int]:
-    return {d for access in accesses for d in _dims(access)}
+    return {d for access in accesses for d in access.dims}
 
 
 def _innermost(follower: Follower, shared: Sequence[int]) -> int | None:

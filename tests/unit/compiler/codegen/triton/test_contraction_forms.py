@@ -11,8 +11,8 @@ from tests.unit.compiler.codegen.triton.building import Generated, check, genera
 from tests.unit.compiler.codegen.triton.texts import convolution, product
 
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.gpu.gemm.tiles import GemmShape, Tile, choose_tiles
 from motet.compiler.codegen.triton.compile.objects import compile_programs
-from motet.compiler.codegen.triton.gemm.tiles import GemmShape, Tile, choose_tiles
 from motet.compiler.codegen.triton.text.program import TritonProgram
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget

@@ -7,7 +7,7 @@ from tests.unit.compiler.codegen.triton.building import SM_90A, check, generate,
 from tests.unit.compiler.codegen.triton.texts import product
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton.gemm.tiles import GemmShape, choose_tiles
+from motet.compiler.codegen.gpu.gemm.tiles import GemmShape, choose_tiles
 from motet.compiler.targets.families import resolve_target
 
 

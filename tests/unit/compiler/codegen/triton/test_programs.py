@@ -11,7 +11,7 @@ from tests.unit.compiler.codegen.triton.building import check, generate, interpr
 from tests.unit.compiler.codegen.triton.texts import convolution, depthwise, nest, product, softmax, tensor
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton.rows import loops
+from motet.compiler.codegen.gpu import loops
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -13,11 +13,10 @@ from tests.unit.compiler.codegen.triton.texts import product
 
 import motet
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.gpu.gemm import plan
+from motet.compiler.codegen.gpu.gemm.persistent_tiles import Ring, every_ring, ring_cycles
+from motet.compiler.codegen.gpu.gemm.tiles import GemmShape
 from motet.compiler.codegen.triton.compile.objects import compile_programs
-from motet.compiler.codegen.triton.gemm import contraction
-from motet.compiler.codegen.triton.gemm.persistent import every_ring, ring_cycles
-from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
-from motet.compiler.codegen.triton.gemm.tiles import GemmShape
 from motet.compiler.codegen.triton.text.program import TritonProgram
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
@@ -50,8 +49,8 @@ def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Rings as the test's parameter `ring` says alone, and these first."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and "ring" in callspec.params:
-        monkeypatch.setattr(contraction, "rings", lambda *_: [callspec.params["ring"]])
-        monkeypatch.setattr(contraction, "ring_cycles", lambda *_: 0)
+        monkeypatch.setattr(plan, "rings", lambda *_: [callspec.params["ring"]])
+        monkeypatch.setattr(plan, "ring_cycles", lambda *_: 0)
 
 
 def compiled(program: TritonProgram, target: GpuTarget) -> str:

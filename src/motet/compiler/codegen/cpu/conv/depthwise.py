@@ -31,12 +31,13 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.kernels.convolution import Window, match_windows, window_of
+from motet.compiler.kernels.convolution import forward_windows
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Stage
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
-from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, memory_strides, place_of
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, place_of
+from motet.compiler.kernels.windows import SINGLE, Window, image_axes, read_axes, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_PRODUCTS = 64_000  # about ten microseconds of one core
@@ -111,10 +112,10 @@ def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
 
 
 def _match(kernel: Kernel) -> Depthwise | None:
-    opening = match_windows(kernel)
+    opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None or opening.image.padding not in (None, 0):
         return None
-    stage, product, image, filters = opening.stage, opening.product, opening.image, opening.filters
+    stage, product, image, filters = opening.stage, opening.dims.product, opening.image, opening.filters
     rank = len(stage.sizes)
     epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
     init = initial_of(kernel, stage)
@@ -144,28 +145,15 @@ def _image_axes(
     kernel: Kernel, stage: Stage, image: Access, place: StridedAccess
 ) -> tuple[tuple[tuple[Extent, int], ...], int, tuple[Window, Window]] | None:
     """The image's dimensions as (outer ones, the channel, windows over rows and columns)."""
-    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
-    windows: list[Window] = []
-    plain: list[int] = []
-    for axis, entry in enumerate(image.map):
-        extent = kernel.values[image.value].shape[axis]
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        straight = len(dims) <= 1 and entry.constant == 0 and all(
-            entry.coefficients[d] == 1 and stage.iterators[d] == "parallel" for d in dims
-        )
-        if straight and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
-            plain += dims
-            continue
-        window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
-        if window is None:
-            return None
-        windows.append(window)
+    axes = image_axes(kernel, stage, image)
+    windows = forward_windows(sorted([*axes.windows, *axes.summed], key=lambda axis: axis.number))
+    plain = [walk.dim for axis in axes.points for walk in axis.outs]
     channels = [d for d in plain if place.strides[d] == ONE and isinstance(stage.sizes[d], int)]
-    if len(channels) != 1 or not 1 <= len(windows) <= 2:
+    if len(channels) != 1 or windows is None or not 1 <= len(windows) <= 2:
         return None
     windows.sort(key=lambda w: -w.step)
     if len(windows) == 1:
-        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
+        windows.insert(0, SINGLE)
     seen = sorted([*plain, *(d for w in windows for d in (w.out, w.kernel) if d >= 0)])
     if seen != [d for d, size in enumerate(stage.sizes) if size != 1]:
         return None
@@ -180,12 +168,12 @@ def _filter_taps(
     value = kernel.values[access.value]
     kernels = [w.kernel for w in windows]
     axis_of: dict[int, int] = {}
-    for axis, entry in enumerate(access.map):
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        if entry.constant or len(dims) > 1 or any(entry.coefficients[d] != 1 or d in axis_of for d in dims):
+    for axis in read_axes(kernel, stage, access):
+        walk = axis.plain
+        if not axis.is_fixed and (walk is None or walk.dim in axis_of):
             return None
-        for d in dims:
-            axis_of[d] = axis
+        if walk is not None:
+            axis_of[walk.dim] = axis.number
     expected = sorted([channel, *(d for d in kernels if d >= 0)])
     if sorted(axis_of) != expected or any(value.shape[a] != stage.sizes[d] for d, a in axis_of.items()):
         return None

@@ -41,9 +41,10 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     shared_function,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.kernels.convolution import Convolution, Window
+from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import KernelCode, item_bytes
 from motet.compiler.kernels.schedule import DirectSchedule
+from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.cpu import CpuTarget
 
 _FUSED_STEPS = 224

@@ -22,10 +22,11 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
     write_vector,
 )
-from motet.compiler.kernels.convolution import Convolution, Window
+from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Kernel, KernelCode, Packing, Phase, item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
+from motet.compiler.kernels.windows import Window
 
 
 def task_loop(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
-from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, row_loops, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess, physical_order
 from motet.compiler.targets.cpu import CpuTarget
@@ -74,18 +74,10 @@ def _arrange(
     widest = max(range(len(stages)), key=lambda s: len(stages[s].sizes))
     if any(widest not in members for members in classes):
         return None
-    if any(len({nests[s].sizes[d] for s, d in members.items()}) != 1 for members in classes):
-        return None
     order = physical_order(kernel, stages[widest])
-    classes = sorted(classes, key=lambda members: order.index(members[widest]))
-
-    def is_outer(members: dict[int, int]) -> bool:
-        return len(members) == len(stages) and all(
-            nests[s].kinds[d] == "parallel" for s, d in members.items()
-        )
-
-    outer = [members for members in classes if is_outer(members)]
-    inner = [members for members in classes if not is_outer(members)]
+    loops = row_loops(stages, sorted(classes, key=lambda members: order.index(members[widest])))
+    if loops is None:
+        return None
     pinned = {
         (s, nests[s].dims[int(op.value or 0)])
         for s, stage in enumerate(stages)
@@ -98,7 +90,7 @@ def _arrange(
             for members in part
             if nests[widest].sizes[members[widest]] != ONE or set(members.items()) & pinned
         ]
-        for part in (outer, inner)
+        for part in (loops.outer, loops.inner)
     )
     if not inner:
         if len(stages) == 1 or not outer:

@@ -26,12 +26,13 @@ from dataclasses import dataclass
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.attention.scores import Scores
 from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace, AttentionTile, choose_tiles, space_of
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded, storage_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.attention.description import Attention, KeyPiece
 from motet.compiler.kernels.kernel import Access, Kernel
 from motet.compiler.kernels.strides import Extent, StridedAccess

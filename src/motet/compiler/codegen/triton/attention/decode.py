@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, AttentionLaunch, Emitted, Flash, stored_by
 from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace, AttentionTile, space_of
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer

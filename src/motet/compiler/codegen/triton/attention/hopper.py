@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from motet.compiler.codegen.gpu.tasks import power_of_two, total
 from motet.compiler.codegen.triton.attention.operand_layout import may_be_whole
 from motet.compiler.codegen.triton.attention.space import AttentionSpace, lies_flat
 from motet.compiler.codegen.triton.attention.tiles import OWN, Groups
 from motet.compiler.codegen.triton.attention.warp_specialized import AttentionProgram
-from motet.compiler.codegen.triton.rows.loops import power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget

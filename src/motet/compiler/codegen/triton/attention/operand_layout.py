@@ -10,10 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.codegen.triton.attention.attention import stored_by
 from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace
-from motet.compiler.codegen.triton.rows.loops import power_of_two
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess

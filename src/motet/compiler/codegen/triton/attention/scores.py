@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from motet.compiler.codegen.gpu.accesses import source_of
 from motet.compiler.codegen.triton.text.scalars import constant, expression
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.attention.description import Attention, Term
 from motet.compiler.kernels.kernel import Affine
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.rows.loops import Loop, power_of_two, total
-from motet.compiler.codegen.triton.text.writer import source_of
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.tasks import power_of_two, total
+from motet.compiler.codegen.triton.rows.loops import Loop
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.strides import ONE, Extent

@@ -7,9 +7,9 @@ to and fro, so that who had a long one before gets a short one now.
 
 from __future__ import annotations
 
+from motet.compiler.codegen.gpu.tasks import total
 from motet.compiler.codegen.triton.attention.space import AttentionSpace
 from motet.compiler.codegen.triton.attention.tiles import Groups
-from motet.compiler.codegen.triton.rows.loops import total
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 
 _PROGRAM, _PROGRAMS = "gl.program_id(0)", "gl.num_programs(0)"

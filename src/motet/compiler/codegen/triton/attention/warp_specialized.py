@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.expressions import product
+from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, stored_by
 from motet.compiler.codegen.triton.attention.operand_layout import matrices_of
 from motet.compiler.codegen.triton.attention.scores import Scores
@@ -26,7 +27,6 @@ from motet.compiler.codegen.triton.attention.space import AttentionSpace
 from motet.compiler.codegen.triton.attention.tile_schedule import every_tile, is_even, is_one_careful, one_tile
 from motet.compiler.codegen.triton.attention.tiles import MOVING, OWN, Groups
 from motet.compiler.codegen.triton.gemm.persistent_text import NEXT, WAIT
-from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, rounded, storage_type, to_storage

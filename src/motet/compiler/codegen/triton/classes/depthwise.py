@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
-from motet.compiler.codegen.triton.classes.tasks import task_of
+from motet.compiler.codegen.gpu.tasks import LoopTask, task_of
 from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.rows.loops import LoopTask
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart
-from motet.compiler.codegen.triton.classes.rows import stored_rows
+from motet.compiler.codegen.gpu.rows import stored_rows
 from motet.compiler.codegen.triton.conv import windows
 from motet.compiler.codegen.triton.conv.windows import RowWindows
 from motet.compiler.codegen.triton.text.program import Form

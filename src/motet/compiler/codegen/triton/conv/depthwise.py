@@ -17,14 +17,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, ceiling, total
+from motet.compiler.codegen.gpu.accesses import gathered, source_of
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, gathered, is_windowed, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
-from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import ONE, Bound, Extent, StridedAccess
+from motet.compiler.kernels.windows import WindowReduction, read_window_reduction
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARPS = 4
@@ -49,55 +50,28 @@ class Patch:
         return f"patch {self.rows}x{self.columns}x{self.each}{' turns' if self.turns else ''}"
 
 
-@dataclass(frozen=True)
-class WindowReduction:
-    """A stage read as a reduction over windows. `image` is the input that they are of; `row` and `column` are the
-    dimensions along the last two axes that windows move along, `row` None where there is one alone, `down` and `along`
-    those of the window there."""
-
-    stage: Stage
-    combiner: Reduction
-    image: int
-    row: int | None
-    column: int
-    down: int | None
-    along: int
-
-    def size(self, dim: int | None) -> int:
-        size = 1 if dim is None else self.stage.sizes[dim]
-        return size if isinstance(size, int) else 0
-
-    @property
-    def places(self) -> int:
-        """Of a window."""
-        return math.prod(self.size(d) for d in self.stage.reductions)
-
-
 def match(kernel: Kernel, stage: Stage) -> WindowReduction | None:
-    found = match_reductions(stage)
-    windowed = [number for number, access in enumerate(stage.inputs) if is_windowed(access)]
-    if not found or len(found) != 1 or len(windowed) != 1 or not stage.reductions:
+    """`stage` as a reduction over windows of known extents, which are small."""
+    found = read_window_reduction(kernel, stage)
+    if found is None or gathered(stage) or any(op.op == "linalg.index" for op in stage.body):
         return None
-    if gathered(stage) or any(op.op == "linalg.index" for op in stage.body):
+    walked = [walk for axis in found.windows for walk in (*axis.outs, *axis.taps)]
+    if any(not isinstance(walk.size, int) for walk in walked):
         return None
-    access = stage.inputs[windowed[0]]
-    pairs: list[tuple[int, int]] = []
-    for axis in kernel.values[access.value].order:
-        dims = [d for d, factor in enumerate(access.map[axis].coefficients) if factor]
-        inside = [d for d in dims if stage.iterators[d] == "reduction"]
-        outside = [d for d in dims if d not in inside]
-        if inside and (len(inside) != 1 or len(outside) != 1):
-            return None
-        pairs += zip(outside, inside, strict=False)
-    if sorted(inside for _, inside in pairs) != sorted(stage.reductions):
-        return None
-    (column, along), (row, down) = pairs[-1], pairs[-2] if len(pairs) > 1 else (None, None)
-    walked = {d for pair in pairs for d in pair}
-    if any(not isinstance(stage.sizes[d], int) for d in walked):
-        return None
-    place = source_of(kernel, access, stage.sizes)
-    result = WindowReduction(stage, found[0], windowed[0], row, column, down, along)
-    return result if result.places <= _MOST and not any(place.strides[d].symbols for d in walked) else None
+    place = source_of(kernel, stage.inputs[found.image], stage.sizes)
+    small = places_of(found) <= _MOST
+    return found if small and not any(place.strides[walk.dim].symbols for walk in walked) else None
+
+
+def size_of(found: WindowReduction, dim: int | None) -> int:
+    """The extent of a dimension of windows, 1 where there is none."""
+    size = 1 if dim is None else found.stage.sizes[dim]
+    return size if isinstance(size, int) else 0
+
+
+def places_of(found: WindowReduction) -> int:
+    """How many places a window has."""
+    return math.prod(size_of(found, d) for d in found.stage.reductions)
 
 
 def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
@@ -158,13 +132,13 @@ def _patches(found: DepthwiseLaunch) -> list[Patch]:
     image = windows.stage.inputs[windows.image]
     item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))
     last = found.is_channels_last
-    turns = last and windows.places > _UNROLLED
+    turns = last and places_of(windows) > _UNROLLED
     shapes = [(1, 8), (1, 4)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2)]
-    if last and windows.places <= _FEW:
+    if last and places_of(windows) <= _FEW:
         shapes = [(2, 4), (4, 2), (1, 4)]
     if windows.row is None:
         shapes = [(1, max(rows, columns)) for rows, columns in shapes]
-    sides = windows.size(windows.row), windows.size(windows.column)
+    sides = size_of(windows, windows.row), size_of(windows, windows.column)
     return list(dict.fromkeys(
         Patch(min(rows, sides[0]), min(columns, sides[1]), each, turns)
         for rows, columns in shapes for each in ((4, 2, 8) if last and item <= 2 else (2, 1))
@@ -216,7 +190,7 @@ class _Patches:
         found, w = self.found.windows, self.w
         sums = {own: self._begin(own) for own in product(range(self.patch.rows), range(self.patch.columns))}
         if self.patch.turns and found.down is not None:
-            w.line(f"for k in range({found.size(found.down)}):")
+            w.line(f"for k in range({size_of(found, found.down)}):")
             w.level += 1
             w.remembered = {}
             self.at[found.down] = Coordinate("k")
@@ -225,7 +199,7 @@ class _Patches:
             w.remembered = {}
             del self.at[found.down]
         else:
-            self._lines(sums, range(found.size(found.down)))
+            self._lines(sums, range(size_of(found, found.down)))
         lanes = w.masks.get(0)
         for (row, column), name in sums.items():
             points = dict(self.at)
@@ -235,8 +209,8 @@ class _Patches:
                     continue
                 if step:
                     points[dim] = Coordinate(w.define("i", f"{self.at[dim].text} + {step}"), frozenset({0}))
-                if found.size(dim) % side:
-                    conditions.append(f"({points[dim].text} < {found.size(dim)})")
+                if size_of(found, dim) % side:
+                    conditions.append(f"({points[dim].text} < {size_of(found, dim)})")
             if conditions:
                 w.masks[0] = w.define("m", " & ".join(conditions))
             epilogue = self.found.task.epilogue
@@ -271,9 +245,9 @@ class _Patches:
         pairs = [(row, down) for row in range(self.patch.rows) for down in downs]
         both = [dim for dim in (found.row, found.down) if dim is not None]
         pairs.sort(key=lambda pair: (sum(step * factors[dim] for dim, step in zip(both, pair, strict=False)), pair[1]))
-        for rest in product(*(range(found.size(d)) for d in others)):
+        for rest in product(*(range(size_of(found, d)) for d in others)):
             for row, down in pairs:
-                for along in range(found.size(found.along)):
+                for along in range(size_of(found, found.along)):
                     for column in range(self.patch.columns):
                         steps = self._steps((row, column), (down, along), list(zip(others, rest, strict=True)))
                         self._add(sums, (row, column), steps)
@@ -293,7 +267,7 @@ class _Patches:
         """`source`, read only where it is, if patches reach beyond the last point."""
         found, w = self.found.windows, self.w
         sides = ((found.row, self.patch.rows), (found.column, self.patch.columns))
-        beyond = {dim for dim, side in sides if dim is not None and found.size(dim) % side}
+        beyond = {dim for dim, side in sides if dim is not None and size_of(found, dim) % side}
         if not isinstance(access, Access) or not beyond:
             return source
         known = {bound.entry for bound in source.bounds}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.conv.image_boxes import UNIT, Boxes, Image, corner_of, tiles_of
+from motet.compiler.codegen.gpu.conv.image_boxes import UNIT, Boxes, Image, tiles_of
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, indented, tile_function
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, group_of
+from motet.compiler.codegen.triton.gemm.products import group_of
 from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate
@@ -73,7 +74,7 @@ def stores(image: Image, boxes: Boxes) -> list[str]:
     """Lines that store the boxes of a piece."""
     lines: list[str] = []
     for number in range(boxes.m // UNIT):
-        corner = corner_of(image, boxes, f"(m_at // {UNIT} + {number})")
+        corner = _corner_of(image, boxes, f"(m_at // {UNIT} + {number})")
         point = ", ".join([*(corner[d] for d, _ in image.pixels), "n_at"])
         lines.append(f"tma.async_store(c, [{point}], out_boxes.index({number}))")
     return lines
@@ -135,11 +136,11 @@ class TmaConvText:
         corners: list[str] = []
         loads: list[str] = []
         for number, (part, count, own) in enumerate(units):
-            at = corner_of(image, boxes, f"({first} + {number})")
+            at = _corner_of(image, boxes, f"({first} + {number})")
             point: list[str] = []
             for a, axis in enumerate(image.axes):
-                corners.append(f"at{number}_{a} = {'0' if axis.pixel is None else at[axis.pixel]} + {axis.first}")
-                point.append(f"at{number}_{a}" + ("" if axis.place is None else f" + by{a}"))
+                corners.append(f"at{number}_{a} = {'0' if axis.out < 0 else at[axis.out]} + {-axis.low}")
+                point.append(f"at{number}_{a}" + ("" if axis.kernel < 0 else f" + by{a}"))
             to = f"boxes{part}.index(place * {count} + {own})"
             loads.append(f"tma.async_load(image, [{', '.join([*point, 'channel'])}], full.index(place), {to})")
         for i, width in enumerate(self.filter_widths):
@@ -174,8 +175,8 @@ def fetch({", ".join(self.fetched)}):
             names[dim] = f"{rest} % {size}" if position else rest
             rest = f"({rest} // {size})"
         return [
-            f"by{a} = {names[axis.place]} * {axis.step}"
-            for a, axis in enumerate(self.image.axes) if axis.place is not None
+            f"by{a} = {names[axis.kernel]} * {axis.dilation}"
+            for a, axis in enumerate(self.image.axes) if axis.kernel >= 0
         ]
 
     def _multiply(self, arguments: Sequence[str]) -> str:
@@ -275,9 +276,9 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         """The descriptor of the image, and the ring's places for boxes, which are lines of pixels as well."""
         image, kind = self.image, storage_type(self.c.factor)
         sides = dict(zip((d for d, _ in image.pixels), self.boxes.shape, strict=True))
-        block = [*(1 if axis.pixel is None else sides[axis.pixel] for axis in image.axes), UNIT]
-        shape = [*(axis.extent for axis in image.axes), image.channels]
-        strides = [*(axis.stride for axis in image.axes), 1]
+        block = [*(1 if axis.out < 0 else sides[axis.out] for axis in image.axes), UNIT]
+        shape = [*(axis.image for axis in image.axes), image.channels]
+        strides = [*(axis.step for axis in image.axes), 1]
         lines = [
             f"li: gl.constexpr = {_shared(block, kind)}",
             f"image = tma.make_tensor_descriptor(v{image.value}, {shape}, {strides}, {block}, li)",
@@ -336,3 +337,13 @@ def _shared(shape: Sequence[int], kind: str) -> str:
 def _waited(count: int, names: Sequence[str]) -> str:
     """Products behind a wait until at most `count` of them are under way."""
     return f"warpgroup_mma_wait({count}, deps=[{', '.join(names)}])"
+
+
+def _corner_of(image: Image, boxes: Boxes, unit: str) -> dict[int, str]:
+    """The first pixel of the box of a number, by dimension."""
+    at: dict[int, str] = {}
+    for position, ((dim, size), side) in reversed(list(enumerate(zip(image.pixels, boxes.shape, strict=True)))):
+        count = -(-size // side)
+        at[dim] = f"{unit} % {count} * {side}" if position else f"{unit} * {side}"
+        unit = f"({unit} // {count})"
+    return at

@@ -9,20 +9,21 @@ convolutions of the same points, and what follows them, are done for one filter 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from motet.artifact.expressions import apply
-from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, total
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.tasks import Loop, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
-from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.rows import Rows, match_rows
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
+from motet.compiler.kernels.windows import is_windowed, read_windows
 from motet.compiler.targets.gpu import GpuTarget
 
 _READS = 18  # of the image, that are kept for each point
@@ -35,32 +36,33 @@ _UNROLLED = 4  # filters
 @dataclass(frozen=True)
 class RowWindows:
     """`rows` whose reductions are convolutions; `points` are the loops that images are read along, `filters` those
-    along filters."""
+    along filters. `images` are what the windows of stages are of."""
 
     rows: Rows
     points: tuple[Loop, ...]
     filters: tuple[Loop, ...]
+    images: Mapping[int, Access]
     reads: int
 
 
 def match(kernel: Kernel, stages: Sequence[Stage]) -> RowWindows | None:
     """`stages` as sibling convolutions over the same points and filters, and element-wise stages on their results."""
-    reducing = [stage for stage in stages if stage.reductions]
-    if not reducing or any(match_product(stage) is None or not _is_windowed(stage) for stage in reducing):
+    reducing = {s: read_windows(stage) for s, stage in enumerate(stages) if stage.reductions}
+    opened = {s: each for s, each in reducing.items() if each is not None and is_windowed(each.image)}
+    if not reducing or len(opened) != len(reducing):
         return None
     found = match_rows(kernel, stages)
     if found is None or found.length.known is None:
         return None
     if any(wide and not reduces for wide, reduces in zip(found.wide, found.reduces, strict=True)):
         return None
-    sides = [_sides(found, s) for s, stage in enumerate(stages) if stage.reductions]
-    along_images = set[int]().union(*(image for image, _ in sides))
-    along_filters = set[int]().union(*(filters for _, filters in sides))
+    images = {s: each.image for s, each in opened.items()}
+    along_images = set[int]().union(*(_outer(found, s, image) for s, image in images.items()))
+    along_filters = set[int]().union(*(_outer(found, s, each.filters) for s, each in opened.items()))
     outer = range(len(found.outer))
     if along_images & along_filters or any(number not in along_images | along_filters for number in outer):
         return None
-    images = {_image(stage) for stage in reducing}
-    reads = len(images) * found.length.factor
+    reads = len(set(images.values())) * found.length.factor
     if reads > _READS or not along_filters:
         return None
     last = [found.place(access, s) for s, stage in enumerate(stages) for access in stage.outputs][-1]
@@ -74,26 +76,13 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> RowWindows | None:
         return len(stride.symbols), stride.factor
 
     ordered = tuple(sorted(points, key=distance, reverse=True))
-    return RowWindows(found, ordered, tuple(sorted(filters, key=distance, reverse=True)), reads)
+    return RowWindows(found, ordered, tuple(sorted(filters, key=distance, reverse=True)), images, reads)
 
 
-def _is_windowed(stage: Stage) -> bool:
-    return sum(map(is_windowed, stage.inputs)) == 1
-
-
-def _image(stage: Stage) -> Access:
-    return next(access for access in stage.inputs if is_windowed(access))
-
-
-def _sides(found: Rows, s: int) -> tuple[set[int], set[int]]:
-    """The outer loops that the image and the filter of a convolution are read along."""
-    stage = found.stages[s]
-    image = _image(stage)
-    result: list[set[int]] = []
-    for access in (image, next(access for access in stage.inputs if access is not image)):
-        numbers = {found.dims[s][d] for entry in access.map for d, c in enumerate(entry.coefficients) if c}
-        result.append({number for number in numbers if number is not None and number < len(found.outer)})
-    return result[0], result[1]
+def _outer(found: Rows, s: int, access: Access) -> set[int]:
+    """The outer loops that stage `s` reads `access` along."""
+    numbers = {found.dims[s][d] for d in access.dims}
+    return {number for number in numbers if number is not None and number < len(found.outer)}
 
 
 # -- emission --------------------------------------------------------------------------------------
@@ -169,11 +158,10 @@ class _WindowsEmitter:
 
     def read_images(self) -> None:
         """All that windows hold, which every filter then finds there."""
-        for s, stage in enumerate(self.found.rows.stages):
-            if stage.reductions:
-                source = source_of(self.found.rows.kernel, _image(stage), stage.sizes)
-                for tap in self._taps():
-                    self.w.read(source, self._points(s, tap))
+        for s, image in self.found.images.items():
+            source = source_of(self.found.rows.kernel, image, self.found.rows.stages[s].sizes)
+            for tap in self._taps():
+                self.w.read(source, self._points(s, tap))
 
     def filter(self) -> None:
         """Everything that is done for one filter."""

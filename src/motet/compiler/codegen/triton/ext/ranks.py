@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.text.program import TritonCode
-from motet.compiler.codegen.triton.text.scalars import FLOATS, from_storage, storage_type, unsigned
+from motet.compiler.codegen.triton.text.scalars import from_storage, storage_type, unsigned
+from motet.compiler.kernels.kernel import FLOATS
 from motet.compiler.kernels.linalg_ext import Line, Order, Whole
 
 _PLACED = 64  # elements whose ranks one program finds

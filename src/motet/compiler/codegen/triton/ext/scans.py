@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, is_wide
+from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
-from motet.compiler.codegen.triton.rows.loops import power_of_two
 from motet.compiler.codegen.triton.rows.reductions import beginning, helper_of
 from motet.compiler.codegen.triton.text.program import TritonCode
-from motet.compiler.codegen.triton.text.scalars import (
-    UnsupportedOnGpu,
-    carried_type,
-    constant,
-    from_storage,
-    to_storage,
-)
-from motet.compiler.codegen.triton.text.writer import is_wide
+from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, to_storage
 from motet.compiler.kernels.kernel import Access, Stage
 from motet.compiler.kernels.linalg_ext import Line, Whole, line_of
 from motet.compiler.kernels.reduction import Reduction, match_reductions

@@ -7,16 +7,10 @@ below 0 count from the end. Updates that lie outside are left out, and one of th
 
 from __future__ import annotations
 
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
 from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.text.program import TritonCode
-from motet.compiler.codegen.triton.text.scalars import (
-    UnsupportedOnGpu,
-    constant,
-    expression,
-    from_storage,
-    storage_type,
-    to_storage,
-)
+from motet.compiler.codegen.triton.text.scalars import constant, expression, from_storage, storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import tell
 from motet.compiler.kernels.kernel import Access, Stage
 from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
+from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.codegen.triton.ext import ranks
 from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
-from motet.compiler.codegen.triton.rows.loops import power_of_two
 from motet.compiler.codegen.triton.text.program import TritonCode
-from motet.compiler.codegen.triton.text.scalars import FLOATS, UnsupportedOnGpu, from_storage, storage_type
-from motet.compiler.kernels.kernel import ITEM_BITS
+from motet.compiler.codegen.triton.text.scalars import from_storage, storage_type
+from motet.compiler.kernels.kernel import FLOATS, ITEM_BITS
 from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
 from motet.compiler.targets.gpu import GpuTarget
 

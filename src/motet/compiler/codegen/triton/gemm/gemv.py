@@ -6,79 +6,20 @@ all of the sum for some of the results, on the processors' own units, with sever
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish
-from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two, total
+from motet.compiler.codegen.gpu.gemm.gemv import GemvBlock
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
+from motet.compiler.codegen.gpu.tasks import Loop, ceiling, power_of_two, total
+from motet.compiler.codegen.triton.gemm.products import finish
 from motet.compiler.codegen.triton.text.program import Form
-from motet.compiler.codegen.triton.text.scalars import FLOATS, carried_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
-from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
-from motet.compiler.kernels.product import match_product
-from motet.compiler.kernels.strides import ONE, StridedAccess
-from motet.compiler.targets.gpu import GpuTarget
-
-_MOST = 7  # vectors
-_LEAST = 64  # results of each, and products of each result
-_PROGRAMS = 48  # that are worth it; where there are fewer, reductions are parted
+from motet.compiler.codegen.triton.text.scalars import carried_type
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.strides import StridedAccess
 
 
-@dataclass(frozen=True)
-class _GemvBlock:
-    """`results` results at once, `depth` products of each; `stages` turns are on their way at once."""
-
-    results: int
-    depth: int
-    warps: int
-    stages: int
-
-    @property
-    def label(self) -> str:
-        return f"vectors {self.results}x{self.depth} warps={self.warps} stages={self.stages}"
-
-
-# For a matrix that lies along the sum, and across it; the best first, as measured on an H200 with bf16.
-_ALONG = (_GemvBlock(2, 2048, 4, 1), _GemvBlock(8, 512, 4, 3), _GemvBlock(4, 1024, 4, 3), _GemvBlock(4, 1024, 4, 1))
-_ACROSS = (_GemvBlock(32, 512, 8, 1), _GemvBlock(32, 256, 4, 3), _GemvBlock(16, 512, 8, 3))
-_WIDE = _GemvBlock(64, 256, 8, 1)  # across, where there are so many results that all processors have some
-
-
-def takes(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...] | None) -> bool:
-    """Whether `stage`, whose dimensions are of `classes` (batch, M, N, K), is such a product."""
-    product = match_product(stage)
-    if classes is None or product is None or any(map(is_windowed, stage.inputs)):
-        return False
-    dtypes = {kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)}
-    batch, m, n, k = (_count(stage, dims) for dims in classes)
-    if None in (m, n, k) or not dtypes <= set(FLOATS) or product.dtype not in ("f32", "f64"):
-        return False
-    few, many = sorted((m or 0, n or 0))
-    programs = many // _ACROSS[0].results * (batch or 1)
-    return few <= _MOST and many >= _LEAST and (k or 0) >= _LEAST and programs >= _PROGRAMS
-
-
-def _count(stage: Stage, dims: list[int]) -> int | None:
-    count = 1
-    for d in dims:
-        size = stage.sizes[d]
-        if not isinstance(size, int):
-            return None
-        count *= size
-    return count
-
-
-def emit(c: ContractionLaunch, target: GpuTarget) -> tuple[Form, ...]:
-    """Forms of a product that `takes` holds of. Raises `Unsupported`."""
-    if (total(c.m).known or 0) > (total(c.n).known or 0):
-        c = replace(c, left=c.right, right=c.left, m=c.n, n=c.m)
-    along = bool(c.k) and c.right.strides[c.k[-1][1]] == ONE
-    many = (total(c.n).known or 0) // _WIDE.results * (total(c.batch).known or 1) >= target.processors
-    blocks = _ALONG if along else (_WIDE, *_ACROSS) if many else (*_ACROSS, _WIDE)
-    return tuple(_form(c, block, along) for block in blocks)
-
-
-def _form(c: ContractionLaunch, block: _GemvBlock, along: bool) -> Form:
+def gemv_form(c: ContractionLaunch, block: GemvBlock, along: bool) -> Form:
+    """Raises `UnsupportedOnGpu` for operations without code."""
     task = c.task
     results, depth = total(c.n), total(c.k)
     wide = item_bytes(c.right.dtype) > 2

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.expressions import product
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch, leaving
+from motet.compiler.codegen.gpu.gemm.persistent_tiles import Ring, every_ring, ring_cycles
+from motet.compiler.codegen.gpu.gemm.tiles import RATES, GemmShape, Tile, choose_tiles, cycles, stored_as
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.gemm import multi_persistent as joined_ring
 from motet.compiler.codegen.triton.gemm.multi_matching import (
     MOST,
@@ -16,18 +20,7 @@ from motet.compiler.codegen.triton.gemm.multi_matching import (
     parted,
     settled,
 )
-from motet.compiler.codegen.triton.gemm.persistent import every_ring, ring_cycles
-from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
-from motet.compiler.codegen.triton.gemm.products import (
-    ContractionLaunch,
-    Side,
-    factor_of,
-    leaving,
-    multiply,
-    tile_of,
-)
-from motet.compiler.codegen.triton.gemm.tiles import RATES, GemmShape, Tile, choose_tiles, cycles, stored_as
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.gemm.products import Side, factor_of, multiply, tile_of
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer

@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.gemm import contraction
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.launches import LaunchPart
-from motet.compiler.codegen.triton.gemm import contraction
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, whole
-from motet.compiler.codegen.triton.rows.loops import LoopTask, total
+from motet.compiler.codegen.gpu.tasks import LoopTask, total
+from motet.compiler.codegen.triton.gemm.products import whole
 from motet.compiler.codegen.triton.text.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.epilogue import Epilogue, EpilogueStep, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
 MOST = 3  # products

@@ -12,6 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
+from motet.compiler.codegen.gpu.gemm.launch import leaving
+from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix, matrix_of
+from motet.compiler.codegen.gpu.gemm.persistent_tiles import Ring, ring_cycles
+from motet.compiler.codegen.gpu.gemm.tiles import GemmShape, stored_as
+from motet.compiler.codegen.gpu.tasks import ceiling, total
+from motet.compiler.codegen.triton.gemm.descriptors import describe, short
 from motet.compiler.codegen.triton.gemm.multi_matching import (
     Joined,
     Sums,
@@ -20,13 +26,8 @@ from motet.compiler.codegen.triton.gemm.multi_matching import (
     parted,
     settled,
 )
-from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of, short
-from motet.compiler.codegen.triton.gemm.persistent import ring_cycles
 from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
-from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
-from motet.compiler.codegen.triton.gemm.products import group_of, leaving, stay
-from motet.compiler.codegen.triton.gemm.tiles import GemmShape, stored_as
-from motet.compiler.codegen.triton.rows.loops import ceiling, total
+from motet.compiler.codegen.triton.gemm.products import group_of, stay
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
@@ -348,7 +349,7 @@ class _Text:
 
     def _described(self, name: str, matrix: Matrix, size: tuple[int, int], places: str) -> str:
         lines = (size[1], size[0]) if matrix.across else size
-        return f"{name} = tma.make_tensor_descriptor({matrix.describe(self.w, {}, lines)}, {places}.layout)"
+        return f"{name} = tma.make_tensor_descriptor({describe(self.w, matrix, {}, lines)}, {places}.layout)"
 
     def _corner(self, matrix: Matrix, first: str, second: str) -> str:
         return f"[{second}, {first}]" if matrix.across else f"[{first}, {second}]"

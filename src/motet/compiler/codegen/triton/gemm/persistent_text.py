@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix
+from motet.compiler.codegen.gpu.gemm.persistent_tiles import PersistentParts, Ring
 from motet.compiler.codegen.triton.gemm import persistent_wide as ring_wide
-from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, short
-from motet.compiler.codegen.triton.gemm.persistent_tiles import PersistentParts, Ring
+from motet.compiler.codegen.triton.gemm.descriptors import describe, short
 from motet.compiler.codegen.triton.gemm.products import group_of
 from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import from_storage, storage_type, to_storage
@@ -204,7 +205,7 @@ def _described(w: RingWriter, name: str, places: str, matrix: Matrix, size: tupl
     """The line that describes a matrix, to move tiles of `size` of it to and from `places`."""
     if matrix.across:
         size = size[1], size[0]
-    return f"{name} = tma.make_tensor_descriptor({matrix.describe(w, {}, size)}, {places}.layout)"
+    return f"{name} = tma.make_tensor_descriptor({describe(w, matrix, {}, size)}, {places}.layout)"
 
 
 def _onwards(ring: Ring) -> list[str]:

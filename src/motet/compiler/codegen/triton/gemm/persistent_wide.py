@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.gemm.persistent_tiles import PersistentParts, Ring
+from motet.compiler.codegen.gpu.gemm.persistent_tiles import PersistentParts, Ring
 
 _LINE = 128  # bytes of a factor in shared memory
 _STEP = 16  # products of each result that an instruction adds

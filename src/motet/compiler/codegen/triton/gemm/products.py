@@ -4,40 +4,23 @@ contraction is in `contraction.py`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of
-from motet.compiler.codegen.triton.gemm.tiles import PRECISIONS, Tile, stored_as
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask, ceiling, power_of_two, total
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
+from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix
+from motet.compiler.codegen.gpu.gemm.tiles import PRECISIONS, Tile, stored_as
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.gemm.descriptors import describe
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
 _TOGETHER = 128  # tiles that are made at a time
-_LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
 
 Side = Literal["left", "right"]  # of a product
-
-
-@dataclass(frozen=True)
-class ContractionLaunch:
-    """A launch read as a contraction; `left` and `right` are the inputs that have M and N. `factor` is the dtype in
-    which the factors are multiplied (`tf32` and `tf32x3` for f32 of that precision), `sum` the one of their products'
-    sum."""
-
-    task: LoopTask
-    left: StridedAccess
-    right: StridedAccess
-    factor: str
-    sum: str
-    batch: tuple[Loop, ...]
-    m: tuple[Loop, ...]
-    n: tuple[Loop, ...]
-    k: tuple[Loop, ...]
 
 
 def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
@@ -52,13 +35,6 @@ def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: M
 def stay(tiles: Expr, processors: int) -> Expr:
     """The grid of programs that stay: as many as there are processors, or tiles."""
     return min(tiles, processors) if isinstance(tiles, int) else ["min", tiles, processors]
-
-
-def leaving(c: ContractionLaunch) -> Matrix | None:
-    """The result that the copy engine can store, if there is one."""
-    places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
-    found = (matrix_of(place, c.m, c.n, c.batch) for place in places)
-    return next((matrix for matrix in found if matrix is not None), None)
 
 
 def _tile(w: Writer, c: ContractionLaunch, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:
@@ -151,9 +127,9 @@ def _blocks(w: Writer, count: Extent, block: int) -> str:
 def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mapping[int, Coordinate]) -> None:
     left, right = described
     lines = (tile.k, tile.m) if left.across else (tile.m, tile.k)
-    w.line(f"a = tl.make_tensor_descriptor({left.describe(w, at, lines)})")
+    w.line(f"a = tl.make_tensor_descriptor({describe(w, left, at, lines)})")
     lines = (tile.n, tile.k) if right.across else (tile.k, tile.n)
-    w.line(f"b = tl.make_tensor_descriptor({right.describe(w, at, lines)})")
+    w.line(f"b = tl.make_tensor_descriptor({describe(w, right, at, lines)})")
 
 
 def _described_step(

@@ -7,54 +7,19 @@ sum and no factor in shared memory, so that what it takes is about one access to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from motet.artifact.expressions import product
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch, finish
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
+from motet.compiler.codegen.gpu.gemm.small_gemm import SmallBlock
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.gemm.products import finish
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.strides import StridedAccess
-from motet.compiler.targets.gpu import GpuTarget
-
-_DEEPEST = 256  # products of each result
-_PRODUCTS = 2048  # of the threads of a warp
 
 
-@dataclass(frozen=True)
-class _SmallBlock:
-    """`m` times `n` results."""
-
-    m: int
-    n: int
-    warps: int
-
-    @property
-    def label(self) -> str:
-        return f"spread {self.m}x{self.n} warps={self.warps}"
-
-
-_SHAPES = (_SmallBlock(1, 32, 4), _SmallBlock(2, 32, 4), _SmallBlock(2, 64, 4), _SmallBlock(4, 32, 4))
-
-
-def emit(c: ContractionLaunch, target: GpuTarget) -> tuple[Form, ...]:
-    """The best first; none where a product is too large for it. Raises `Unsupported`."""
-    return tuple(_form(c, block) for block in _blocks(c, target))
-
-
-def _blocks(c: ContractionLaunch, target: GpuTarget) -> list[_SmallBlock]:
-    """The smallest that leave no processor more than one program, where there is such a one."""
-    m, n, k, batch = (total(loops).known for loops in (c.m, c.n, c.k, c.batch))
-    if m is None or n is None or k is None or batch is None or k > _DEEPEST:
-        return []
-    if c.factor not in ("f32", "f64") or is_windowed(c.task.stage.inputs[0]) or is_windowed(c.task.stage.inputs[1]):
-        return []
-    fitting = [block for block in _SHAPES if batch * -(-m // block.m) * -(-n // block.n) <= target.processors]
-    return [block for block in fitting if block.m * block.n * power_of_two(k) <= _PRODUCTS * block.warps][:2]
-
-
-def _form(c: ContractionLaunch, block: _SmallBlock) -> Form:
+def small_form(c: ContractionLaunch, block: SmallBlock) -> Form:
+    """Raises `UnsupportedOnGpu` for operations without code."""
     task, depth = c.task, power_of_two(total(c.k).factor)
     shape = block.m, depth, block.n
     w = Writer(task.kernel, task.buffers, shape)
@@ -79,7 +44,7 @@ def _form(c: ContractionLaunch, block: _SmallBlock) -> Form:
 
 
 def _points(
-    w: Writer, c: ContractionLaunch, first: str, second: str, block: _SmallBlock, axes: tuple[int, int]
+    w: Writer, c: ContractionLaunch, first: str, second: str, block: SmallBlock, axes: tuple[int, int]
 ) -> dict[int, Coordinate]:
     """The coordinates of rows and columns, which begin at `first` and `second`, along `axes` of the tile."""
     at: dict[int, Coordinate] = {}

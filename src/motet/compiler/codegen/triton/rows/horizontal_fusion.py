@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.triton.text.program import Form
-from motet.compiler.codegen.triton.text.writer import gathered
 from motet.compiler.kernels.kernel import Access, Stage
 
 _MARK = "@triton.jit\n"

@@ -1,175 +1,44 @@
-"""Loops: a stage point by point. Element-wise work, movement of data, and reductions in the order of their loops.
-
-A tile is points that lie side by side in the result, or, where a tensor is read across (a transpose), a square of
-points, so that both sides are moved in whole lines. What a stage reduces is a loop in the program.
-"""
+"""Loops as Triton programs: a stage point by point. What it reduces is a loop in the program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
-from motet.artifact.expressions import ceildiv, product
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.gpu.accesses import gathered
+from motet.compiler.codegen.gpu.loops import LineTile, LoopsPlan, SquareTile
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant, rounded
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, gathered, output_dtypes, source_of
-from motet.compiler.kernels.epilogue import Epilogue
-from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, output_dtypes
 from motet.compiler.kernels.reduction import Reduction, match_reductions
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, merge
-from motet.compiler.targets.gpu import GpuTarget
-
-Loop = tuple[Extent, int]
-_POINTS = 1024
-_SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes for each thread
-_SQUARE = 64
-_SHORT_SQUARE = 128  # of at most 16 bits: lines of 256 bytes
-_REDUCING_POINTS = 128
+from motet.compiler.kernels.strides import StridedAccess
 
 
-@dataclass(frozen=True)
-class LoopTask:
-    """One launch: a stage, the element-wise stages after it, where what they make is stored, and the arguments."""
-
-    kernel: Kernel
-    stage: Stage
-    epilogue: Epilogue | None
-    stored: dict[int, StridedAccess]
-    buffers: tuple[int, ...]
-    symbol: str
-    about: str
-
-    @property
-    def sources(self) -> list[StridedAccess]:
-        return [source_of(self.kernel, access, self.stage.sizes) for access in self.stage.inputs]
-
-    @property
-    def inits(self) -> list[StridedAccess | float | int | None]:
-        return [
-            source_of(self.kernel, init, self.stage.sizes) if isinstance(init, Access) else init
-            for init in self.stage.inits
-        ]
-
-    @property
-    def places(self) -> list[StridedAccess]:
-        """All memory that the launch reads and writes."""
-        found = list(self.sources)
-        found += [init for init in self.inits if isinstance(init, StridedAccess)]
-        found += self.stored.values()
-        return found + (self.epilogue.places if self.epilogue else [])
-
-    def frozen(self) -> frozenset[int]:
-        """Dimensions whose own coordinate is needed: those of padded reads, and those that bodies look at."""
-        found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
-        for source in (*self.sources, *(init for init in self.inits if isinstance(init, StridedAccess))):
-            for bound in source.bounds:
-                found |= {d for d, coefficient in enumerate(bound.entry.coefficients) if coefficient}
-        return frozenset(found)
-
-    def merged(self, dims: Sequence[int]) -> list[Loop]:
-        """Loops along `dims`, merged where everything walks two as one."""
-        return merge([Extent.of(size) for size in self.stage.sizes], dims, self.places, self.frozen())
-
-    def by_memory(self, loops: Sequence[Loop], places: Sequence[StridedAccess]) -> tuple[Loop, ...]:
-        """`loops` as the first of `places` lies that they move at all, the fastest in memory last."""
-        return tuple(sorted(loops, key=lambda loop: _stride_rank(places, loop[1]), reverse=True))
-
-    def loops(self, kind: str) -> tuple[Loop, ...]:
-        """The loops of one kind, merged; the fastest in memory last."""
-        found = self.merged([d for d, iterator in enumerate(self.stage.iterators) if iterator == kind])
-        places = list(self.stored.values()) if kind == "parallel" else list(self.sources)
-        return self.by_memory(found, places)
+def emit(plan: LoopsPlan) -> tuple[Form, ...]:
+    """Raises `UnsupportedOnGpu` for operations without code."""
+    return tuple(_line(plan, tile) if isinstance(tile, LineTile) else _square(plan, tile) for tile in plan.tiles)
 
 
-def _stride_rank(places: Sequence[StridedAccess], dim: int) -> tuple[int, int]:
-    """How far a step along `dim` goes, by the first of `places` that it moves at all."""
-    for place in places:
-        stride = place.strides[dim]
-        if stride != ZERO:
-            return len(stride.symbols), abs(stride.factor)
-    return (99, 0)
-
-
-def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
-    """Any stage. Raises `Unsupported` for operations without code."""
-    parallel = task.loops("parallel")
-    reduction = task.loops("reduction")
-    across = _across(task, parallel)
-    if across is not None and not reduction:
-        return (_square(task, parallel, across, target),)
-    if reduction:
-        return (_line(task, parallel, reduction, _REDUCING_POINTS),)
-    count = total(parallel).known or 0
-    short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
-    if not short or count < _SHORT_POINTS * target.processors:
-        return (_line(task, parallel, reduction, _POINTS),)
-    forms = {points: _line(task, parallel, reduction, points) for points in (_SHORT_POINTS, _POINTS)}
-    return tuple(replace(form, label=f"{points} points") for points, form in forms.items())  # should registers not do
-
-
-def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
-    """The loop along which a large input lies, where it is not the result's."""
-    if len(parallel) < 2 or not task.stored:
-        return None
-    inner = parallel[-1][1]
-    for source in task.sources:
-        strides = source.strides
-        if strides[inner] in (ZERO, ONE):
-            continue
-        for loop in parallel[:-1]:
-            if strides[loop[1]] == ONE and (loop[0].known is None or loop[0].factor >= 8):
-                return loop
-    return None
-
-
-def ceiling(count: Extent, block: int) -> Expr:
-    """How many blocks of `block` cover `count`."""
-    return ceildiv(count.expression, block)
-
-
-def total(loops: Sequence[Loop]) -> Extent:
-    result = ONE
-    for size, _ in loops:
-        result = result * size
-    return result
-
-
-def power_of_two(count: int) -> int:
-    """The least that is not smaller."""
-    return 1 << max(0, count - 1).bit_length()
-
-
-def _line(task: LoopTask, parallel: Sequence[Loop], reduction: Sequence[Loop], most: int) -> Form:
-    """Programs of at most `most` points."""
-    count = total(parallel)
-    block = most if count.known is None else min(most, power_of_two(count.factor))
-    w = Writer(task.kernel, task.buffers, (block,))
+def _line(plan: LoopsPlan, tile: LineTile) -> Form:
+    task = plan.task
+    count = total(plan.parallel)
+    w = Writer(task.kernel, task.buffers, (tile.points,))
     w.exact_quotients = True
-    point = w.define("o", f"{w.program()} * {block} + {w.range(0)}")
-    if count.known is None or count.factor % block:
+    point = w.define("o", f"{w.program()} * {tile.points} + {w.range(0)}")
+    if count.known is None or count.factor % tile.points:
         w.masks[0] = w.define("m", f"{point} < {w.extent(count)}")
-    at = w.decompose(Coordinate(point, frozenset({0})), parallel) if parallel else {}
-    _points(w, task, at, reduction)
-    return Form(w.module(task.symbol, task.about), ceiling(count, block), max(1, min(4, block // 32)))
+    at = w.decompose(Coordinate(point, frozenset({0})), plan.parallel) if plan.parallel else {}
+    _points(w, task, at, plan.reduction)
+    return Form(w.module(task.symbol, task.about), ceiling(count, tile.points), tile.warps, label=tile.label)
 
 
-def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:
-    """Of a square, so that its lines are long, but all processors have some."""
-    widest = max(item_bytes(place.dtype) for place in task.places)
-    if widest > 4:
-        return _SQUARE // 2
-    points = total(parallel).known or 0
-    return _SHORT_SQUARE if widest <= 2 and points >= 4 * _SHORT_SQUARE**2 * target.processors else _SQUARE
-
-
-def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuTarget) -> Form:
-    """Tiles along `across` and along the result's own fastest loop; the other loops are the program's number."""
-    inner = parallel[-1]
-    outer = [loop for loop in parallel if loop not in (inner, across)]
-    side = _side(task, parallel, target)
-    sides = [side if size.known is None else min(side, power_of_two(size.factor)) for size, _ in (across, inner)]
+def _square(plan: LoopsPlan, tile: SquareTile) -> Form:
+    """A square's loops are those along its sides; the other loops are the program's number."""
+    task, across, sides, inner = plan.task, tile.across, tile.sides, plan.parallel[-1]
+    outer = [loop for loop in plan.parallel if loop not in (inner, across)]
     w = Writer(task.kernel, task.buffers, sides)
     w.exact_quotients = True
     counts: list[Expr] = []
@@ -186,8 +55,7 @@ def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuT
     at |= w.decompose(Coordinate(rest), outer) if outer else {}
     _points(w, task, at, ())
     tasks = product((total(outer).expression, *counts))
-    points = sides[0] * sides[1]
-    return Form(w.module(task.symbol, task.about), tasks, 8 if points > _SQUARE**2 else max(1, min(4, points // 256)))
+    return Form(w.module(task.symbol, task.about), tasks, tile.warps, label=tile.label)
 
 
 def _points(w: Writer, task: LoopTask, at: dict[int, Coordinate], reduction: Sequence[Loop]) -> None:

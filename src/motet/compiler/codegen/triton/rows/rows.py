@@ -1,10 +1,6 @@
-"""Rows: stages over the same rows, with reductions along them; softmax, normalisations, sums, extremes, products of a
-matrix and a vector.
+"""Rows as Triton programs: softmax, normalisations, sums, extremes, products of a matrix and a vector.
 
-A program has some rows. Where a row fits the registers of a block, it is read once, and every stage runs on it there.
-Else the row is gone over in passes, one for all reductions that do not wait for each other and one for what is written;
-element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
-What the passes read stays in registers, as it stands in memory, where it fits there: a long row is then read once, too.
+Element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
 """
 
 from __future__ import annotations
@@ -12,25 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.rows import RowsPlan, RowTile, kept_reads
+from motet.compiler.codegen.gpu.tasks import ceiling
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
-from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.kernels.kernel import Access
 from motet.compiler.kernels.reduction import Reduction
-from motet.compiler.kernels.rows import Rows, translated
-from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
-from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.kernels.rows import Rows
+from motet.compiler.kernels.strides import StridedAccess
 
-_ROW = 16384  # elements of a row up to which a block keeps it
-_TILE = 2048  # elements that one program works on, where rows are shorter
-_CHUNK = 1024  # of a row, in one turn of a pass
-_LONG_CHUNK = 8192  # of a long row that several passes go over: few blocks at once, whose rows the second cache holds
-_KEPT_WARPS = 16  # of a block that keeps a long row
-_KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
-_VECTOR = 16  # bytes of one access
-_FEW = 64  # elements up to which a reduction may be a loop in every point
 # The same pairs of short numbers, of which no compiler knows that they are: grids have one dimension, the z is 0.
 _HIDE = (
     'tl.inline_asm_elementwise("{{ .reg .b32 z; mov.u32 z, %ctaid.z; add.u32 $0, $1, z; }}", "=r,r", [{}], dtype={}, '
@@ -38,120 +27,17 @@ _HIDE = (
 )
 
 
-# -- emission --------------------------------------------------------------------------------------
+def emit(plan: RowsPlan) -> tuple[Form, ...]:
+    """Raises `UnsupportedOnGpu` for operations without code."""
+    return tuple(_form(plan, tile) for tile in plan.tiles)
 
 
-def suits(rows: Rows) -> bool:
-    """Whether tiles along rows beat a loop in every point: windows, and short rows that lie across, do not."""
-    if rows.length.known is None or rows.length.factor > _FEW:
-        return True
-    if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
-        return False
-    return len(rows.stages) > 1 or lies_along(rows)
-
-
-def lies_along(rows: Rows) -> bool:
-    """Whether what is read lies along the rows, not across them."""
-    along = across = 0
-    for s, stage in enumerate(rows.stages):
-        for access in stage.inputs:
-            strides = {
-                number: stride
-                for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-                if number is not None and stride != ZERO
-            }
-            fastest = next((number for number, stride in strides.items() if stride == ONE), None)
-            if fastest is None:
-                continue
-            extent = [*rows.outer, *rows.inner][fastest].known or _ROW
-            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count, then long lines
-            if fastest >= len(rows.outer):
-                along = max(along, weight)
-            else:
-                across = max(across, weight)
-    return along >= across
-
-
-def emit(
-    rows: Rows, stored: dict[int, StridedAccess], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
-) -> tuple[Form, ...]:
-    """Programs for all of `rows`; the values in `stored` are written. Raises `Unsupported`."""
-    height, width = _shape(rows, target)
-    whole = rows.length.known is not None and width >= rows.length.factor
-    forms: list[Form] = []
-    piece = 0 if whole else _piece(rows)
-    if piece:
-        e = _RowsEmitter(rows, stored, buffers, 1, piece, True, target.family)
-        e.run()
-        forms.append(Form(e.w.module(symbol, about), ceiling(rows.count, 1), _KEPT_WARPS, 1, "kept"))
-    e = _RowsEmitter(rows, stored, buffers, height, width, whole, target.family)
+def _form(plan: RowsPlan, tile: RowTile) -> Form:
+    rows, launch = plan.found.rows, plan.found.launch
+    e = _RowsEmitter(rows, plan.found.stored, launch.buffers, tile.height, tile.width, tile.whole, plan.family)
     e.run()
-    warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
-    if width == _LONG_CHUNK and not whole:
-        warps = 16
-    tasks = ceiling(rows.count, height)
-    forms.append(Form(e.w.module(symbol, about), tasks, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece)))
-    return tuple(forms)
-
-
-def _piece(rows: Rows) -> int:
-    """How much of a long row the threads of a block take at once where they keep what several passes read; 0 where
-    that does not fit their registers, or is read by one pass alone."""
-    length = rows.length.known
-    kept = _kept(rows)
-    if length is None or _passes(rows) < 2 or not kept or not lies_along(rows):
-        return 0
-    sizes = [item_bytes(rows.kernel.values[access.value].dtype) for _, access in kept]
-    threads = 32 * _KEPT_WARPS
-    width = threads * _VECTOR // max(sizes)
-    fits = sum(sizes) * width * -(-length // width) <= threads * _KEPT_BYTES
-    return width if fits else 0
-
-
-def _passes(rows: Rows) -> int:
-    """How often a row is gone over, at most."""
-    return sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
-
-
-def _kept(rows: Rows) -> list[tuple[int, Access]]:
-    """What reductions read along rows, as stages and their accesses, each place once."""
-    producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
-    todo = [s for s, reduces in enumerate(rows.reduces) if reduces]
-    stages = set(todo)
-    while todo:
-        for access in rows.stages[todo.pop()].inputs:
-            s = producer.get(access.value)
-            if s is not None and s not in stages:
-                stages.add(s)
-                todo.append(s)
-    inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
-    found: dict[tuple[int, str], tuple[int, Access]] = {}
-    for s in sorted(stages):
-        for access in rows.stages[s].inputs:
-            strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-            if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
-                continue
-            found.setdefault((access.value, repr(translated(rows, s, access))), (s, access))
-    return list(found.values())
-
-
-def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
-    """How many rows a program has, and how much of a row it has at once."""
-    length = rows.length.known
-    count = rows.count.known or 1 << 20
-    if not lies_along(rows):
-        height = min(64, power_of_two(count))
-        while height > 16 and -(-count // height) < target.processors:
-            height //= 2
-        width = min(_TILE // height, power_of_two(length or _CHUNK))
-        return height, max(1, width)
-    if length is None or power_of_two(length) > _ROW:
-        return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
-    width = power_of_two(length)
-    height = max(1, min(_TILE // width, power_of_two(count)))
-    while height > 1 and -(-count // height) < target.processors:
-        height //= 2
-    return height, width
+    source = e.w.module(launch.symbol, launch.about)
+    return Form(source, ceiling(rows.count, tile.height), tile.warps, tile.stages, tile.label)
 
 
 @dataclass
@@ -203,7 +89,7 @@ class _RowsEmitter:
         for number in range(self.pieces):
             self._columns(f"{number * self.width} + " if number else "", number == self.pieces - 1)
             self.columns.append((dict(self.at), self.w.masks.get(1)))
-            for s, access in _kept(self.rows):
+            for s, access in kept_reads(self.rows):
                 source = source_of(self.rows.kernel, access, self.rows.stages[s].sizes)
                 self.w.read(source, self._points(s), raw=self._hides(source))
 

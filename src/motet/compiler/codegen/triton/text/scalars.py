@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from motet.compiler.kernels.kernel import ITEM_BITS, Scalar
+from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
+from motet.compiler.kernels.kernel import FLOATS, ITEM_BITS, Scalar
 
 POINTERS = {
     "i1": "i8", "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5",
@@ -30,12 +31,7 @@ _STORAGE = {
     "f8E4M3FN": "tl.float8e4nv", "f8E5M2": "tl.float8e5",
 }
 SHORT_FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
-FLOATS = (*SHORT_FLOATS, "f32", "f64")
 _NARROW = ("f16", "f8E4M3FN", "f8E5M2")  # floats of a much smaller range than f32's
-
-
-class UnsupportedOnGpu(Exception):
-    """There is no code for this; the text names what."""
 
 
 def pointer_type(dtype: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import STATUS_BYTES
+from motet.compiler.codegen.gpu.accesses import is_wide
 from motet.compiler.codegen.triton.text.scalars import (
-    UnsupportedOnGpu,
     by_constant,
     carried_type,
     constant,
@@ -21,10 +21,9 @@ from motet.compiler.codegen.triton.text.scalars import (
     to_storage,
 )
 from motet.compiler.kernels.epilogue import Epilogue
-from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
-from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, bounded_place_of, memory_strides
+from motet.compiler.kernels.kernel import EXTENT, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, memory_strides
 
-_WIDE = 1 << 31  # elements from which on offsets take 64 bits
 Axes = frozenset[int]
 NO_AXES: Axes = frozenset()
 
@@ -35,28 +34,6 @@ class Coordinate:
 
     text: str
     axes: Axes = NO_AXES
-
-
-def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> StridedAccess:
-    """`access` in a nest of loops of `sizes`. Raises `UnsupportedOnGpu` for a diagonal of dynamic extents."""
-    place = bounded_place_of(kernel, access, sizes)
-    if place is None:
-        raise UnsupportedOnGpu("a diagonal of dynamic extents")
-    return place
-
-
-def is_wide(kernel: Kernel) -> bool:
-    """Whether offsets may need 64 bits: some tensor is that large, or of unknown size."""
-    return any(_elements(value) is None or (_elements(value) or 0) >= _WIDE for value in kernel.values)
-
-
-def _elements(value: Value) -> int | None:
-    count = 1
-    for size in value.shape:
-        if not isinstance(size, int):
-            return None
-        count *= size
-    return count
 
 
 STATUS = Value((STATUS_BYTES // 8,), "i64", "temporary", (0,))
@@ -349,22 +326,11 @@ class Writer:
         return made
 
 
-def gathered(stage: Stage) -> dict[int, int]:
-    """The inputs of `stage` that stand for all of a tensor, with its value."""
-    tables = {scalar.operands[0] for scalar in stage.body if scalar.op == "tensor.extract"}
-    return {position: stage.inputs[position].value for position in tables}
-
-
 def _end(body: Sequence[Scalar], position: int, sizes: Sequence[Size]) -> Size | None:
     """What operation `position` of a body stays below, where it is the index of one of the loops of `sizes`."""
     if position < 0 or body[position].op != "linalg.index" or not sizes:
         return None
     return sizes[int(body[position].value or 0)]
-
-
-def is_windowed(access: Access) -> bool:
-    """Whether an axis is read along two loops at once, as convolutions and poolings do."""
-    return any(sum(map(bool, entry.coefficients)) > 1 for entry in access.map)
 
 
 def symbol_name(symbol: str) -> str:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.triton.gemm.operand_layout import matrix_of
-from motet.compiler.codegen.triton.rows.loops import LoopTask, power_of_two
-from motet.compiler.codegen.triton.text.writer import is_windowed, source_of
+from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.gemm.operand_layout import matrix_of
+from motet.compiler.codegen.gpu.tasks import LoopTask, power_of_two
+from motet.compiler.kernels.contraction import ContractionDims
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
-from motet.compiler.kernels.product import match_product
+from motet.compiler.kernels.windows import is_windowed, read_axes
 from motet.compiler.targets.gpu import GpuTarget
 
 _ALIGNMENT = 16  # bytes
@@ -31,18 +32,17 @@ _LARGE = 25  # places of a window
 _HOPPER = 90
 
 
-def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list[int], ...], factor: str) -> Kernel:
-    """`kernel` with the factors of its product `stage` copied where that pays; `classes` are its dimensions that are
-    batch, M, N and K, `factor` the dtype that is multiplied."""
-    product = match_product(stage)
-    if product is None or target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
+def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, dims: ContractionDims, factor: str) -> Kernel:
+    """`kernel` with the factors of its product `stage` copied where that pays; `dims` are the roles of its dimensions,
+    `factor` the dtype that is multiplied."""
+    if target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
         return kernel
-    batch, m, n, k = classes
-    sides = ((product.lhs.input, m, n), (product.rhs.input, n, m))
+    batch, k, product = dims.batch, dims.k, dims.product
+    sides = ((product.lhs.input, dims.m, dims.n), (product.rhs.input, dims.n, dims.m))
     windowed = [is_windowed(stage.inputs[number]) for number, *_ in sides]
     if any(windowed):
         image = sides[windowed.index(True)][0]
-        return kernel if all(windowed) else _channels_last(kernel, stage, image, classes, factor)
+        return kernel if all(windowed) else _channels_last(kernel, stage, image, dims, factor)
     if any(stage.inputs[number].padding is not None for number, *_ in sides):
         return kernel
     spared = _through_registers(kernel, stage, sides, batch, k) if item_bytes(factor) == 4 else None
@@ -59,31 +59,26 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list
     return kernel
 
 
-def columns_last(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list[int], ...]) -> Kernel:
+def columns_last(kernel: Kernel, stage: Stage, target: GpuTarget, dims: ContractionDims) -> Kernel:
     """`kernel` with the factor of its product `stage` of f32 in full precision that `runs_along` copied, where each
     element is used often."""
-    batch, m, n, k = classes
-    found = runs_along(kernel, stage, classes)
+    found = runs_along(kernel, stage, dims)
     if found is None or target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
         return kernel
     number, own = found
-    often = _count(stage, n if own == m else m)
+    often = _count(stage, dims.n if own == dims.m else dims.m)
     if often < _OFTEN or kernel.values[stage.inputs[number].value].role == "constant":
         return kernel
-    return _copied(kernel, stage, number, [*batch, *k, *own])[0]
+    return _copied(kernel, stage, number, [*dims.batch, *dims.k, *own])[0]
 
 
-def runs_along(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...]) -> tuple[int, list[int]] | None:
+def runs_along(kernel: Kernel, stage: Stage, dims: ContractionDims) -> tuple[int, tuple[int, ...]] | None:
     """The input and the dimensions of the factor whose dimensions lie side by side in the result, but which lies along
     its sum itself, where there is one."""
-    product = match_product(stage)
-    if product is None:
-        return None
-    _, m, n, k = classes
     side_by_side = _fastest(kernel, stage.outputs[0])
-    for number, own in ((product.lhs.input, m), (product.rhs.input, n)):
+    for number, own in ((dims.product.lhs.input, dims.m), (dims.product.rhs.input, dims.n)):
         access = stage.inputs[number]
-        if side_by_side in own and _fastest(kernel, access) in k and not is_windowed(access):
+        if side_by_side in own and _fastest(kernel, access) in dims.k and not is_windowed(access):
             return number, own
     return None
 
@@ -95,7 +90,7 @@ def _fastest(kernel: Kernel, access: Access) -> int | None:
 
 
 def _through_registers(
-    kernel: Kernel, stage: Stage, sides: Sequence[tuple[int, list[int], list[int]]], batch: Sequence[int],
+    kernel: Kernel, stage: Stage, sides: Sequence[tuple[int, Sequence[int], Sequence[int]]], batch: Sequence[int],
     k: Sequence[int],
 ) -> int | None:
     """The input whose 32-bit numbers a ring (`ring.py`) takes across their sum: one of two, the larger."""
@@ -110,39 +105,32 @@ def _through_registers(
 
 
 def _channels_last(
-    kernel: Kernel, stage: Stage, image: int, classes: tuple[list[int], ...], factor: str
+    kernel: Kernel, stage: Stage, image: int, dims: ContractionDims, factor: str
 ) -> Kernel:
     """`kernel` with the image and the filters of a convolution copied so that channels lie side by side, in lines that
     begin where the copy engine wants them: tensor cores read 32-bit and 8-bit factors along K alone, and threads load
     others element by element where windows move along their lines."""
     access = stage.inputs[image]
     value = kernel.values[access.value]
-    channel = next((
-        (axis, entry.single) for axis, entry in enumerate(access.map)
-        if entry.single is not None and stage.iterators[entry.single] == "reduction"
-    ), None)
+    axes = read_axes(kernel, stage, access, units=True)
+    channel = next(((axis.number, axis.plain.dim) for axis in axes if axis.plain is not None and axis.taps), None)
     if channel is None or value.dtype != factor or value.order[-1] == channel[0]:
         return kernel
     axis, dim = channel
-    pixels = {d for entry in access.map for d, c in enumerate(entry.coefficients) if c} | set(classes[0])
-    window = [d for d in classes[3] if d != dim]
-    often = _count(stage, [d for d in (*classes[1], *classes[2]) if d not in pixels]) * _count(stage, window)
+    pixels = access.dims | set(dims.batch)
+    window = [d for d in dims.k if d != dim]
+    often = _count(stage, [d for d in (*dims.m, *dims.n) if d not in pixels]) * _count(stage, window)
     if _count(stage, [dim]) < _CHANNELS:
         return _few_channels(kernel, stage, image, channel, window) if item_bytes(factor) == 2 else kernel
     if item_bytes(factor) == 2 and often < _OFTEN:
         return kernel
     kernel, stage = _reordered(kernel, stage, image, (*(a for a in range(value.rank) if a != axis), axis))
-    product = match_product(stage)
-    if product is None:
-        return kernel
-    other = product.rhs.input if product.lhs.input == image else product.lhs.input
+    other = 1 - image
     filters = stage.inputs[other]
     if kernel.values[filters.value].role == "constant" or filters.padding is not None:
         return kernel
-    _, m, n, k = classes
-    read = {d for entry in filters.map for d, c in enumerate(entry.coefficients) if c}
-    dims = [*(d for d in (*m, *n) if d in read), *(d for d in k if d != dim), dim]
-    return _copied(kernel, stage, other, dims)[0]
+    order = [*(d for d in (*dims.m, *dims.n) if d in filters.dims), *window, dim]
+    return _copied(kernel, stage, other, order)[0]
 
 
 def _few_channels(
@@ -155,9 +143,9 @@ def _few_channels(
     axis, dim = channel
     count = _count(stage, [dim])
     wanted = max(_TOGETHER, power_of_two(count))
-    last = access.map[value.order[-1]]
-    steps = [c for d, c in enumerate(last.coefficients) if c and stage.iterators[d] == "parallel"]
-    overlap = _count(stage, [d for d in window if last.coefficients[d]]) > max(steps, default=1)
+    last = read_axes(kernel, stage, access, units=True)[value.order[-1]]
+    taps = [walk.dim for walk in last.taps if walk.dim in window]
+    overlap = _count(stage, taps) > max((walk.by for walk in last.outs), default=1)
     if not 1 < count <= _FEW or _count(stage, window) < _LARGE or not overlap or access.padding not in (None, 0):
         return kernel
     shape = tuple(wanted if a == axis else size for a, size in enumerate(value.shape))
@@ -168,10 +156,7 @@ def _few_channels(
         shape, ("parallel",) * value.rank, (Access(access.value, here, 0),), (Access(index, here),), (None,), (), (0,),
         f"a layout for {stage.source}" if stage.source else "",
     )
-    product = match_product(stage)
-    if product is None:
-        return kernel
-    other = product.rhs.input if product.lhs.input == image else product.lhs.input
+    other = 1 - image
     filters = stage.inputs[other]
     wide = replace(
         stage, sizes=tuple(wanted if d == dim else size for d, size in enumerate(stage.sizes)),

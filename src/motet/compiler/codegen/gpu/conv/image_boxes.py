@@ -7,25 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from motet.compiler.codegen.triton.gemm.tiles import Stayed
+from motet.compiler.codegen.gpu.gemm.tiles import Stayed
+from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.gpu import GpuTarget
 
 UNIT = 64  # pixels of a box, channels of a turn, and columns of the pieces in which results leave
 LINE = 128  # bytes of a unit of channels
 _PLACES = (4, 2)  # most and least of a ring
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An axis of an image as it lies in memory. The stage's dimension `pixel` walks along it by ones, `place`, of the
-    window, by `step`; the first element that is read is `first`."""
-
-    extent: int
-    stride: int
-    first: int = 0
-    pixel: int | None = None
-    place: int | None = None
-    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -43,11 +31,12 @@ class Filters:
 
 @dataclass(frozen=True)
 class Image:
-    """A convolution whose image the engine can read. `axes` are all but the channels', the outermost first, `pixels`
-    and `places` the stage's dimensions with their sizes, places as the filters have them."""
+    """A convolution whose image the engine can read. `axes` are all but the channels', the outermost first; pixels are
+    one element apart. `pixels` and `places` are the stage's dimensions with their sizes, places as the filters have
+    them."""
 
     value: int
-    axes: tuple[Axis, ...]
+    axes: tuple[Window, ...]
     pixels: tuple[tuple[int, int], ...]
     places: tuple[tuple[int, int], ...]
     channels: int
@@ -116,13 +105,3 @@ def tiles_of(image: Image, boxes: Boxes) -> tuple[int, int]:
     pixels, filters = _pixels(image, boxes), image.filters.count
     m, n = (pixels, filters) if image.are_rows else (filters, pixels)
     return -(-m // boxes.m), -(-n // boxes.n)
-
-
-def corner_of(image: Image, boxes: Boxes, unit: str) -> dict[int, str]:
-    """The first pixel of the box of a number, by dimension."""
-    at: dict[int, str] = {}
-    for position, ((dim, size), side) in reversed(list(enumerate(zip(image.pixels, boxes.shape, strict=True)))):
-        count = -(-size // side)
-        at[dim] = f"{unit} % {count} * {side}" if position else f"{unit} * {side}"
-        unit = f"({unit} // {count})"
-    return at

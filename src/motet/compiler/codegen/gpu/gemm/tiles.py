@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from motet.compiler.codegen.triton.rows.loops import power_of_two
+from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -15,9 +15,8 @@ from typing import Literal
 import numpy as np
 
 from motet.artifact.library import CUBLASLT, VERSION, LibraryCall, LibraryOperand
-from motet.compiler.codegen.triton.gemm.contraction import match
-from motet.compiler.codegen.triton.gemm.products import ContractionLaunch
-from motet.compiler.codegen.triton.rows.loops import Loop, LoopTask
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask
 from motet.compiler.kernels.kernel import Scalar
 from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
@@ -40,10 +39,10 @@ Expression = tuple[object, ...]
 _SUM: Expression = ("sum",)
 
 
-def library_call(task: LoopTask, target: GpuTarget) -> LibraryCall | None:
+def library_call(found: ContractionLaunch, target: GpuTarget) -> LibraryCall | None:
     """The launch as a call of cuBLASLt's; None where it is none."""
-    found = match(task, target) if target.family == "cuda" else None
-    if found is None or len(task.stored) != 1 or found.factor not in _PRECISIONS:
+    task = found.task
+    if target.family != "cuda" or len(task.stored) != 1 or found.factor not in _PRECISIONS:
         return None
     if found.left.bounds or found.right.bounds or found.left.dtype != found.right.dtype:
         return None

@@ -1,4 +1,4 @@
-"""Tensors as matrices that a GPU's copy engine can move tile by tile: descriptors (`tl.make_tensor_descriptor`).
+"""Tensors as matrices that a GPU's copy engine can move tile by tile, by descriptors.
 
 An engine takes lines of elements side by side; their beginning, their distance and all else that a tile may begin at
 are multiples of 16 bytes. What of a tile lies outside is read as zeros, and not written. Source: CUDA C++ Programming
@@ -7,11 +7,10 @@ Guide, "Tensor Memory Access".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.rows.loops import Loop
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.codegen.gpu.tasks import Loop
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 
@@ -29,20 +28,6 @@ class Matrix:
     length: Extent
     stride: Extent
     across: bool
-
-    def describe(self, w: Writer, at: Mapping[int, Coordinate], block: tuple[int, int]) -> str:
-        """The arguments of a descriptor's making: base, shape, strides and the tile, lines first."""
-        base = w.offset(self.place, at).text
-        pointer = f"v{self.place.value}" if base == "0" else f"v{self.place.value} + ({base})"
-        return (
-            f"{pointer}, [{short(w, self.lines)}, {short(w, self.length)}], [{w.extent(self.stride)}, 1], "
-            f"[{block[0]}, {block[1]}]"
-        )
-
-
-def short(w: Writer, extent: Extent) -> str:
-    """An extent in 32 bits, which descriptors want; the engine counts in no others."""
-    return f"tl.cast({w.extent(extent)}, tl.int32)" if extent.symbols else w.extent(extent)
 
 
 def matrix_of(

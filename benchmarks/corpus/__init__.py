@@ -1,0 +1,1 @@
+"""A wide table: operators and networks that the compiler was not written for, next to its peers."""

@@ -1,0 +1,26 @@
+"""Rows of single operators, by family; each family also draws rows whose extents were never looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from benchmarks.corpus.operators import convolution, linear, lookup, pointwise, quantised, science, sequence, vision
+from benchmarks.corpus.row import Row
+
+_FAMILIES = (linear, convolution, sequence, pointwise, vision, lookup, science)
+
+
+def operator_rows() -> Sequence[Row]:
+    """The fixed rows."""
+    return [row for family in (*_FAMILIES, quantised) for row in family.rows()]
+
+
+def fresh_rows(seed: int, count: int) -> Sequence[Row]:
+    """`count` rows of odd extents, the same for the same seed."""
+    random = Random(seed)
+    found: dict[str, Row] = {}
+    while len(found) < count:
+        row = random.choice(_FAMILIES).fresh(random)
+        found[row.name] = row
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Convolutions and other windows on GPUs: which launches they are, and how they are cut."""

@@ -1,0 +1,211 @@
+"""Contractions and convolutions on GPUs: which stages are, and how their factors are to lie.
+
+Several dimensions of a role are one loop whose number is taken apart again, so that a convolution is the product of an
+image, read through its windows, and filters: M are pixels, N filters, K what a window holds (Chetlur et al., "cuDNN:
+Efficient Primitives for Deep Learning", 2014). N is what lies side by side in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from motet.compiler.codegen.gpu.gemm import gemv
+from motet.compiler.codegen.gpu.gemm.alignment import aligned, columns_last, runs_along
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
+from motet.compiler.codegen.gpu.tasks import LoopTask
+from motet.compiler.kernels.contraction import ContractionDims, read_contraction
+from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
+from motet.compiler.kernels.product import match_product
+from motet.compiler.kernels.strides import ONE
+from motet.compiler.kernels.windows import is_windowed
+from motet.compiler.targets.gpu import GpuTarget
+
+_LEAST = 8  # of M, N and K, for which matrix units pay
+_SIDE = 64  # of the tiles that small results are made of
+_LEAST_DEPTH = 128  # of one piece of a product
+_LONG = 1024  # products of each result, from which on they are parted
+_LONGER = 2049  # the same where there are enough slim tiles of 16-bit floats, as measured on an H100
+_SLIM, _ENOUGH = 16, 64  # columns of a slim tile, and how many there are then
+_HOPPER = 90
+_GUESS = 1024  # a dynamic extent
+_LINE = 16  # bytes that lines should begin at multiples of
+_BYTES = ("i8", "f8E4M3FN", "f8E5M2")
+_SUMS = ("f16", "bf16", "f32", "f64")
+
+
+def takes(kernel: Kernel, stage: Stage) -> bool:
+    """Whether `stage` is a contraction that matrix units or gemv take."""
+    return worth_matrix_units(kernel, stage) or gemv.takes(kernel, stage, dims_of(stage))
+
+
+def worth_matrix_units(kernel: Kernel, stage: Stage) -> bool:
+    dims = dims_of(stage)
+    if dims is None or _factor_dtype(kernel, stage) is None:
+        return False
+    return all(_known(stage, part) >= _LEAST for part in (dims.m, dims.n, dims.k))
+
+
+def _known(stage: Stage, dims: Sequence[int]) -> int:
+    count = 1
+    for d in dims:
+        size = stage.sizes[d]
+        count *= size if isinstance(size, int) else _GUESS
+    return count
+
+
+def dims_of(stage: Stage) -> ContractionDims | None:
+    """The roles of a contraction's dimensions; None for what is no contraction, or of a form without code."""
+    dims = read_contraction(stage)
+    if dims is None or dims.broadcast or dims.summed:
+        return None
+    return None if any(access.padding not in (None, 0) for access in stage.inputs) else dims
+
+
+def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
+    product = match_product(stage)
+    if product is None:
+        return None
+    dtypes = {kernel.values[stage.inputs[side.input].value].dtype for side in (product.lhs, product.rhs)}
+    output = kernel.values[stage.outputs[0].value].dtype
+    casts = {cast for side in (product.lhs, product.rhs) for cast in side.casts}
+    if dtypes == {"i8"}:
+        return "i8" if output == "i32" and casts <= {"arith.extsi"} else None
+    if dtypes == {"f8E4M3FN"} or dtypes == {"f8E5M2"}:
+        return dtypes.pop() if product.dtype == "f32" and output in _SUMS and casts <= {"arith.extf"} else None
+    if not dtypes <= {"f16", "bf16", "f32", "f64"} or not casts <= {"arith.extf"}:
+        return None
+    if product.dtype not in ("f32", "f64") or output not in _SUMS:
+        return None
+    if product.dtype == "f64":
+        return "f64"
+    return dtypes.pop() if len(dtypes) == 1 else "f32"
+
+
+def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing]]:
+    """`kernel` with constant filters laid out as their products read them: what a window holds in the order in which
+    the image lies, then filter by filter. Constant factors have K last where tensor cores read them along it alone
+    (32-bit and 8-bit ones), where they meet a few vectors, and where their lines would begin anywhere otherwise; those
+    of f32 in full precision have columns last (`alignment.py`)."""
+    orders: dict[int, tuple[int, ...]] = {}
+    for stage in kernel.stages:
+        if not takes(kernel, stage):
+            continue
+        factor = _factor_dtype(kernel, stage)
+        last = factor in _BYTES or (target.precision != "ieee" and factor == "f32")
+        last = last or not worth_matrix_units(kernel, stage)
+        windowed = any(map(is_windowed, stage.inputs))
+        columns = None if last else _columns_last(kernel, stage, target)
+        for image, filters in (stage.inputs, stage.inputs[::-1]):
+            crooked = not windowed and _is_crooked(kernel, stage, filters)
+            turned = columns is not None and stage.inputs[columns] is filters
+            if (last or windowed or crooked or turned) and _may_move(kernel, filters):
+                orders[filters.value] = _filter_order(kernel, stage, image, filters, (last or crooked) and not turned)
+    values = tuple(
+        replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
+    )
+    packings = {
+        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order)))) for i, order in orders.items()
+        if order != tuple(range(len(order)))
+    }
+    return replace(kernel, values=values), packings
+
+
+def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:
+    """The input of a product of f32 in full precision that threads read faster with its columns side by side, where
+    there are rows enough."""
+    dims = dims_of(stage)
+    if dims is None or _factor_dtype(kernel, stage) != "f32" or target.precision != "ieee":
+        return None
+    found = runs_along(kernel, stage, dims)
+    if found is None or not target.is_cuda:
+        return None
+    rows = dims.n if found[1] == dims.m else dims.m
+    return found[0] if _known(stage, rows) >= _SIDE else None
+
+
+def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
+    """Whether lines of a factor begin at any bytes as it lies, but would not with K last."""
+    value = kernel.values[access.value]
+    if not value.rank or any(not isinstance(size, int) for size in (*value.shape, *stage.sizes)):
+        return False
+    along = [d for d in access.dims if stage.iterators[d] == "reduction"]
+    item = item_bytes(value.dtype)
+    length = value.shape[value.order[-1]]
+    return isinstance(length, int) and length * item % _LINE != 0 and _known(stage, along) * item % _LINE == 0
+
+
+def _may_move(kernel: Kernel, access: Access) -> bool:
+    """Whether what is read is a constant that nothing else reads."""
+    uses = [a for stage in kernel.stages for a in stage.inputs if a.value == access.value]
+    uses += [i for stage in kernel.stages for i in stage.inits if isinstance(i, Access) and i.value == access.value]
+    return kernel.values[access.value].role == "constant" and len(uses) == 1
+
+
+def _filter_order(
+    kernel: Kernel, stage: Stage, image: Access, filters: Access, depth_last: bool
+) -> tuple[int, ...]:
+    """The axes of a constant factor, those along which products are summed as `image` lies, before or after the
+    others."""
+    depth = [d for d in _memory_order(kernel, image) if stage.iterators[d] == "reduction"]
+    axes = {d: axis for axis, entry in enumerate(filters.map) for d in entry.dims}
+    inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
+    outside = [axis for axis in range(len(filters.map)) if axis not in inside]
+    return tuple([*outside, *inside] if depth_last else [*inside, *outside])
+
+
+def _memory_order(kernel: Kernel, access: Access) -> list[int]:
+    """The stage's dimensions as `access` walks memory, the fastest last."""
+    found: list[int] = []
+    for axis in kernel.values[access.value].order:
+        found += [d for d in access.map[axis].dims if d not in found]
+    return found
+
+
+def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
+    """`kernel` with factors copied to where the GPU takes them fastest from, where that pays (`alignment.py`)."""
+    for stage in kernel.stages:
+        dims, factor = dims_of(stage), _factor_dtype(kernel, stage)
+        if dims is None or factor is None or not worth_matrix_units(kernel, stage):
+            continue
+        if factor not in ("f64", "f32") or (factor == "f32" and target.precision == "tf32"):
+            kernel = aligned(kernel, stage, target, dims, factor)
+        elif factor == "f32" and target.precision == "ieee":
+            kernel = columns_last(kernel, stage, target, dims)
+    return kernel
+
+
+def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
+    """In how many pieces along K a product keeps all processors busy, whose result is too small for it."""
+    dims = dims_of(stage)
+    if dims is None or not worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
+        return 1
+    if any(not isinstance(size, int) for size in stage.sizes):
+        return 1
+    batch, m, n, k = (_known(stage, part) for part in (dims.batch, dims.m, dims.n, dims.k))
+    fast = target.architecture == _HOPPER and _factor_dtype(kernel, stage) in ("f16", "bf16")
+    enough = fast and batch * -(-m // _SIDE) * -(-n // _SLIM) >= _ENOUGH
+    if k < (_LONGER if enough else _LONG):
+        return 1
+    tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
+    return min(k // _LEAST_DEPTH, 2 * target.processors // tiles)
+
+
+def match(task: LoopTask, target: GpuTarget) -> ContractionLaunch | None:
+    stage, kernel = task.stage, task.kernel
+    dims, factor = dims_of(stage), _factor_dtype(kernel, stage)
+    if dims is None or factor is None or not takes(kernel, stage):
+        return None
+    sources, product = task.sources, dims.product
+    left, right = sources[product.lhs.input], sources[product.rhs.input]
+    batch, m, n, k = (task.merged(part) for part in (dims.batch, dims.m, dims.n, dims.k))
+    output = next(iter(task.stored.values()))
+    if any(output.strides[dim] == ONE for _, dim in m):
+        left, right, m, n = right, left, n, m
+    leading = [left, right]
+    if factor == "f32":
+        factor = {"ieee": "f32", "tf32": "tf32", "tf32x3": "tf32x3"}[target.precision]
+    return ContractionLaunch(
+        task, left, right, factor, product.dtype, task.by_memory(batch, [output]), task.by_memory(m, [output]),
+        task.by_memory(n, [output]), task.by_memory(k, leading),
+    )

@@ -1,0 +1,124 @@
+"""loops: any stage point by point, and what follows its result. Element-wise work, movement of data, and reductions in
+the order of their loops.
+
+A tile is points that lie side by side in the result, or, where a tensor is read across (a transpose), a square of
+points, so that both sides are moved in whole lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
+from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, power_of_two, task_of, total, with_epilogue
+from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO
+from motet.compiler.targets.gpu import GpuTarget
+
+_POINTS = 1024
+_SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes for each thread
+_SQUARE = 64
+_SHORT_SQUARE = 128  # of at most 16 bits: lines of 256 bytes
+_REDUCING_POINTS = 128
+
+
+@dataclass(frozen=True)
+class LineTile:
+    """`points` of the result that lie side by side."""
+
+    points: int
+    warps: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class SquareTile:
+    """`sides[0]` points of the loop `across`, along which an input lies, by `sides[1]` of the result's fastest one."""
+
+    across: Loop
+    sides: tuple[int, int]
+    warps: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class LoopsPlan:
+    """A launch point by point: the loops over its results, the fastest in memory last, those of its reduction, one in
+    the other, and the tiles to choose from, the preferred one first."""
+
+    task: LoopTask
+    parallel: tuple[Loop, ...]
+    reduction: tuple[Loop, ...]
+    tiles: tuple[LineTile | SquareTile, ...]
+
+
+class LoopLaunches(LaunchClass[LoopTask, LoopsPlan, FormT]):
+    name = "loops"
+    rank = 6
+
+    def count(self, kernel: Kernel, stages: Sequence[Stage]) -> int:
+        return with_epilogue(kernel, stages)
+
+    def match(self, launch: LaunchPart, target: GpuTarget) -> LoopTask:
+        return task_of(launch)
+
+    def plan(self, found: LoopTask, target: GpuTarget) -> LoopsPlan:
+        parallel, reduction = found.loops("parallel"), found.loops("reduction")
+        return LoopsPlan(found, parallel, reduction, _tiles(found, parallel, bool(reduction), target))
+
+
+def _tiles(
+    task: LoopTask, parallel: Sequence[Loop], reduces: bool, target: GpuTarget
+) -> tuple[LineTile | SquareTile, ...]:
+    across = _across(task, parallel)
+    if across is not None and not reduces:
+        return (_square(task, parallel, across, target),)
+    if reduces:
+        return (_line(parallel, _REDUCING_POINTS),)
+    count = total(parallel).known or 0
+    short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
+    if not short or count < _SHORT_POINTS * target.processors:
+        return (_line(parallel, _POINTS),)
+    # the smaller ones, should registers not do
+    return tuple(_line(parallel, points, f"{points} points") for points in (_SHORT_POINTS, _POINTS))
+
+
+def _line(parallel: Sequence[Loop], most: int, label: str = "") -> LineTile:
+    """At most `most` points."""
+    count = total(parallel)
+    points = most if count.known is None else min(most, power_of_two(count.factor))
+    return LineTile(points, max(1, min(4, points // 32)), label)
+
+
+def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
+    """The loop along which a large input lies, where it is not the result's."""
+    if len(parallel) < 2 or not task.stored:
+        return None
+    inner = parallel[-1][1]
+    for source in task.sources:
+        strides = source.strides
+        if strides[inner] in (ZERO, ONE):
+            continue
+        for loop in parallel[:-1]:
+            if strides[loop[1]] == ONE and (loop[0].known is None or loop[0].factor >= 8):
+                return loop
+    return None
+
+
+def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuTarget) -> SquareTile:
+    side = _side(task, parallel, target)
+    first, second = (
+        side if size.known is None else min(side, power_of_two(size.factor)) for size, _ in (across, parallel[-1])
+    )
+    points = first * second
+    return SquareTile(across, (first, second), 8 if points > _SQUARE**2 else max(1, min(4, points // 256)))
+
+
+def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:
+    """Of a square, so that its lines are long, but all processors have some."""
+    widest = max(item_bytes(place.dtype) for place in task.places)
+    if widest > 4:
+        return _SQUARE // 2
+    points = total(parallel).known or 0
+    return _SHORT_SQUARE if widest <= 2 and points >= 4 * _SHORT_SQUARE**2 * target.processors else _SQUARE

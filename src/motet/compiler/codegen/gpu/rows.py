@@ -1,0 +1,195 @@
+"""rows: all stages over the same rows, a row or a few in one program.
+
+Where a row fits the registers of a block, it is read once, and every stage runs on it there. Else the row is gone over
+in passes, one for all reductions that do not wait for each other and one for what is written. What the passes read
+stays in registers, as it stands in memory, where it fits there: a long row is then read once, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.codegen.gpu.accesses import gathered
+from motet.compiler.codegen.gpu.gemm import contraction
+from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
+from motet.compiler.codegen.gpu.tasks import power_of_two
+from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
+from motet.compiler.kernels.rows import Rows, translated
+from motet.compiler.kernels.rows import match_rows as match_stages
+from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
+from motet.compiler.kernels.windows import is_windowed
+from motet.compiler.targets.gpu import GpuTarget
+
+_ROW = 16384  # elements of a row up to which a block keeps it
+_TILE = 2048  # elements that one program works on, where rows are shorter
+_CHUNK = 1024  # of a row, in one turn of a pass
+_LONG_CHUNK = 8192  # of a long row that several passes go over: few blocks at once, whose rows the second cache holds
+_KEPT_WARPS = 16  # of a block that keeps a long row
+_KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
+_VECTOR = 16  # bytes of one access
+_FEW = 64  # elements up to which a reduction may be a loop in every point
+
+
+@dataclass(frozen=True)
+class RowsLaunch:
+    """`rows`, and where the values are stored that others read."""
+
+    rows: Rows
+    stored: dict[int, StridedAccess]
+    launch: LaunchPart
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """`height` rows, and `width` of their elements at once. `whole`: those are all of a row, or, if it is longer, the
+    threads keep all that they read of it; else rows are gone over in passes."""
+
+    height: int
+    width: int
+    whole: bool
+    warps: int
+    stages: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """Rows, and the tiles to choose from, the preferred one first."""
+
+    found: RowsLaunch
+    tiles: tuple[RowTile, ...]
+    family: str
+
+
+class RowLaunches(LaunchClass[RowsLaunch, RowsPlan, FormT]):
+    name = "rows"
+    rank = 5
+
+    def count(self, kernel: Kernel, stages: Sequence[Stage]) -> int:
+        counts = range(len(stages), 0, -1)
+        return next((count for count in counts if match_rows(kernel, stages[:count]) is not None), 0)
+
+    def match(self, launch: LaunchPart, target: GpuTarget) -> RowsLaunch | None:
+        found = match_rows(launch.kernel, launch.stages)
+        return None if found is None else RowsLaunch(found, stored_rows(found, launch), launch)
+
+    def plan(self, found: RowsLaunch, target: GpuTarget) -> RowsPlan:
+        return RowsPlan(found, _tiles(found.rows, target), target.family)
+
+
+def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
+    if any(contraction.takes(kernel, stage) or gathered(stage) for stage in stages):
+        return None
+    found = match_stages(kernel, stages)
+    return found if found is not None and suits(found) else None
+
+
+def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:
+    """Where the values of a launch are stored that others read."""
+    return {
+        access.value: found.place(access, s) for s, stage in enumerate(launch.stages) for access in stage.outputs
+        if launch.is_stored(access.value)
+    }
+
+
+def suits(rows: Rows) -> bool:
+    """Whether tiles along rows beat a loop in every point: windows, and short rows that lie across, do not."""
+    if rows.length.known is None or rows.length.factor > _FEW:
+        return True
+    if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
+        return False
+    return len(rows.stages) > 1 or lies_along(rows)
+
+
+def lies_along(rows: Rows) -> bool:
+    """Whether what is read lies along the rows, not across them."""
+    along = across = 0
+    for s, stage in enumerate(rows.stages):
+        for access in stage.inputs:
+            strides = {
+                number: stride
+                for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+                if number is not None and stride != ZERO
+            }
+            fastest = next((number for number, stride in strides.items() if stride == ONE), None)
+            if fastest is None:
+                continue
+            extent = [*rows.outer, *rows.inner][fastest].known or _ROW
+            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count, then long lines
+            if fastest >= len(rows.outer):
+                along = max(along, weight)
+            else:
+                across = max(across, weight)
+    return along >= across
+
+
+def _tiles(rows: Rows, target: GpuTarget) -> tuple[RowTile, ...]:
+    height, width = _shape(rows, target)
+    whole = rows.length.known is not None and width >= rows.length.factor
+    piece = 0 if whole else _piece(rows)
+    warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
+    if width == _LONG_CHUNK and not whole:
+        warps = 16
+    last = RowTile(height, width, whole, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece))
+    return (RowTile(1, piece, True, _KEPT_WARPS, 1, "kept"), last) if piece else (last,)
+
+
+def _piece(rows: Rows) -> int:
+    """How much of a long row the threads of a block take at once where they keep what several passes read; 0 where
+    that does not fit their registers, or is read by one pass alone."""
+    length = rows.length.known
+    kept = kept_reads(rows)
+    if length is None or _passes(rows) < 2 or not kept or not lies_along(rows):
+        return 0
+    sizes = [item_bytes(rows.kernel.values[access.value].dtype) for _, access in kept]
+    threads = 32 * _KEPT_WARPS
+    width = threads * _VECTOR // max(sizes)
+    fits = sum(sizes) * width * -(-length // width) <= threads * _KEPT_BYTES
+    return width if fits else 0
+
+
+def _passes(rows: Rows) -> int:
+    """How often a row is gone over, at most."""
+    return sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
+
+
+def kept_reads(rows: Rows) -> list[tuple[int, Access]]:
+    """What reductions read along rows, as stages and their accesses, each place once."""
+    producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
+    todo = [s for s, reduces in enumerate(rows.reduces) if reduces]
+    stages = set(todo)
+    while todo:
+        for access in rows.stages[todo.pop()].inputs:
+            s = producer.get(access.value)
+            if s is not None and s not in stages:
+                stages.add(s)
+                todo.append(s)
+    inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
+    found: dict[tuple[int, str], tuple[int, Access]] = {}
+    for s in sorted(stages):
+        for access in rows.stages[s].inputs:
+            strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+            if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
+                continue
+            found.setdefault((access.value, repr(translated(rows, s, access))), (s, access))
+    return list(found.values())
+
+
+def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
+    """How many rows a program has, and how much of a row it has at once."""
+    length = rows.length.known
+    count = rows.count.known or 1 << 20
+    if not lies_along(rows):
+        height = min(64, power_of_two(count))
+        while height > 16 and -(-count // height) < target.processors:
+            height //= 2
+        width = min(_TILE // height, power_of_two(length or _CHUNK))
+        return height, max(1, width)
+    if length is None or power_of_two(length) > _ROW:
+        return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
+    width = power_of_two(length)
+    height = max(1, min(_TILE // width, power_of_two(count)))
+    while height > 1 and -(-count // height) < target.processors:
+        height //= 2
+    return height, width

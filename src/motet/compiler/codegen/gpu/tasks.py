@@ -1,0 +1,120 @@
+"""A launch as one stage and what follows it: its loops, and the memory that they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.artifact.expressions import ceildiv
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.gpu.accesses import gathered, source_of
+from motet.compiler.codegen.gpu.launches import LaunchPart, seen_by
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, merge
+
+Loop = tuple[Extent, int]
+
+
+@dataclass(frozen=True)
+class LoopTask:
+    """One launch: a stage, the element-wise stages after it, where what they make is stored, and the arguments."""
+
+    kernel: Kernel
+    stage: Stage
+    epilogue: Epilogue | None
+    stored: dict[int, StridedAccess]
+    buffers: tuple[int, ...]
+    symbol: str
+    about: str
+
+    @property
+    def sources(self) -> list[StridedAccess]:
+        return [source_of(self.kernel, access, self.stage.sizes) for access in self.stage.inputs]
+
+    @property
+    def inits(self) -> list[StridedAccess | float | int | None]:
+        return [
+            source_of(self.kernel, init, self.stage.sizes) if isinstance(init, Access) else init
+            for init in self.stage.inits
+        ]
+
+    @property
+    def places(self) -> list[StridedAccess]:
+        """All memory that the launch reads and writes."""
+        found = list(self.sources)
+        found += [init for init in self.inits if isinstance(init, StridedAccess)]
+        found += self.stored.values()
+        return found + (self.epilogue.places if self.epilogue else [])
+
+    def frozen(self) -> frozenset[int]:
+        """Dimensions whose own coordinate is needed: those of padded reads, and those that bodies look at."""
+        found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
+        for source in (*self.sources, *(init for init in self.inits if isinstance(init, StridedAccess))):
+            for bound in source.bounds:
+                found |= {d for d, coefficient in enumerate(bound.entry.coefficients) if coefficient}
+        return frozenset(found)
+
+    def merged(self, dims: Sequence[int]) -> list[Loop]:
+        """Loops along `dims`, merged where everything walks two as one."""
+        return merge([Extent.of(size) for size in self.stage.sizes], dims, self.places, self.frozen())
+
+    def by_memory(self, loops: Sequence[Loop], places: Sequence[StridedAccess]) -> tuple[Loop, ...]:
+        """`loops` as the first of `places` lies that they move at all, the fastest in memory last."""
+        return tuple(sorted(loops, key=lambda loop: _stride_rank(places, loop[1]), reverse=True))
+
+    def loops(self, kind: str) -> tuple[Loop, ...]:
+        """The loops of one kind, merged; the fastest in memory last."""
+        found = self.merged([d for d, iterator in enumerate(self.stage.iterators) if iterator == kind])
+        places = list(self.stored.values()) if kind == "parallel" else list(self.sources)
+        return self.by_memory(found, places)
+
+
+def _stride_rank(places: Sequence[StridedAccess], dim: int) -> tuple[int, int]:
+    """How far a step along `dim` goes, by the first of `places` that it moves at all."""
+    for place in places:
+        stride = place.strides[dim]
+        if stride != ZERO:
+            return len(stride.symbols), abs(stride.factor)
+    return (99, 0)
+
+
+def task_of(launch: LaunchPart) -> LoopTask:
+    kernel, main, epilogue = launch.kernel, launch.stages[0], launch.epilogue
+    stored = {
+        access.value: source_of(kernel, access, main.sizes) for access in main.outputs if launch.is_stored(access.value)
+    }
+    if epilogue is not None:
+        stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
+    return LoopTask(kernel, main, epilogue, stored, launch.buffers, launch.symbol, launch.about)
+
+
+def with_epilogue(kernel: Kernel, stages: Sequence[Stage]) -> int:
+    """How many stages the first one can be followed by while its result is in registers, itself counted. Temporaries
+    that were made before count as arguments."""
+    count = 1
+    while count < len(stages) and not gathered(stages[count]) and _fits(kernel, stages[: count + 1]):
+        count += 1
+    return count
+
+
+def _fits(kernel: Kernel, stages: Sequence[Stage]) -> bool:
+    main, *rest = stages
+    return len(main.outputs) == 1 and match_epilogue(seen_by(kernel, stages, set()), main, rest) is not None
+
+
+def ceiling(count: Extent, block: int) -> Expr:
+    """How many blocks of `block` cover `count`."""
+    return ceildiv(count.expression, block)
+
+
+def total(loops: Sequence[Loop]) -> Extent:
+    result = ONE
+    for size, _ in loops:
+        result = result * size
+    return result
+
+
+def power_of_two(count: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(0, count - 1).bit_length()
