@@ -1,4 +1,4 @@
-"""What can be measured of the project's structure, and how much of it is allowed.
+"""Measures the project's structure against limits.
 
     python -m checks.structure [--show CHECK]
 
@@ -48,8 +48,8 @@ class Module:
 
     @cached_property
     def imports(self) -> frozenset[str]:
-        """The names that its imports mention, those for types and those within functions included: modules, and for
-        `from a import b` both a and a.b."""
+        """The names that its imports mention, including those for types and within functions: modules, and for `from a
+        import b` both a and a.b."""
         found: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -115,7 +115,7 @@ def kernel_imports(modules: Modules) -> Iterator[str]:
 
 
 def circles(modules: Modules) -> Iterator[str]:
-    """Groups of modules that import each other, for types and late imports included."""
+    """Groups of modules that import each other, including imports for types and late imports."""
     names = {module.name for module in modules}
     edges = {m.name: sorted((m.imports & names) - {m.name}) for m in modules}
     for group in strongly_connected(edges):
@@ -188,8 +188,8 @@ def many_parameters(modules: Modules) -> Iterator[str]:
 
 
 def passes_outside_registry(modules: Modules) -> Iterator[str]:
-    """Passes that the registry does not know: classes that derive from a pass, and classes of the packages of passes
-    that have a name and `run`, or a name of a pass that no class has."""
+    """Passes unknown to the registry: classes derived from a pass, and classes in the packages of passes with a name
+    and `run`; also names of passes without a class."""
     known = registered_passes(modules)
     found: set[str] = set()
     for module in modules:
@@ -209,7 +209,7 @@ def passes_outside_registry(modules: Modules) -> Iterator[str]:
 
 
 def pass_name(node: ast.ClassDef) -> str:
-    """The text that a class with a method `run` or `run_on` has as `name`; "" for other classes."""
+    """The value of `name` of a class with a method `run` or `run_on`; "" for other classes."""
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     names = [
         each.value.value for each in node.body
@@ -220,7 +220,7 @@ def pass_name(node: ast.ClassDef) -> str:
 
 
 def registered_passes(modules: Modules) -> dict[str, str]:
-    """The names of passes, each with the module that the registry has it in."""
+    """The names of passes, with their modules in the registry."""
     registry = next(module for module in modules if module.name == REGISTRY)
     for node in registry.tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "PACKAGES":

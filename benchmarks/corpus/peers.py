@@ -125,7 +125,7 @@ class OnnxRuntime(Peer):
         options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
         session = ort.InferenceSession(_model(row, folder), options, providers=["CPUExecutionProvider"])
         inputs = load_inputs(row, folder)
-        if any(array.dtype.kind == "V" or array.dtype.name == "bfloat16" for array in inputs):
+        if load_facts(row, folder)["bf16"]:
             raise Absent("takes no bf16 from numpy")
         names = [value.name for value in session.get_inputs()]
         first = session.run(None, dict(zip(names, inputs, strict=True)))
@@ -152,23 +152,26 @@ class OpenVino(Peer):
         return {"INFERENCE_PRECISION_HINT": {"bf16": "bf16", "f16": "f16"}.get(row.dtype, "f32")}
 
     def prepare(self, row: Row, folder: Path, threads: int) -> tuple[Call, Read]:
+        import ml_dtypes
         import openvino as ov
 
         if row.dtype == "f64":
             raise Absent("computes in f32")
-        inputs = load_inputs(row, folder)
-        if load_facts(row, folder)["bf16"]:
-            raise Absent("takes no bf16 from numpy")
+        bf16 = np.dtype(ml_dtypes.bfloat16)
+        inputs = [np.ascontiguousarray(array) for array in load_inputs(row, folder)]
         core = ov.Core()
         compiled = core.compile_model(core.read_model(_model(row, folder)), "CPU", {
             "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **self.properties(row)})
         request = compiled.create_infer_request()
         for index, array in enumerate(inputs):
-            request.set_input_tensor(index, ov.Tensor(np.ascontiguousarray(array), shared_memory=True))
+            tensor = (ov.Tensor(array.view(np.uint16), list(array.shape), ov.Type.bf16) if array.dtype == bf16
+                      else ov.Tensor(array, shared_memory=True))
+            request.set_input_tensor(index, tensor)
         request.infer()
         count = len(compiled.outputs)
         results = [touched_like(request.get_output_tensor(index).data) for index in range(count)]
-        if all(output.partial_shape.is_static for output in compiled.outputs):
+        short = [output.element_type == ov.Type.bf16 for output in compiled.outputs]  # numpy sees f16
+        if all(output.partial_shape.is_static for output in compiled.outputs) and not any(short):
             for index, array in enumerate(results):
                 request.set_output_tensor(index, ov.Tensor(array, shared_memory=True))
 
@@ -176,7 +179,11 @@ class OpenVino(Peer):
             request.infer()
             return request
 
-        return run, lambda found: [found.get_output_tensor(index).data.copy() for index in range(count)]
+        def read(found: Any) -> Sequence[Array]:
+            arrays = [found.get_output_tensor(index).data.copy() for index in range(count)]
+            return [array.view(bf16) if is_short else array for array, is_short in zip(arrays, short, strict=True)]
+
+        return run, read
 
 
 class OpenVinoDefault(OpenVino):

@@ -90,7 +90,8 @@ def _export(row: Row, place: Path) -> dict[str, Any]:
             torch.onnx.export(module, tuple(inputs), str(place / "model.onnx"), dynamo=True, external_data=False,
                               verbose=False)
         except Exception as error:
-            facts["not exported"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+            why = error.__cause__ or error  # the exporter's own message is advice
+            facts["not exported"] = f"{type(why).__name__}: {(str(why).strip().splitlines() or [''])[0][:120]}"
         size = sum(tensor.nbytes for tensor in (*inputs, *module.parameters(), *module.buffers()))
         wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs]
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):

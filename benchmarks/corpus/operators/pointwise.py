@@ -22,7 +22,7 @@ GROUPNORM = ((1, 320, 32, 32, 32), (2, 64, 31, 29, 8), (1, 128, 64, 64, 32))
 CHAINS: dict[str, Callable[..., Any]] = {
     "gelu": functional.gelu, "gelu tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "mish": functional.mish, "hardswish": functional.hardswish, "tanh·sigmoid": lambda x: x.tanh() * x.sigmoid(),
-    "sin + cos²": lambda x: x.sin() + x.cos() ** 2, "log1p|x|": lambda x: x.abs().log1p(),
+    "sin + cos²": lambda x: x.sin() + x.cos() ** 2, "log1p of absolute": lambda x: x.abs().log1p(),
     "where x > 0": lambda x: torch.where(x > 0, x * 1.5, x.expm1()), "erf": torch.erf,
 }
 

@@ -1,6 +1,6 @@
-"""The way from a program to an artifact, in the order in which it is walked.
+"""The steps from a program to an artifact, in order.
 
-Runs inside a compiler worker (see `service`): native crashes here are not the user's.
+Runs inside a compiler worker (see `service`), so that native crashes do not affect the user's process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Early = Callable[[Mapping[str, np.ndarray]], None]
 
 @dataclass
 class Built:
-    """All that an artifact is made of; by target, where they are wanted, the schedules to choose from."""
+    """The contents of an artifact; by target, if requested, the candidate schedules."""
 
     manifest: Manifest
     members: dict[str, bytes]
@@ -53,8 +53,8 @@ def build(
     program: Program, targets: Sequence[Target], jobs: int, progress: Progress,
     options: VariantOptions = PLAIN, early: Early | None = None,
 ) -> Built:
-    """Compile `program` for every target, preferred first. `early` is told of the parameters as soon as they are
-    known, if that is before all else is; they may change once more."""
+    """Compile `program` for every target, in order of preference. `early` gets the parameters as soon as they are
+    known, if that is before the end; they may change once more."""
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
@@ -62,7 +62,7 @@ def build(
 
 
 def normalise(program: Program) -> None:
-    """Canonical linalg; constants as parameters; what operations take for granted of extents as constraints."""
+    """Normalise to canonical linalg, with constants as parameters and requirements on extents as constraints."""
     program.constraints = requirements(program.module)
     run_steps(NORMALISE, program)
 
@@ -71,14 +71,14 @@ def build_partitioned(
     partitioned: Partitioned, targets: Sequence[Target], jobs: int, progress: Progress,
     options: VariantOptions = PLAIN, early: Early | None = None,
 ) -> Built:
-    """`build` from a partitioned program on."""
+    """Build a partitioned program; see `build`."""
     program = partitioned.program
     functions = public_functions(program.module)
     signatures = _signatures(functions, partitioned)
     output = Output(ParameterStore(partitioned.gpu_program.parameters))
     found: dict[Target, Variant] = {}
     wanted = worthwhile(targets, partitioned.kernels)
-    packed: list[tuple[int, Packed]] = []  # with the number of uses that were known
+    packed: list[tuple[int, Packed]] = []  # with the number of uses known at that time
 
     def pack_early() -> None:
         packed.append((len(output.store.uses), pack_parameters(output.store)))
@@ -122,7 +122,7 @@ def _signatures(functions: Sequence[ir.Operation], partitioned: Partitioned) -> 
 
 
 def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
-    """`targets` without those whose code would be that of their base, which is compiled for too."""
+    """`targets` without those whose code would equal that of their base, which is also compiled for."""
     names = {target.name for target in targets}
     return [
         target for target in targets
@@ -131,15 +131,15 @@ def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
 
 
 def runs_on(function: ir.Operation, family: str, placement: Placement | None) -> bool:
-    """Whether the device of a region may turn out to be of `family`. What cost has placed runs on every device, so
-    that a session can bind them all to one."""
+    """Whether the device of a region may be of `family`. Regions placed by cost run on every device, so that a session
+    can bind all of them to one."""
     if placement is None or placement.automatic or DEVICE not in function.attributes:
         return True
     return family in device_families(placement.devices, ir.StringAttr(function.attributes[DEVICE]).value)
 
 
 def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
-    """The functions of the program instead of their regions, and its devices."""
+    """The manifest with the functions of the program instead of their regions, and with its devices."""
     regions = {signature.name: signature for signature in manifest.functions}
     functions = [
         complete(placement.signatures[name], plan, regions, placement.loops) for name, plan in placement.plans.items()

@@ -1,4 +1,4 @@
-"""What is asked of the compiler, checked where its user is, and as the job of a worker."""
+"""Requests to the compiler: checks them in the user's process, and converts them to jobs of a worker."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from motet.errors import OptionError
 
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
-# Every option that `--option` takes, with what it means.
+# The options of `--option`, with their help texts.
 OPTIONS = {
-    "jobs": "how many processes compile kernels at once; a number, default: the processors",
+    "jobs": "how many processes compile kernels at once; a number, default: the number of CPUs",
     "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
     " behind them, default: 1.25 times the least that they need, or 1 MiB",
     "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
@@ -36,8 +36,8 @@ OPTIONS = {
     " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
     "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
     " from; or measure: choose now, on this machine's GPU",
-    "library": "whether cuBLASLt, where it is installed, calculates products in the place of GPU kernels, which stand"
-    " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
+    "library": "whether cuBLASLt, where it is installed, computes products instead of GPU kernels, which remain"
+    " as a fallback: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
     "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
     " completed, or made",
     "schedules": "how kernels are cut: tiles, blocks, tasks, forms; a file that motet inspect --schedules --json"
@@ -52,11 +52,11 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile. `source` is text, bytes or, where it is read from the file `path`, None.
-    `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
-    the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
-    patterns of names that operations have in the source, and the devices where those run. `reports` says what is
-    printed of passes, on standard error; the program is then compiled even if the cache has its artifact."""
+    """A request to compile. `source` is text, bytes or, if it is read from the file `path`, None. `devices` are (name
+    or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, which runs unplaced
+    operations on the default device, or `auto`, which places them by a cost model; `places` are patterns of names in
+    the source, and their devices. `reports` selects output about passes, on standard error; the program is then
+    compiled even if the cache has its artifact."""
 
     source: str | bytes | None
     path: str = ""
@@ -106,7 +106,7 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) 
 
 
 def _check_reports(reports: PassReports) -> None:
-    """Raises OptionError for a pass that there is not."""
+    """Raises OptionError for an unknown pass."""
     if reports.after:
         from motet.compiler.passes.registry import PASSES
 
@@ -116,7 +116,7 @@ def _check_reports(reports: PassReports) -> None:
 
 
 def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
-    """What code is made for, in order of preference, by what the flags say; families without code are left out."""
+    """The targets of the flags, in order of preference; families without code are omitted."""
     found: dict[str, None] = {}
     for flag in flags:
         for alternative in flag.alternatives:
@@ -127,7 +127,7 @@ def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
 
 
 def _is_host(flags: Sequence[DeviceFlag]) -> bool:
-    """Whether flags say no more than for which processors of the host code is made."""
+    """Whether the flags only select CPU levels of the host."""
     if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
@@ -135,7 +135,7 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
 
 
 def _rates(path: str | None) -> str:
-    """The content of a file of rates, checked here, where its user is."""
+    """The content of a file of rates, checked in the user's process."""
     if path is None:
         return ""
     try:
@@ -149,7 +149,7 @@ def _rates(path: str | None) -> str:
 
 
 def _bytes(given: str | None) -> int | None:
-    """A size: a number, which K, M or G may follow."""
+    """A size: a number, optionally with K, M or G."""
     if given is None:
         return None
     number = given.rstrip("KMG")
@@ -187,7 +187,7 @@ def _library(given: str | None) -> Literal["tuned", "cublaslt", "none"]:
 
 
 def _tunings(path: str | None, tune: str | None) -> bytes:
-    """The content of a file of tunings, checked here, where its user is; with tune=measure it need not be there."""
+    """The content of a file of tunings, checked in the user's process; it may be missing with tune=measure."""
     from motet.artifact.tunings import Tunings, read_tunings
 
     if path is None or (tune == "measure" and not Path(path).exists()):
@@ -196,7 +196,7 @@ def _tunings(path: str | None, tune: str | None) -> bytes:
 
 
 def _schedules(path: str | None) -> bytes:
-    """The content of a file of schedules, checked here, where its user is."""
+    """The content of a file of schedules, checked in the user's process."""
     if path is None:
         return b""
     from motet.artifact.kernel_schedules import read_schedules

@@ -5,7 +5,7 @@
 Bodies that torch.export accepts change nothing, and their results have the same shapes.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

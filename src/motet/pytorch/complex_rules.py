@@ -1,6 +1,6 @@
 """What operators of PyTorch do to complex tensors, on their real and imaginary parts."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

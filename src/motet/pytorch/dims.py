@@ -6,7 +6,7 @@
 The wheel's lowering takes a negative dimension of some operators for a place in a list, and dies.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

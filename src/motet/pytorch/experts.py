@@ -1,6 +1,6 @@
 """Mixtures of experts and recommenders, of PyTorch: histograms, products of groups of rows, bags of embeddings."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

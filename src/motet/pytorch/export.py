@@ -30,7 +30,7 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
-from motet.pytorch import decompositions, experts, fourier_forms, orders, transformers, writes
+from motet.pytorch import decompositions, experts, fourier_forms, normalizations, orders, transformers, writes
 from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
@@ -153,7 +153,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    modules = (decompositions, orders, writes, transformers, experts, fourier_forms)
+    modules = (decompositions, normalizations, orders, writes, transformers, experts, fourier_forms)
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 

@@ -1,6 +1,6 @@
 """Refuses factorisations of matrices, which have no lowering, before the importer fails at their checks."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ and Tukey, 1965): transforms of length a, factors, transforms of length b. Trans
 convolution, by transforms of a power of two (Bluestein, 1970). Matrices are calculated in f64.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 The wheel's lowering divides by their extents.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ torch.export knows shapes and types of a buffer, not what is in it, and so canno
 `self.stride`. Buffers are constants of a compiled program; those of one element are read as such here.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 cumsum, cumprod, cummax, cummin; sort (stable), kthvalue, median, nanmedian.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

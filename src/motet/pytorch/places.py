@@ -1,6 +1,6 @@
 """The places in the user's Python code that nodes of an exported graph come from."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     c = add(a, b)         a, b and c uint8    →    c = add(a.int32, b.int32).uint8
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ In PyTorch's graph extents are formulas, and which dimensions belong together is
 they are dynamic, and the wheel's lowering of views would have to guess, which it does wrongly at times.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes to chosen elements, of PyTorch: scatters that reduce, index_put by a mask, masked_scatter."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

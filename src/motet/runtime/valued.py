@@ -1,4 +1,4 @@
-"""Functions some of whose extents are decided by values: a call computes these first, then runs with such extents."""
+"""Functions with value-dependent extents: a call computes these values first, then runs with the resulting extents."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.function import Function, show_signature
 from motet.runtime.trace import Traced
 
-_MOST = 1 << 48  # no extent is larger
+_MOST = 1 << 48  # upper bound of extents
 
 
 class ValuedFunction(Function):
-    """A function with inputs that stand for values: `functions` compute these, by name."""
+    """A function with inputs that stand for values, which `functions` compute, by name."""
 
     def __init__(
         self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight, recover: Any,
@@ -36,15 +36,15 @@ class ValuedFunction(Function):
         return super().__call__(*self._completed(arguments), out=out, stream=stream)
 
     def _timed(self, arguments: Sequence[Any], out: Any) -> tuple[Any, list[tuple[str, float]]]:
-        """What computes the values is not among what is timed."""
+        """The computation of values is not timed."""
         return super()._timed(self._completed(arguments), out)
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
-        """See `Function.trace`; what computes the values is not in it."""
+        """See `Function.trace`; the computation of values is not included."""
         return super().trace(*self._completed(arguments), out=out)
 
     def _completed(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """`arguments`, and those that stand for values."""
+        """`arguments`, and the inputs that stand for values."""
         if len(arguments) != len(self._taken):
             raise CallError(
                 f"{self.name}: {len(arguments)} arguments given, {len(self._taken)} expected: "
@@ -60,7 +60,7 @@ class ValuedFunction(Function):
         return complete
 
     def _compute(self, function: Function, arguments: Sequence[Any]) -> Any:
-        """The values that `function` computes, in host memory. Its errors are this function's."""
+        """The values computed by `function`, in host memory. Its errors are attributed to this function."""
         try:
             result = function(*arguments[: function.count])
         except CallError as error:
@@ -69,7 +69,7 @@ class ValuedFunction(Function):
             return result.numpy()
         if isinstance(result, np.ndarray):
             return result
-        return result.get() if hasattr(result, "get") else result.cpu().numpy()  # of CuPy, of PyTorch
+        return result.get() if hasattr(result, "get") else result.cpu().numpy()  # CuPy's, or PyTorch's
 
     def _stand_in(self, value: ExtentValue, number: int) -> Any:
         """A tensor without elements whose first extent is `number`."""

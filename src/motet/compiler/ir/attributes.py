@@ -32,6 +32,14 @@ def constant_number(operation: ir.Operation) -> float | int | None:
     return None
 
 
+def integer_constant(value: ir.Value) -> int | None:
+    """The number that an integer or index is, if an `arith.constant` makes it."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return None
+    attribute = value.owner.operation.attributes["value"]
+    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
+
+
 def reassociation(operation: ir.Operation) -> list[list[int]]:
     """The groups of dimensions that an expand_shape or collapse_shape makes of one, or one of."""
     return [

@@ -16,7 +16,7 @@ from motet.compiler.kernels.windows import SINGLE, Axis, Window, Windows, image_
 
 @dataclass(frozen=True)
 class Convolution:
-    """A kernel read as a convolution, or a sum of several of one image: `filters` are their values."""
+    """A kernel read as a convolution, or as a sum of several convolutions of one image with different `filters`."""
 
     kernel: Kernel
     product: Product
@@ -42,7 +42,7 @@ class Convolution:
 
     @property
     def stored(self) -> StridedAccess:
-        """The place that decides how tiles lie: of what leaves the registers, the last."""
+        """The access that determines the layout of tiles: the last one that stores a result."""
         return stored_place(self.epilogue) or self.output
 
     @property
@@ -51,7 +51,7 @@ class Convolution:
 
 
 def match(kernel: Kernel) -> Convolution | None:
-    """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
+    """Read `kernel` as a convolution; None if it is not one of a supported form."""
     opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None:
         return None
@@ -83,8 +83,8 @@ def match(kernel: Kernel) -> Convolution | None:
 
 
 def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stage]:
-    """How many convolutions of one image open the kernel, and the stage that stands for their sum: 0 if there
-    are several that are not simply added."""
+    """How many convolutions of one image the kernel begins with, and a stage for their sum; 0 if there are several
+    whose results are not simply added."""
     alike = 1
     for other in kernel.stages[1:]:
         if match_product(other) is None or not other.reductions:
@@ -115,7 +115,7 @@ def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stag
 
 @dataclass(frozen=True)
 class _Channel:
-    """The dimension that runs along an image's channels, -1 where there is one channel, and their stride in memory."""
+    """The dimension of an image's channels (-1 for one channel) and their stride in memory."""
 
     dim: int = -1
     count: int = 1
@@ -160,7 +160,7 @@ def _geometry(
 def _image_axes(
     kernel: Kernel, stage: Stage, image: Access
 ) -> tuple[list[tuple[Extent, int]], list[Window], _Channel] | None:
-    """The image's axes: those that no window slides over, the windows, and the channels."""
+    """The image's axes: those without a window, the windows, and the channels."""
     axes = image_axes(kernel, stage, image)
     outer = [(Extent.of(walk.size), walk.dim) for axis in axes.points for walk in axis.outs]
     channel = _Channel()
@@ -196,7 +196,7 @@ def _companion(
         tuple[Extent, int]
     ], window: Window, image: StridedAccess, filters: Sequence[StridedAccess], output: StridedAccess
 ) -> list[Window]:
-    """The axis that spans a plane with the only `window`, as a window of one tap; none where there is no such."""
+    """The axis that forms a plane with the only `window`, as a window of one tap; empty if there is none."""
     if window.out < 0:
         return []
     along = output.strides[window.out].known
@@ -212,7 +212,7 @@ def _companion(
 
 
 def pixels_are_flat(c: Convolution) -> bool:
-    """Whether every place of the result's space walks output rows and columns as one dimension."""
+    """Whether every access of the result's space treats output rows and columns as one dimension."""
     column, row = c.columns.out, c.rows.out
     if column < 0 or c.stored.strides[column] != ONE:
         return False

@@ -1,8 +1,8 @@
-"""What a kernel is: one fused unit of work on one device, free of MLIR, as the code generators see it.
+"""The representation of kernels: one fused unit of work on one device, without MLIR, as code generators see it.
 
-A kernel is a list of *stages* over *values*. A stage is a perfectly nested loop (one `linalg.generic`):
-an iteration domain, reads and writes through affine maps, a scalar body. Values are the kernel's
-arguments, results and temporaries. Stages run in order; what a later stage reads an earlier one wrote.
+A kernel is a list of *stages* over *values*. A stage is a perfectly nested loop (one `linalg.generic`): an iteration
+domain, reads and writes through affine maps, and a scalar body. Values are the kernel's arguments, results and
+temporaries. Stages run in order; a stage reads values that earlier stages wrote.
 
     softmax over 512x1024:
         value 0 argument  512x1024 f32
@@ -17,7 +17,7 @@ A dynamic extent is a symbol (a string); its value reaches the compiled kernel a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -26,7 +26,7 @@ from motet.compiler.kernels.schedule import KernelSchedule
 
 Size = int | str
 
-EXTENT = "tensor.dim"  # a scalar: the dynamic extent that its `predicate` names
+EXTENT = "tensor.dim"  # a scalar: the dynamic extent named by its `predicate`
 
 ITEM_BITS = {
     "i1": 8, "i8": 8, "ui8": 8, "i16": 16, "ui16": 16, "i32": 32, "ui32": 32, "i64": 64, "ui64": 64, "index": 64,
@@ -38,7 +38,7 @@ FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "f32", "f64")
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes that one element of `dtype` takes in memory (i1 takes one)."""
+    """The bytes of one element of `dtype` in memory (i1 takes one)."""
     return ITEM_BITS[dtype] // 8
 
 
@@ -47,8 +47,8 @@ class Value:
     """A tensor of the kernel. `order` is the physical order of its dimensions, outermost first:
     `(0, 2, 3, 1)` stores an NCHW tensor as NHWC. Memory is dense in that order.
 
-    `role`: `argument` and `result` come from outside in the order they stand; a `constant` is an argument
-    whose data is known when compiling (it may be packed, see `Packing`); a `temporary` lives in the kernel.
+    `role`: `argument` and `result` are external, in the order in which they appear; a `constant` is an argument whose
+    data is known when compiling (it may be packed, see `Packing`); a `temporary` is internal to the kernel.
     """
 
     shape: tuple[Size, ...]
@@ -79,7 +79,7 @@ class Affine:
 
     @property
     def single(self) -> int | None:
-        """The dimension, if this is exactly one dimension with factor 1 and no constant."""
+        """The dimension, if this is exactly one dimension with coefficient 1 and no constant."""
         if self.constant == 0 and sum(map(abs, self.coefficients)) == 1 and 1 in self.coefficients:
             return self.coefficients.index(1)
         return None
@@ -96,8 +96,8 @@ class Affine:
 
 @dataclass(frozen=True)
 class Access:
-    """Element `map(d0, d1, …)` of value `value`. Reads outside the value's extent, possible only where
-    `padding` is given, yield that number (a fused `tensor.pad`)."""
+    """Element `map(d0, d1, …)` of value `value`. Reads out of bounds, possible only with `padding`, yield that number
+    (a fused `tensor.pad`)."""
 
     value: int
     map: tuple[Affine, ...]
@@ -113,12 +113,12 @@ class Access:
 class Scalar:
     """One operation of a body, in MLIR's name (`arith.addf`, `math.exp`).
 
-    `operands` index the body's values: first the stage's inputs, then its outputs' running values
-    (reductions), then the results of earlier operations. `arith.constant` carries `value`;
-    `linalg.index` carries the dimension in `value`; `arith.cmpf/cmpi` carry the predicate's name in `predicate`.
-    `tensor.extract`, in kernels that were read with gathers, has an input first, which reads element 0 of the
-    tensor and stands for all of it, then the indices; `tensor.dim`, in these too, is the extent named by `predicate`.
-    `check` is the number, from 1, of what the kernel's `checks` say of an index that is outside; 0: none is looked at.
+    `operands` index the body's values: first the stage's inputs, then its outputs' accumulators (reductions), then the
+    results of earlier operations. `arith.constant` has `value`; `linalg.index` has the dimension in `value`;
+    `arith.cmpf` and `arith.cmpi` have the predicate's name in `predicate`. `tensor.extract`, in kernels that were read
+    with gathers, has as its first operand an input that reads element 0 and stands for the whole tensor, then the
+    indices; `tensor.dim`, also in these kernels, is the extent named by `predicate`. `check` is the number, from 1, of
+    the kernel's `checks` text for an index out of bounds; 0: the index is not checked.
     """
 
     op: str
@@ -133,9 +133,9 @@ class Scalar:
 class Stage:
     """One loop nest. `yields[k]` is the body value written to `outputs[k]`.
 
-    `inits[k]` says what an output holds before the nest: a number (a `linalg.fill`), an access to a value
-    of the same shape as the output's (an accumulator initialised by another tensor, e.g. a broadcast bias; over
-    the stage's dimensions), or None where the body does not read it.
+    `inits[k]` is the content of an output before the nest: a number (a `linalg.fill`), an access to a value of the same
+    shape as the output (an accumulator initialised by another tensor, e.g. a broadcast bias; over the stage's
+    dimensions), or None if the body does not read it.
     """
 
     sizes: tuple[Size, ...]
@@ -145,7 +145,7 @@ class Stage:
     inits: tuple[Access | float | int | None, ...]
     body: tuple[Scalar, ...]
     yields: tuple[int, ...]
-    source: str = ""  # the operation's name and location, for inspect and for errors
+    source: str = ""  # the operation's name and location, for inspect and errors
 
     @property
     def reductions(self) -> tuple[int, ...]:
@@ -159,11 +159,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Kernel:
-    """`values` lists arguments and constants, then results, then temporaries: the buffers that the compiled
-    function receives are the arguments, constants and results in that order, then the workspaces.
-    `symbols` are the dynamic extents, in the order in which the compiled function receives them.
-    `arguments` says which argument of the kernel's MLIR function each argument and constant is: those that
-    no stage reads are left out."""
+    """`values` lists arguments and constants, then results, then temporaries. The compiled function receives the
+    buffers of the arguments, constants and results in that order, then the workspaces. `symbols` are the dynamic
+    extents, in the order in which the compiled function receives them. `arguments` maps each argument and constant to
+    an argument of the kernel's MLIR function; arguments that no stage reads are omitted."""
 
     name: str
     values: tuple[Value, ...]
@@ -174,7 +173,7 @@ class Kernel:
 
     @property
     def externals(self) -> tuple[int, ...]:
-        """The values that live outside, in the order of the function's buffers."""
+        """The external values, in the order of the function's buffers."""
         return tuple(i for i, value in enumerate(self.values) if value.role != "temporary")
 
 
@@ -182,11 +181,11 @@ class Kernel:
 class Packing:
     """A layout for a constant, applied once when compiling.
 
-    The array is brought to `shape` by: transposing with `permutation`, padding each axis with zeros to a multiple
-    of `blocks[axis]` (1 leaves it), or of `multiples[axis]` (itself one of the block) where given, splitting each
-    such axis in (outer, block), and transposing the split axes (numbered outer0, block0, outer1, block1, …, axes
-    with block 1 counting as outer alone with block extent 1) by `split_permutation`. What cannot be said like this
-    is packed by the kernel in a phase of its own.
+    The array is brought to `shape` in four steps: transposition by `permutation`; padding of each axis with zeros to a
+    multiple of `blocks[axis]` (1: no padding), or of `multiples[axis]`, itself a multiple of the block, if given; split
+    of each such axis into (outer, block); and transposition of the split axes (numbered outer0, block0, outer1, block1,
+    …, where an axis with block 1 has block extent 1) by `split_permutation`. Other layouts are packed by the kernel in
+    a separate phase.
     """
 
     permutation: tuple[int, ...]
@@ -197,9 +196,8 @@ class Packing:
 
 @dataclass(frozen=True)
 class Phase:
-    """One parallel section: `symbol(buffers, sizes, begin, end, scratch)` over `[0, tasks)`.
-    A phase begins when the one before has ended. `buffers` are those that it takes of the kernel's, by their
-    numbers; None: all."""
+    """One parallel section: `symbol(buffers, sizes, begin, end, scratch)` over tasks `[0, tasks)`. A phase begins when
+    the previous one has ended. `buffers` are the indices of the kernel's buffers that it takes; None: all."""
 
     symbol: str
     tasks: Expr
@@ -208,18 +206,17 @@ class Phase:
 
 @dataclass(frozen=True)
 class KernelCode:
-    """What a code generator returns for a kernel.
+    """The result of a code generator for a kernel.
 
-    `llvm` is LLVM IR (llvmlite's version) without triple or data layout, defining each phase's symbol as
-    `void symbol(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`: `buffers` is an array of pointers (the
+    `llvm` is LLVM IR (llvmlite's version) without triple or data layout, which defines each phase's symbol as
+    `void symbol(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`. `buffers` is an array of pointers (the
     kernel's externals, then `workspaces`), `sizes` an array of i64 (the kernel's symbols). `scratch` bytes, 64-byte
-    aligned, belong to the calling thread; `workspaces` (bytes each, 64-byte aligned) to the whole invocation.
-    `packings` maps a constant's index in `Kernel.values` to the layout in which the code expects it. `updates` are
-    pairs of an argument and a result, as positions in `buffers`, that may be the same memory. Where a call may fail in
-    the kernel, `checks` are the texts of what may fail, and the last buffer, behind the workspaces, is its status:
-    words, zero before the call, that a task whose check fails writes to: the check's number, from 1, the index and the
-    extent that it compared (an extent of -1: neither). `schedule` is what was chosen for the kernel with the key `key`
-    (`key_of`), if its class has schedules.
+    aligned, belong to the calling thread, `workspaces` (bytes each, 64-byte aligned) to the whole call. `packings` maps
+    a constant's index in `Kernel.values` to the layout that the code expects. `updates` are pairs of an argument and a
+    result, as positions in `buffers`, that may share memory. If the kernel can fail at run time, `checks` are the texts
+    of its checks, and the last buffer, after the workspaces, is its status: words, zero before the call, to which a
+    task whose check fails writes the check's number, from 1, and the index and extent that it compared (extent -1:
+    neither). `schedule` is the schedule of the kernel with the key `key` (`key_of`), if its class has schedules.
     """
 
     kind: str
@@ -249,6 +246,16 @@ def substitute(outer: Affine, inner: Sequence[Affine], rank: int) -> Affine:
     return result
 
 
+def known_product(sizes: Iterable[Size | None]) -> int | None:
+    """The product of `sizes`; None if one of them is not known."""
+    count = 1
+    for size in sizes:
+        if not isinstance(size, int):
+            return None
+        count *= size
+    return count
+
+
 def row_major(rank: int) -> tuple[int, ...]:
     return tuple(range(rank))
 
@@ -263,12 +270,12 @@ def dependencies(body: Sequence[Scalar], inputs: int, wanted: Collection[int]) -
 
 
 def structure(kernel: Kernel) -> Kernel:
-    """The kernel without what does not change its code: equal structures share one piece of code."""
+    """The kernel without properties that do not affect its code: kernels of equal structure share code."""
     stages = tuple(replace(stage, source="") for stage in kernel.stages)
     return replace(kernel, name="", stages=stages, arguments=(), checks=())
 
 
 def key_of(kernel: Kernel, *context: object) -> str:
-    """What a kernel computes, on which extents and layouts, as a name that is the same in every program that has it.
-    `context` is what else its code depends on."""
+    """A name for the kernel's computation with its extents and layouts, equal in all programs that contain it.
+    `context` is what its code depends on besides."""
     return hashlib.sha256(repr((structure(kernel), *context)).encode()).hexdigest()[:32]

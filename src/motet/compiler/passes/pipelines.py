@@ -67,7 +67,7 @@ FUSE_FOR_CPU: tuple[Step, ...] = ("expand-products",)
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")
 
-# What a program says of devices, in any spelling → Motet's own.
+# A normalised program → one private function for each kernel; those that read constants alone have run.
 READ_DEVICES: tuple[str, ...] = ("materialize-devices", "resolve-promises", "resolve-states", "resolve-globals")
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = MappingProxyType({

@@ -1,4 +1,4 @@
-"""What a compiler worker is asked to do, and what it answers: the words that cross the process border."""
+"""The messages between a compiler worker and its client: jobs, and the worker's answers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Literal
 import msgspec
 
 REQUEST = "request.msgpack"  # in the job's folder
-SOURCE = "source"  # what is to be compiled, where it is large
-RESULT = "result"  # the artifact, or the text asked for
-TUNINGS = "tunings.json"  # what was measured of kernels
+SOURCE = "source"  # the source, if it is large
+RESULT = "result"  # the artifact, or the requested text
+TUNINGS = "tunings.json"  # measurements of kernels
 ARRAYS = "arrays.npz"  # inputs and results to verify
 
 STAGES = {
@@ -31,8 +31,8 @@ ORACLES: dict[Oracle, str] = {
 
 
 class PassReports(msgspec.Struct, frozen=True):
-    """What is printed of the passes of a compilation: the program after each of those named in `after`, or after each
-    that changes it, and how long each takes."""
+    """The requested reports of passes: the program after each of those named in `after`, or after each that changes it,
+    and the time of each."""
 
     after: tuple[str, ...] = ()
     changed: bool = False
@@ -46,10 +46,10 @@ NO_REPORTS = PassReports()
 
 
 class Job(msgspec.Struct, frozen=True):
-    """`source` is text or bytes; without it `file` is read, which must be in `state`, and without that `path`. `result`
-    is where an artifact is written, if not in the job's folder. `stage` is of `emit`, `pipeline` of `optimise`,
-    `function` of `verify`. `model` is the file that the source was read from, if it was, which an ONNX model's other
-    files are found by, and `data_files` the states of these."""
+    """`source` is text or bytes; if it is None, `file` is read, which must be in `state`, or else `path`. An artifact
+    is written to `result`, or to the job's folder. `stage` is for `emit`, `pipeline` for `optimise`, `function` for
+    `verify`. `model` is the file that the source was read from, if any, by which an ONNX model's other files are found;
+    `data_files` are their states."""
 
     kind: Literal["compile", "emit", "optimise", "verify"]
     path: str
@@ -57,10 +57,10 @@ class Job(msgspec.Struct, frozen=True):
     text: bool = False
     format: str = "auto"
     targets: tuple[str, ...] = ()  # full names, `targets/families.py`
-    devices: tuple[str, ...] = ()  # texts of `--device` that are more than processor levels
+    devices: tuple[str, ...] = ()  # texts of `--device` other than plain CPU levels
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
-    rates: str = ""  # what devices can do, JSON, `placement/rates.py`
+    rates: str = ""  # rates of devices, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
     sequences: str = ""  # elements of an ONNX model's inputs that are sequences, `frontends/onnx/interface.py`
     separate_siblings: bool = False  # `passes/fuse/group.py`
@@ -69,19 +69,19 @@ class Job(msgspec.Struct, frozen=True):
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
     tune: Literal["", "candidates", "measure"] = ""  # of forms of kernels
     library: Literal["tuned", "cublaslt", "none"] = "tuned"  # for products, `tuning/kernels.py`
-    schedules: bytes = b""  # of kernels, `artifact/kernel_schedules.py`
-    tunings: bytes = b""  # what is known of them, `artifact/tunings.py`
+    schedules: bytes = b""  # given schedules of kernels, `artifact/kernel_schedules.py`
+    tunings: bytes = b""  # known measurements, `artifact/tunings.py`
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""
     pipeline: str = ""
     function: str = ""
     jobs: int = 1
     file: str = ""
-    state: tuple[int, int] = (0, 0)  # bytes, and when it was changed
+    state: tuple[int, int] = (0, 0)  # bytes, and modification time
     model: str = ""
-    data_files: dict[str, tuple[int, int]] = {}  # by what the model calls them, `external_data.py`
+    data_files: dict[str, tuple[int, int]] = {}  # by their names in the model, `external_data.py`
     result: str = ""
-    keeps: bool = False  # compiled kernels, for other jobs
+    keeps: bool = False  # cache compiled kernels for other jobs
     keep_source: bool = False  # in the artifact, `verify/kept_source.py`
     oracle: Oracle = "upstream"  # of `verify`
     reports: PassReports = NO_REPORTS

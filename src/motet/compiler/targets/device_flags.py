@@ -1,4 +1,4 @@
-"""Device flags: what stands after `--device`, read into names and alternatives.
+"""Parses device flags, the arguments of `--device`, into names and alternatives.
 
     flag        = [name "="] alternative {"," alternative}
     alternative = target ["[" ordinal "]" | (":" | "/") ordinal] ["{" key "=" value {"," key "=" value} "}"]
@@ -6,7 +6,7 @@
 
     cpu=host{cpu=x86-64-v4}     gpu=cuda[1],@cpu     gpu=cuda:1     '#hal.device.target<"local", {ordinal = 1 : index}>'
 
-Quotes around a flag are taken off. An ordinal alone is the device that the machine lists there, of any family.
+Quotes around a flag are removed. An ordinal alone is the device at that position in the machine's list, of any family.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from motet.errors import OptionError
 _NAME = re.compile(r"[A-Za-z_$][\w$.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.-]*")
 _ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
-_AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # as the machine's devices are called: cuda:1, host/0
+_AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # in the machine's device names: cuda:1, host/0
 _VALUE = re.compile(r"[^,{}\[\]=]+")
 
 
 @dataclass(frozen=True)
 class FlagAlternative:
-    """One way to fill a device: code for `target` with `options`, on the `ordinal`-th device of its kind
-    (None: any), or, where `fallback` is set, the device named `target`. Without a target, `ordinal` counts all."""
+    """One alternative of a device: code for `target` with `options`, on the `ordinal`-th device of its kind (None:
+    any); or, if `fallback` is set, the device named `target`. Without a target, `ordinal` counts all devices."""
 
     target: str
     ordinal: int | None = None
@@ -44,7 +44,7 @@ class FlagAlternative:
 
 @dataclass(frozen=True)
 class DeviceFlag:
-    """A device (`name` is empty where the flag names none) and its alternatives, the preferred one first."""
+    """A device (`name` is empty if the flag has none) and its alternatives, in order of preference."""
 
     name: str
     alternatives: tuple[FlagAlternative, ...]
@@ -55,10 +55,10 @@ class DeviceFlag:
 
 
 def parse_device_flags(flags: Iterable[str]) -> tuple[DeviceFlag, ...]:
-    """Read every `--device` of a command line.
+    """Parse all `--device` flags of a command line.
 
-    Raises `OptionError` for text that does not parse, a name given twice, and a mixture of named and unnamed
-    devices. Whether the devices that others fall back to exist depends on the program: verify-devices says it.
+    Raises `OptionError` for invalid text, a repeated name, and a mixture of named and unnamed devices. Whether the
+    devices of fallbacks exist depends on the program and is checked by verify-devices.
     """
     parsed = tuple(parse_device_flag(flag) for flag in flags)
     names = [flag.name for flag in parsed if flag.name]
@@ -74,7 +74,7 @@ def parse_device_flags(flags: Iterable[str]) -> tuple[DeviceFlag, ...]:
 
 
 def device_flags_of(devices: Mapping[str, str] | str | None) -> tuple[DeviceFlag, ...]:
-    """The same, from what the Python interface takes: `{"gpu": "cuda,@cpu"}`, or one expression for all."""
+    """Device flags from Python arguments: `{"gpu": "cuda,@cpu"}`, or one expression for all."""
     if devices is None:
         return ()
     if isinstance(devices, str):
@@ -83,7 +83,7 @@ def device_flags_of(devices: Mapping[str, str] | str | None) -> tuple[DeviceFlag
 
 
 def parse_device_flag(text: str) -> DeviceFlag:
-    """Read one flag; `OptionError` names the position of what does not parse."""
+    """Parse one flag. Raises `OptionError` with the position of the error."""
     return _Parser(_unquoted(text)).flag()
 
 
@@ -94,7 +94,7 @@ def _unquoted(text: str) -> str:
 
 
 class _Parser:
-    """Reads one flag from left to right."""
+    """Parses one flag from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text = text

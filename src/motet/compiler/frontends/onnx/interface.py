@@ -41,7 +41,7 @@ Given = Mapping[str, Sequence[Element] | None]  # by the name of the input; None
 
 
 def parse_sequences(text: str) -> Given:
-    """Raises OptionError for what does not parse."""
+    """Raises OptionError for invalid text."""
     found: dict[str, Sequence[Element] | None] = {}
     for part in text.split(";") if text else ():
         name, equals, shapes = part.strip().rpartition("=")

@@ -1,9 +1,4 @@
-"""Reads ONNX files: the graph as a protobuf, its constants as separate arrays.
-
-Large data of initializers never enters the protobuf. What is in a file (external data, or the raw data of an
-initializer in the model file itself) is memory-mapped, not copied. Every way in which a file can be wrong is one
-`CompileError` that names the file.
-"""
+"""What a model in ONNX is once it is read: the graph as a protobuf, its constants as separate arrays."""
 
 from __future__ import annotations
 

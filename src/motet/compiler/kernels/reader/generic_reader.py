@@ -1,4 +1,4 @@
-"""Reads a `linalg.generic`: as a stage or, where it only renames elements or fills, as what its result stands for."""
+"""Reads a `linalg.generic` as a stage, or, if it only renames elements or fills, as the source of its result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_generic(reading: Reading, operation: ir.Operation) -> None:
 
 @dataclass(frozen=True)
 class _Generic:
-    """The operation's parts; `sources` and `maps` are of its inputs, then of its outputs."""
+    """The operation's parts; `sources` and `maps` list inputs, then outputs."""
 
     operation: ir.Operation
     block: ir.Block
@@ -72,7 +72,7 @@ class _Generic:
 
     @property
     def yields_its_input(self) -> bool:
-        """Whether the body does nothing with the first input but yield it."""
+        """Whether the body only yields the first input."""
         operations = list(self.block.operations)
         return len(operations) == 1 and operations[0].operation.operands[0] == self.block.arguments[0]
 
@@ -81,7 +81,7 @@ class _Generic:
         return len(self.sources) == 2 and isinstance(self.sources[0], (int, float)) and self.yields_its_input
 
     def is_view(self, sizes: Sequence[Size]) -> bool:
-        """Whether the result has the input's elements under another numbering."""
+        """Whether the result has the input's elements under other indices."""
         if len(self.inputs) != 1 or len(self.outputs) != 1 or "reduction" in self.iterators:
             return False
         written = self.maps[1]
@@ -117,7 +117,7 @@ def _operand_extent(reading: Reading, operand: ir.Value, source: Source, axis: i
 
 
 def _view(generic: _Generic, sizes: Sequence[Size]) -> Source:
-    """What the result of an operation that is a view stands for."""
+    """The source that the result of a view stands for."""
     source = generic.sources[0]
     if not isinstance(source, View):
         return source
@@ -159,7 +159,7 @@ def _read_stage(reading: Reading, generic: _Generic, sizes: Sequence[Size]) -> N
 
 
 def _init(generic: _Generic, k: int, body: BodyReader) -> Access | Number | None:
-    """What output `k` holds before the loops; binds its argument in `body`."""
+    """The initial contents of output `k`; binds its argument in `body`."""
     place = len(generic.inputs) + k
     argument, source, map_ = generic.block.arguments[place], generic.sources[place], generic.maps[place]
     if not any(True for _ in argument.uses):

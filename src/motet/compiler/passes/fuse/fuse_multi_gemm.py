@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.kernel import known_product
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import FunctionView
@@ -149,15 +150,6 @@ def _shapes(f: FunctionView, products: Sequence[int]) -> list[ProductShape] | No
 def _shape(operation: ir.Operation, structure: Structure, numbers: tuple[int, int]) -> ProductShape:
     left, right, result = ({e.single for e in each if e.single is not None} for each in structure.maps)
     groups = (left & right & result, (left & result) - right, (right & result) - left, structure.reduced)
-    batch, m, n, k = (_product([structure.sizes[dim] for dim in dims]) for dims in groups)
+    batch, m, n, k = (known_product(structure.sizes[dim] for dim in dims) for dims in groups)
     first, second, third = (str(ir.RankedTensorType(operand.type).element_type) for operand in operation.operands)
     return ProductShape(batch, m, n, k, (first, second, third), *numbers)
-
-
-def _product(sizes: Sequence[int | None]) -> int | None:
-    count = 1
-    for size in sizes:
-        if size is None:
-            return None
-        count *= size
-    return count

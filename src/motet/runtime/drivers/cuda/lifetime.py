@@ -1,4 +1,4 @@
-"""The context of a GPU while it is used, and what is given back when its device is gone."""
+"""The current context of a GPU, and the resources that are released with its device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motet.runtime.drivers.cuda.api import CudaApi, CudaError
 
 
 class Current:
-    """`with current:` makes a context the thread's own, and the one before again in the end."""
+    """`with current:` makes a context the thread's current one, and restores the previous one."""
 
     def __init__(self, api: CudaApi, context: Handle) -> None:
         self._api = api
@@ -37,7 +37,7 @@ class Destroyable(Protocol):
 
 @dataclass(eq=False)
 class Remains:
-    """All that a device has of the driver. It goes when the device is closed, or collected without that."""
+    """All of a device's resources of the driver. They are released when the device is closed or collected."""
 
     current: Current
     api: CudaApi
@@ -51,7 +51,7 @@ class Remains:
     _is_released: bool = False
 
     def release(self) -> None:
-        """Once, and only in the process that has it. Of a context that is lost, the driver takes nothing back."""
+        """Release once, and only in the process that owns them. The driver reclaims nothing of a lost context."""
         if self._is_released or os.getpid() != self._process:
             return
         self._is_released = True

@@ -1,7 +1,7 @@
-"""The host as a device: the processor this process runs on, and its memory.
+"""The host as a device: the CPU that this process runs on, and its memory.
 
-Work runs in the thread that submits it if nothing has to be waited for, else on the thread of its queue. All
-devices of this driver share the machine and its memory: a buffer of one is a buffer of the others.
+Work runs in the submitting thread if it does not have to wait, else on the thread of its queue. All devices of this
+driver share the machine and its memory: a buffer of one is a buffer of the others.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def processor_name() -> str:
 
 
 def memory() -> int:
-    """Bytes of memory that the machine has."""
+    """Bytes of the machine's memory."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -77,13 +77,13 @@ def memory() -> int:
 
 
 def open(info: DeviceInfo) -> HostDevice:
-    """The host: `host`, or another instance of it, `host/1`; see `open_threads` for the options."""
+    """Open the host: `host`, or another instance of it, `host/1`; see `open_threads` for the options."""
     return HostDevice(info, open_threads(info.uri, info.threads))
 
 
 def open_threads(uri: str, default: int = 0) -> HostThreads:
-    """Threads for an instance of the host: `host?threads=2` has two, `host/1?cores=0-1+6` one on each of the
-    processors 0, 1 and 6. Raises DeviceError."""
+    """The threads of an instance of the host: `host?threads=2` has two, `host/1?cores=0-1+6` one on each of the CPUs 0,
+    1 and 6. Raises DeviceError."""
     base, options = split_uri(uri)
     cores = _cores(uri, options.pop("cores")) if "cores" in options else ()
     others = "&".join(f"{key}={value}" for key, value in options.items())
@@ -92,7 +92,7 @@ def open_threads(uri: str, default: int = 0) -> HostThreads:
 
 
 def _cores(uri: str, text: str) -> frozenset[int]:
-    """`0-3+8`: processors that this process may run on."""
+    """The CPUs listed as `0-3+8`, on which this process may run."""
     allowed = os.sched_getaffinity(0)
     found: set[int] = set()
     for part in text.split("+"):
@@ -108,7 +108,7 @@ def _cores(uri: str, text: str) -> frozenset[int]:
 
 
 class HostBuffer:
-    """Memory of this process: from the pool, or an array that was adopted."""
+    """Memory of this process: from the pool, or an adopted array."""
 
     __slots__ = ("__weakref__", "address", "bytes", "memory")
 
@@ -119,7 +119,7 @@ class HostBuffer:
 
 
 class HostDevice(NativeDevice[HostBuffer]):
-    """See `motet.runtime.device.Device`. `pool` and `threads` may be shared with others."""
+    """See `motet.runtime.device.Device`. `pool` and `threads` may be shared with other devices."""
 
     def __init__(self, info: DeviceInfo, threads: HostThreads, pool: Pool | None = None) -> None:
         super().__init__(info, QUEUES, threads, Pool() if pool is None else pool)
@@ -159,7 +159,7 @@ class HostDevice(NativeDevice[HostBuffer]):
     def submit(
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
-        """As `BaseDevice.submit`, in one pass over the buffers: a call of a small program is little more than this."""
+        """Like `BaseDevice.submit`, in one pass over the buffers: it dominates calls of small programs."""
         if type(work) is not NativeCommandBuffer:
             raise foreign_work(self.info.uri)
         if self._closed or not 0 <= queue < QUEUES or len(buffers) != work.externals:
@@ -195,5 +195,5 @@ class HostDevice(NativeDevice[HostBuffer]):
 
 
 def _run(run: Callable[[Sequence[int]], None], pointers: list[int], keep: object) -> None:
-    """Runs a program; `keep` holds the memory meanwhile."""
+    """Run a program; `keep` keeps its memory alive."""
     run(pointers)

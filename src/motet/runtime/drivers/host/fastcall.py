@@ -1,11 +1,11 @@
-"""A prepared call as a Python builtin of native code: well under a microsecond from arguments to kernel.
+"""Prepared calls as native Python builtins: well under a microsecond from arguments to kernel.
 
-The builtin is a METH_FASTCALL function of the support code. It compares each argument's fields, in place, with
-what the program expects, and runs the program. Whatever differs (another class, dtype, shape, layout; overlapping
-destinations; keywords; no free arena) goes to a Python function that takes the same arguments.
+The builtin is a METH_FASTCALL function of the support code. It compares each argument's fields, in place, with the
+program's expectations, and runs the program. A call that differs (in class, dtype, shape or layout; with overlapping
+destinations or keywords; without a free arena) goes to a Python function with the same arguments.
 
-Reading numpy's structure in place depends on its layout. So there is a fast call only where that layout is the
-known one: CPython with the interpreter lock, 64 bits, numpy 2, and a self-test of the fields.
+Reading numpy's structures in place depends on their layout. Fast calls therefore exist only for known layouts: CPython
+with the interpreter lock, 64 bits, numpy 2, and a successful self-test of the fields.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PYTHON_FUNCTIONS = (
 
 @dataclass(frozen=True)
 class FastInput:
-    """An argument: a C-contiguous, aligned array whose address is the program's external number `external`."""
+    """An argument: a C-contiguous, aligned array whose address becomes external `external` of the program."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -49,8 +49,8 @@ class FastInput:
 
 @dataclass(frozen=True)
 class FastResult:
-    """A result. It is a destination that the caller passes; or the array passed as input number `input`, written
-    in place; or what `factory` makes; or a new array of numpy's."""
+    """A result: a destination that the caller passes; or the array passed as input `input`, written in place; or an
+    array from `factory`; or a new numpy array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -60,10 +60,10 @@ class FastResult:
 
 
 class MoreArenas:
-    """Arenas that a fast call is given once it is there, for when several threads call it at once; at most `MOST`.
+    """Arenas added to a fast call after its creation, for concurrent calls; at most `MOST`.
 
-    Native code takes and gives back bits of one word with atomic instructions. Python has none of those, but stores
-    of single bytes: each arena that is added has the lowest bit of a byte of its own, which nothing else in it changes.
+    Native code takes and returns bits of one word by atomic instructions. Python has none, but stores single bytes
+    atomically: each added arena is the lowest bit of a separate byte, whose other bits never change.
     """
 
     MOST = 7
@@ -82,11 +82,11 @@ class MoreArenas:
 
     @property
     def all_taken(self) -> bool:
-        """Whether a call that came now would find no arena."""
+        """Whether a call would find no free arena now."""
         return _word(self._free) == 0
 
     def add(self, address: int) -> bool:
-        """One more arena, which has to live as long as the fast call; False if there are enough."""
+        """Add an arena, which must live as long as the fast call; False if there are enough."""
         with self._lock:
             if self.count == self.MOST:
                 return False
@@ -124,7 +124,7 @@ def make_fast_call(
     release_lock: bool,
     keep: object,
 ) -> Callable[..., Any] | None:
-    """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None where it cannot be had.
+    """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None if it is not available.
 
     It returns None, the result, or a tuple of results. Destinations may be passed where no result is written in
     place. `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as
@@ -204,7 +204,7 @@ def fast_calls_work() -> bool:
 
 
 def _fields_agree() -> bool:
-    """Compare the fields of arrays of several kinds, read in place, with what numpy says of them."""
+    """Compare the fields of arrays of several kinds, read in place, with numpy's attributes."""
     whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     locked = np.zeros(5, np.int64)
     locked.flags.writeable = False
@@ -231,7 +231,7 @@ def _spec(
     factory: Callable[[], np.ndarray] | None, held: list[object],
 ) -> tuple[int, ...]:
     """A Spec of layout.py."""
-    # An array's dtype object is, but for rare cases that take the long way, the one that numpy makes itself.
+    # Except in rare cases, which take the slow path, an array's dtype object is numpy's own singleton.
     descriptor = np.empty(0, dtype).dtype
     held.extend((descriptor, factory))
     size = math.prod(shape) * dtype.itemsize
@@ -250,7 +250,7 @@ def _builtin(call: int, held: list[object]) -> Callable[..., Any]:
 
 
 def _words(values: Sequence[int], held: list[object]) -> int:
-    """Address of an array of 64-bit integers that lives as long as `held`."""
+    """The address of an array of 64-bit integers that `held` keeps alive."""
     array = (ctypes.c_int64 * max(1, len(values)))(*values)
     held.append(array)
     return ctypes.addressof(array)
@@ -258,7 +258,7 @@ def _words(values: Sequence[int], held: list[object]) -> int:
 
 @functools.cache
 def _numpy_function(index: int) -> int:
-    """Address of a function of numpy's C interface."""
+    """The address of a function of numpy's C API."""
     pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     name = ctypes.pythonapi["PyCapsule_GetName"]

@@ -1,5 +1,5 @@
-"""A device whose code is this processor's, run by this process: memory from a pool, code by the host's loader. A driver
-that inherits it adds `obstacle`: which variants its devices take."""
+"""A device that runs this CPU's code in this process: memory from a pool, code loaded by the host's loader. Drivers
+that inherit it add `obstacle`, which selects variants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXEMPT_IN_PROCESS = {
 
 
 class NativeBuffer:
-    """Memory of one such device."""
+    """Memory of such a device."""
 
     __slots__ = ("__weakref__", "address", "bytes", "device", "memory")
 

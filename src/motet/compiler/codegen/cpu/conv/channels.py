@@ -1,4 +1,4 @@
-"""Convolutions whose vectors run along filters; see `convolution.py`."""
+"""Convolutions vectorised along filters; see `convolution.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
-_MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
+_MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class RowBlock:
 
 
 class Channels(Emitter):
-    """Vectors along filters."""
+    """Emits a convolution whose vectors run along filters."""
 
     def __init__(
         self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing, panels: int, copies: bool
     ) -> None:
-        """`copies` says whether rows of the image are copied to scratch."""
+        """If `copies`, each task copies the image rows that it needs to scratch memory."""
         super().__init__(c, plan, packing, panels)
         self.copies = copies
         self.panel_count = -(-c.filter_count // plan.width)
@@ -74,17 +74,11 @@ class Channels(Emitter):
         for tail, low, high in ((False, 0, whole), (True, whole, self.panel_count)):
             if high <= low:
                 continue
-            begin = p0 if isinstance(p0, int) and p0 >= low else self._larger(f, p0, low)
 
             def panel(p: Index, _: list[ir.Value], tail: bool = tail) -> None:
                 f.loop(0, plan.block, 1, lambda r, _: self._row(f, task, p, r, tail))
 
-            f.loop(begin, f.imin(p1, high), 1, panel)
-
-    def _larger(self, f: TileFrame, a: Index, b: int) -> Index:
-        if isinstance(a, int):
-            return max(a, b)
-        return f.select(f.icmp_signed(">", a, f.index(b)), a, f.index(b))
+            f.loop(f.imax(p0, low), f.imin(p1, high), 1, panel)
 
     def filters_at(self, f: TileFrame, place: StridedAccess, at: list[Index]) -> ir.Value:
         index: Index = 0
@@ -95,7 +89,7 @@ class Channels(Emitter):
         return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
 
     def _copy_rows(self, f: TileFrame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
-        """Image rows as [row][column][channel], padding included."""
+        """Copy image rows to scratch as [row][column][channel], including padding."""
         c = self.c
         function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
         f.call(function, [*f.arguments[:2], image, scratch, f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low)])
@@ -146,7 +140,7 @@ class Channels(Emitter):
             f.loop(0, c.channels, 1, channel)
 
     def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
-        """Channels that lie apart, each as [column], to [column][channel], by shuffles of whole vectors."""
+        """Transpose channels that are stored as separate planes to [column][channel], by shuffles of whole vectors."""
         c, lanes = self.c, self.plan.lanes
 
         def some(i: Index, present: int) -> None:
@@ -160,7 +154,7 @@ class Channels(Emitter):
             for start in range(0, present * c.channels, lanes):
                 value = vectors[0]
                 for k in range(c.channels):
-                    # Lane l of the piece is element start + l of the row: channel modulo, pixel quotient.
+                    # Lane l of the piece is element start + l of the row: channel = remainder, pixel = quotient.
                     picks = [
                         lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
                         for lane in range(lanes)
@@ -245,7 +239,7 @@ class Channels(Emitter):
         return at
 
     def tile_lanes(self, tail: bool) -> list[PartialVector]:
-        """The vectors of a panel; those of the last one that hold no filter at all are left out."""
+        """The vectors of a panel. In the last panel, vectors without any filter are omitted."""
         plan = self.plan
         left = self.c.filter_count % plan.width if tail else plan.width
         result: list[PartialVector] = []

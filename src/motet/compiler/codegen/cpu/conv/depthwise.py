@@ -1,10 +1,10 @@
-"""Depthwise convolutions of channels-last images: every channel has its own window, nothing is summed over channels.
+"""Depthwise convolutions of channels-last images: each channel has its own filter, and no sum runs over channels.
 
-Vectors run along channels. A tile is some neighbouring output pixels by one or two vectors: it walks the window's
-rows in a loop, and along each reads every image vector once, for all the pixels and taps that look at it. Output
-columns whose windows reach past the image form segments of their own with the taps that exist, and a row's loop
-runs over the window rows that exist; so zero padding costs nothing, and nothing is copied. A tap that meets padding
-is left out, which differs from multiplying by zero only for filters that are infinite or not a number.
+Vectors run along channels. A tile is a few neighbouring output pixels by one or two vectors. It loops over the rows of
+the window and loads each image vector of a row once, for all pixels and taps that use it. Output columns whose windows
+extend past the image form separate segments, which use only the taps inside the image, and the loop over window rows is
+limited to rows inside the image. Zero padding is therefore free, and nothing is copied. Omitting a tap on padding
+differs from multiplying by zero only if the filter is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_o
 from motet.compiler.kernels.windows import SINGLE, Window, image_axes, read_axes, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_PRODUCTS = 64_000  # about ten microseconds of one core
+_TASK_PRODUCTS = 64_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 64
-_LEAST_ROWS = 2  # of the result in one task: neighbours read the window's overlap again
-_MOST_SEGMENTS = 16  # each is code of its own
-_MOST_TAPS = 32  # of a window's row, which are written out
-_TILE_PRODUCTS = 320  # written out in one tile
+_LEAST_ROWS = 2  # of the result in one task: neighbouring tasks both read the rows where their windows overlap
+_MOST_SEGMENTS = 16  # each has separate code
+_MOST_TAPS = 32  # of one window row, unrolled
+_TILE_PRODUCTS = 320  # multiply-adds unrolled in one tile
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring output columns `begin … begin + count` that see the same `taps` of a window's row."""
+    """Neighbouring output columns `[begin, begin + count)` that use the same `taps` of a window row."""
 
     taps: tuple[int, ...]
     begin: int
@@ -59,8 +59,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Depthwise:
-    """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share besides
-    the channel. `tap_steps` are the filter's strides along the window's rows and columns, as packed."""
+    """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share, except the
+    channel. `tap_steps` are the strides of the packed filter along window rows and columns."""
 
     kernel: Kernel
     main: Stage
@@ -81,11 +81,11 @@ class Depthwise:
 
     @property
     def products(self) -> int:
-        """Multiply-adds of one outer iteration."""
+        """Multiply-adds per iteration of the outer loops."""
         return self.channels * self.rows.size * self.columns.size * self.rows.taps * self.columns.taps
 
     def segments(self) -> list[Segment]:
-        """The output columns, grouped by the taps that meet the image."""
+        """The output columns, grouped by the taps that fall inside the image."""
         w = self.columns
 
         def taps(column: int) -> tuple[int, ...]:
@@ -103,8 +103,8 @@ class Depthwise:
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
-    """`kernel` as a depthwise convolution of a channels-last image, padded with zeros or not at all, with element-wise
-    stages after it, if it is one and its window has not too many columns."""
+    """Read `kernel` as a depthwise convolution of a channels-last image, zero-padded or unpadded, with an
+    element-wise epilogue; None if it is not one or if its window has too many columns."""
     found = _match(kernel)
     if found is None or found.columns.taps > _MOST_TAPS or len(found.segments()) > _MOST_SEGMENTS:
         return None
@@ -144,7 +144,7 @@ def _match(kernel: Kernel) -> Depthwise | None:
 def _image_axes(
     kernel: Kernel, stage: Stage, image: Access, place: StridedAccess
 ) -> tuple[tuple[tuple[Extent, int], ...], int, tuple[Window, Window]] | None:
-    """The image's dimensions as (outer ones, the channel, windows over rows and columns)."""
+    """The image's dimensions as (outer dimensions, channel, windows over rows and columns)."""
     axes = image_axes(kernel, stage, image)
     windows = forward_windows(sorted([*axes.windows, *axes.summed], key=lambda axis: axis.number))
     plain = [walk.dim for axis in axes.points for walk in axis.outs]
@@ -164,7 +164,7 @@ def _image_axes(
 def _filter_taps(
     kernel: Kernel, stage: Stage, access: Access, place: StridedAccess, channel: int, windows: tuple[Window, Window]
 ) -> tuple[tuple[int, int], Packing | None] | None:
-    """The filter's steps along the window's rows and columns, and the layout that gives it those."""
+    """The strides of the filter along window rows and columns, and the packing that gives it those strides."""
     value = kernel.values[access.value]
     kernels = [w.kernel for w in windows]
     axis_of: dict[int, int] = {}
@@ -195,7 +195,7 @@ def _filter_taps(
 
 
 def choose(c: Depthwise, target: CpuTarget) -> DepthwiseSchedule:
-    """Choose register tile and tasks from the extents."""
+    """Choose the register tile and the tasks from the extents."""
     lanes = _lanes_of(c, target)
     vectors = min(-(-c.channels // lanes), 2 if target.vector_registers > 16 else 1)
     held = min(c.columns.taps, 3) * vectors  # taps that stay in registers
@@ -223,7 +223,7 @@ def check(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> list[
 
 
 def emit(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a depthwise convolution that is cut as `schedule` says."""
+    """Generate code for a depthwise convolution by `schedule`."""
     return _DepthwiseEmitter(c, schedule, c.segments()).run()
 
 
@@ -302,7 +302,7 @@ class _DepthwiseEmitter:
         f.loop(first, f.imin(f.iadd(first, plan.block), c.rows.size), 1, line)
 
     def _panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
-        """Emit `tile` for the panels `p0 … p1`, the incomplete last one apart."""
+        """Emit `tile` for panels `[p0, p1)`; an incomplete last panel is emitted separately."""
         plan = self.plan
         whole, left = divmod(self.c.channels, plan.width)
         full = [PartialVector(plan.lanes) for _ in range(plan.vectors)]

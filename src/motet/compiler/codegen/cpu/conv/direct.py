@@ -1,14 +1,13 @@
-"""Convolutions of channels-last images that are read where they lie: vectors along filters, nothing is copied.
+"""Convolutions of channels-last images, read in place without copies; vectors run along filters.
 
-A tile is neighbouring pixels of one row of the result, by some vectors of filters. It walks the rows of the window
-that meet the image, and in each its columns and channels, which lie side by side. Tiles at the ends of a row, whose
-windows reach past the image, are code of their own, which at each column of the window counts the pixels alone that
-see the image there; so padding costs nothing, and small images take less work than their windows have taps. A tap
-that meets padding is left out, which differs from multiplying by zero only for filters that are infinite or not a
-number.
+A tile is several neighbouring pixels of one output row by a few vectors of filters. It loops over the window rows that
+meet the image, and in each over columns and channels, which are contiguous. Tiles at the ends of a row, whose windows
+extend past the image, have separate code that multiplies, in each window column, only for the pixels that see the image
+there. Padding is therefore free, also on images smaller than the window. Omitting a tap on padding differs from
+multiplying by zero only if the filter is infinite or NaN.
 
-Tasks that use the same filters are neighbours. Where filters are more than the second cache keeps, every tile fetches
-a piece of those that come next.
+Tasks that use the same filters are neighbours. If the filters exceed the second-level cache, each tile prefetches a
+part of the filters that the next panel uses.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _FUSED_STEPS = 224
 
 
 def emit(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a convolution that is cut as `schedule` says."""
+    """Generate code for a convolution by `schedule`."""
     emitter = _Direct if schedule.depth_block is None else _Stationary
     return emitter(c, schedule, target).run()
 
@@ -60,7 +59,7 @@ CLASS = KernelClass(DirectSchedule, match, choose, check, emit)
 
 
 class _Direct(Channels):
-    """The tasks and tiles of a convolution read in place."""
+    """Emits the tasks and tiles of a convolution read in place."""
 
     def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget) -> None:
         packing = filter_packing(c, plan.width)
@@ -75,8 +74,8 @@ class _Direct(Channels):
         self.share = c.depth // AHEAD_STEPS * self.stride
 
     def ahead_stride(self, tiles: int) -> int:
-        """The bytes that every one of `tiles` tiles is to fetch in four steps of the depth, so that together they
-        fetch as many filters as they use."""
+        """Bytes that each of `tiles` tiles prefetches in `AHEAD_STEPS` steps along K, so that all tiles together
+        prefetch as many filters as they use."""
         return -(-AHEAD_STEPS * self.plan.width * item_bytes(self.c.filters[0].dtype) // tiles)
 
     def soon(self, address: ir.Value) -> Ahead | None:
@@ -108,7 +107,7 @@ class _Direct(Channels):
         f.loop(task.first, end, 1, lambda row, _: self._line(f, task, column, row, tail))
 
     def _line(self, f: TileFrame, task: RowBlock, column: ir.Value, row: Index, tail: bool) -> None:
-        """One row of the result, filters of one panel."""
+        """Emit one output row for one panel of filters."""
         c, plan = self.c, self.plan
         low, high = window_rows(f, c.rows, c.padding is not None, row)
         top = f.iadd(f.isub(f.imul(row, c.rows.stride), c.rows.low), f.imul(low, c.rows.dilation))
@@ -133,7 +132,7 @@ class _Direct(Channels):
             done += run.count
 
     def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
-        """The coordinates, one for each dimension of the convolution."""
+        """The coordinates, one for each dimension of the convolution's iteration space."""
         c = self.c
         at: list[Index] = [0] * len(c.main.sizes)
         for value, (_, dim) in zip(outer, c.outer, strict=True):
@@ -145,15 +144,15 @@ class _Direct(Channels):
         return at
 
     def _next(self, f: TileFrame, panel: ir.Value, number: Index) -> ir.Value:
-        """Where in the next panel tile `number` of this one begins to fetch."""
+        """The address in the next panel where tile `number` of this panel begins to prefetch."""
         if not self.ahead:
             return panel
         after = self.c.depth * self.plan.width * item_bytes(self.c.filters[0].dtype)
         return f.at(panel, f.iadd(after, f.imul(number, self.share)), ir.IntType(8))
 
     def _run_tile(self, run: Run, tail: bool) -> ir.Value:
-        """`(buffers, sizes, image, panels…, ahead, first filter, row, column, window rows, outer…)`: the pixels of a
-        tile of `run`, their window's rows counted from the first that meets the image."""
+        """The function `(buffers, sizes, image, panels…, ahead, first filter, row, column, window rows, outer…)` that
+        computes one tile of `run`. `window rows` counts from the first row that meets the image."""
         c = self.c
         kind = [(r.height, r.seen) for r in self.runs].index((run.height, run.seen))
         arguments = [PTR] * (4 + len(c.filters)) + [I64] * (4 + len(c.outer))
@@ -178,10 +177,11 @@ class _Direct(Channels):
     def _window(
         self, f: TileFrame, run: Run, sums: list[ir.Value], a: ir.Value, panel: ir.Value, count: Index, ahead: ir.Value
     ) -> list[ir.Value]:
-        """The sums after `count` rows of the window; neighbouring columns that the same pixels see are one loop."""
+        """Accumulate `count` window rows. Neighbouring window columns that are seen by the same pixels share one
+        loop."""
         c, width = self.c, self.plan.width
         per_column = c.channels * width
-        fetched = c.channels // AHEAD_STEPS * self.stride  # bytes, in one column of the window
+        fetched = c.channels // AHEAD_STEPS * self.stride  # bytes, in one window column
         b_type = MEMORY_TYPES[c.filters[0].dtype]
         vectors = len(sums) // run.height
         factors = self.factors(vectors)
@@ -232,8 +232,8 @@ class _WindowTap:
 
 
 class _Stationary(_Direct):
-    """The same where filters are many and pixels few: some filters stay in the first cache for all pixels, whose sums
-    stand in scratch as [pixel][filter], and are taken up again for the next ones."""
+    """The variant for many filters and few pixels: a block of filters stays in the first-level cache for all pixels.
+    Partial sums are kept in scratch as [pixel][filter] between blocks."""
 
     def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget) -> None:
         super().__init__(c, plan, target)
@@ -303,7 +303,7 @@ class _Stationary(_Direct):
             done += tiles
 
     def _sum(self, height: int, vectors: int) -> ir.Value:
-        """`(buffers, sizes, image, panel, sums, ahead, depth)`: adds to the sums of a tile."""
+        """The function `(buffers, sizes, image, panel, sums, ahead, depth)` that adds to the sums of a tile."""
         return shared_function(
             self.module, f"{self.c.kernel.name}.sum{height}x{vectors}", [PTR] * 6 + [I64], self.c.kernel,
             lambda f: self._write_sum(f, height, vectors),
@@ -323,7 +323,8 @@ class _Stationary(_Direct):
             f.store_vector(value, place, self.element)
 
     def _pass(self, what: Literal["start", "finish"], tail: bool) -> ir.Value:
-        """`(buffers, sizes, sums, first filter, outer…)`: what the sums of all pixels start from, or what follows."""
+        """The function `(buffers, sizes, sums, first filter, outer…)` that initialises the sums of all pixels, or runs
+        the epilogue on them."""
         name = f"{self.c.kernel.name}.{what}{'t' if tail else ''}"
         arguments = [PTR] * 3 + [I64] * (1 + len(self.c.outer))
         return shared_function(
@@ -350,7 +351,7 @@ class _Stationary(_Direct):
 
 
 def _seen_outputs(w: Window, tap: int, padded: bool) -> tuple[int, int]:
-    """The outputs that see the image through `tap`, as a range that may be empty."""
+    """The range of outputs that see the image through `tap`; may be empty."""
     if not padded:
         return 0, w.size
     shift = tap * w.dilation - w.low

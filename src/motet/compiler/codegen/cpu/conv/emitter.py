@@ -1,4 +1,4 @@
-"""What convolutions along channels and along pixels have in common: tasks, copies of the image, initial sums."""
+"""Parts common to convolutions along channels and along pixels: tasks, copies of the image, initial sums."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def external_bytes(kernel: Kernel) -> int:
 
 
 class Emitter:
-    """The task loop, and what both ways share."""
+    """Base of convolution emitters: the task loop, image copies, and the begin and end of tiles."""
 
     def __init__(
         self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing | None, panels: int
     ) -> None:
-        """`panels` is how many panels of filters a task has."""
+        """`panels` is the number of filter panels of a task."""
         self.c = c
         self.plan = plan
         self.packing = packing
@@ -75,7 +75,7 @@ class Emitter:
         self.blocks = c.rows.size // plan.block
 
     def splits(self) -> int:
-        """Tasks along the filters."""
+        """The number of tasks along the filters."""
         raise NotImplementedError
 
     def scratch_elements(self) -> int:
@@ -99,7 +99,7 @@ class Emitter:
     # -- copying the image -----------------------------------------------------------------------
 
     def image_at(self, f: TileFrame, at: list[Index]) -> ir.Value:
-        """The image at outer coordinates `at`, channel 0, row 0, column 0."""
+        """The address of the image at outer coordinates `at`, channel 0, row 0, column 0."""
         offset: Index = 0
         for _, dim in self.c.outer:
             offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
@@ -122,7 +122,7 @@ class Emitter:
             vector(whole, PartialVector(lanes, count - whole))
 
     def fill_run(self, f: TileFrame, target: ir.Value, count: int) -> None:
-        """`count` elements of padding."""
+        """Write `count` elements of padding."""
         lanes = self.plan.lanes
         value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
         whole = count // lanes * lanes
@@ -132,7 +132,7 @@ class Emitter:
             write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
 
     def guarded_row(self, f: TileFrame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
-        """Run one emitter where image row `row` exists and the other where it is padding."""
+        """Emit `inside` for image rows that exist and `outside` for rows of padding."""
         if self.c.padding is None:
             inside()
             return
@@ -148,12 +148,12 @@ class Emitter:
     # -- tiles -----------------------------------------------------------------------------------
 
     def tile_function(self, name: str, write: Callable[[TileFrame], None]) -> ir.Value:
-        """The function `(buffers, sizes, image, filters…, three coordinates, outer…)` of this name: a tile."""
+        """The tile function `(buffers, sizes, image, filters…, three coordinates, outer…)` named `name`."""
         arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
         return shared_function(self.module, f"{self.c.kernel.name}.{name}", arguments, self.c.kernel, write)
 
     def begin_tile(self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector]) -> list[ir.Value]:
-        """What the sums of a tile start from."""
+        """The initial sums of a tile."""
         return [
             self.initial(f, views, row, v * self.plan.lanes, lane)
             for row in range(height) for v, lane in enumerate(lanes)
@@ -162,14 +162,14 @@ class Emitter:
     def finish_tile(
         self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector], sums: Sequence[ir.Value]
     ) -> None:
-        """What follows on the sums of a tile."""
+        """Run the epilogue on the sums of a tile."""
         for row in range(height):
             for v, lane in enumerate(lanes):
                 value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
                 finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
 
     def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
-        """What the sum starts from."""
+        """The initial value of the sums at (`row`, `column`)."""
         c = self.c
         total: ir.Value | None = None
         for init in c.inits:
@@ -185,7 +185,7 @@ class Emitter:
 
 
 def window_rows(f: TileFrame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
-    """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
+    """The range of window rows that meet the image for output row `row`; may be empty."""
     if not padded:
         return 0, w.taps
     top = f.isub(f.imul(row, w.stride), w.low)

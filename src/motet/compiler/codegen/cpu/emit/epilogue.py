@@ -1,4 +1,4 @@
-"""Emits the element-wise stages that are fused on tiles while they are in registers (`kernels/epilogue.py`)."""
+"""Emits element-wise stages that are fused into tiles held in registers (`kernels/epilogue.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from motet.compiler.kernels.strides import Extent, StridedAccess
 
 @dataclass(frozen=True)
 class TileView:
-    """A place seen from a tile's first element."""
+    """A strided access relative to the first element of a tile."""
 
     dtype: str
     address: ir.Value
@@ -36,8 +36,8 @@ class TileView:
 
 
 class Views:
-    """The places of an epilogue (and of an initial value) seen from one tile; vectors that all rows share are
-    read once."""
+    """The accesses of an epilogue (and of an initial value) relative to one tile; vectors that all rows share are
+    loaded once."""
 
     def __init__(
         self, f: TileFrame, places: Sequence[
@@ -45,7 +45,7 @@ class Views:
         ], coordinates: Sequence[Index], row: int | None, column: int | None
     ) -> None:
         self.f = f
-        self.streaming = False  # whether results go past the caches
+        self.streaming = False  # whether results are written past the caches
         self._views: dict[StridedAccess, TileView] = {}
         self._shared: dict[tuple[StridedAccess, int, Index | None], ir.Value] = {}
         for place in places:
@@ -79,7 +79,8 @@ def _stride(f: TileFrame, place: StridedAccess, dim: int | None) -> Index:
 def finish(
     f: TileFrame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: PartialVector
 ) -> None:
-    """Run every step on `value` (as bodies carry the main stage's dtype) at (`row`, `column`); store the results."""
+    """Run every step on `value`, of the compute type of the main stage's dtype, at (`row`, `column`); store the
+    results."""
     made = {epilogue.value: value}
     if epilogue.place is not None:
         dtype = epilogue.place.dtype

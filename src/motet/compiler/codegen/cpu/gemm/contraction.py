@@ -1,9 +1,9 @@
-"""Contractions: sums of products of two tensors, in any order of dimensions, with what follows fused.
+"""Contractions: sums of products of two tensors, in any order of dimensions, with a fused epilogue.
 
-`kernels/contraction.py` says which kernels are some, `plan.py` chooses how the work is cut, `legality.py` which other
-ways there are; `packing.py` packs operands, `tiles.py` has the register tiles, and here is the loop over tasks.
-Constant right-hand factors are packed when compiling; others are packed panel by panel by the task that reads them,
-read in place where few rows use them, or, where K lies side by side and rows are few, multiplied along K.
+`kernels/contraction.py` recognises contractions, `plan.py` chooses their schedules, `legality.py` checks other
+schedules, `packing.py` packs operands, `tiles.py` emits the register tiles, and this module emits the loop over tasks.
+A constant right operand is packed when compiling. Any other right operand is packed panel by panel by the task that
+reads it, is read in place if few rows use it, or, if K is contiguous and rows are few, is multiplied along K.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from motet.compiler.targets.cpu import CpuTarget
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Contraction | None:
-    """`kernel` as a contraction with element-wise stages after it, if it is one."""
+    """Read `kernel` as a contraction with an element-wise epilogue; None if it is not one."""
     return match_contraction(kernel)
 
 
 def emit(contraction: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a contraction that is cut as `schedule` says."""
+    """Generate code for a contraction by `schedule`."""
     return _ContractionEmitter(contraction, schedule).run()
 
 
@@ -68,7 +68,7 @@ class _PanelOperands:
 
 
 class _ContractionEmitter(PackedOperands, Tiles):
-    """Emits one module: internal functions for each register tile, and the task loop that calls them."""
+    """Emits one module: an internal function for each register tile, and the task loop that calls them."""
 
     def run(self) -> KernelCode:
         kernel, plan = self.c.kernel, self.plan
@@ -98,7 +98,7 @@ class _ContractionEmitter(PackedOperands, Tiles):
     def _block(
         self, f: TileFrame, outer: list[Index], tiles: Range, panels: Range, scratch: ir.Value
     ) -> None:
-        """All the work of one task at one outer iteration."""
+        """Emit the work of one task at one outer iteration."""
         c, plan = self.c, self.plan
         depth = f.extent(product_of(c.depth))
         tile = f.at(scratch, self.scratch_tile, ir.IntType(8))
@@ -119,7 +119,7 @@ class _ContractionEmitter(PackedOperands, Tiles):
         self.tile_pass(f, "finish", outer, tiles, panels, tile)
 
     def _depth_block(self, f: TileFrame, task: _Block, k: Index, deep: Index) -> None:
-        """Every register tile of the task over `deep` steps of the depth from `k` on (from 0 where not blocked)."""
+        """Emit every register tile of the task for `deep` steps of K from `k` on (from 0 if K is not blocked)."""
         c, plan = self.c, self.plan
         at = list(task.outer)
         if plan.depth_block is not None and c.depth[0][1] >= 0:  # else a depth of one step, along no dimension
@@ -161,7 +161,7 @@ class _ContractionEmitter(PackedOperands, Tiles):
         self.panels_of(f, task.panels, panel)
 
     def _rows(self, f: TileFrame, task: _Block, panel: _PanelOperands, deep: Index) -> None:
-        """Register tiles down a panel."""
+        """Emit the register tiles down a panel."""
         c, plan = self.c, self.plan
         a_element = self.element if plan.pack_a else MEMORY_TYPES[c.a.dtype]
 
@@ -181,7 +181,7 @@ class _ContractionEmitter(PackedOperands, Tiles):
         self.row_tiles(f, task.tiles, one)
 
     def _next_panel(self, f: TileFrame, b: ir.Value, deep: Index, number: Index) -> ir.Value:
-        """Where in the panel after `b` tile `number` of a panel begins to fetch."""
+        """The address in the panel after `b` at which tile `number` of a panel begins to prefetch."""
         plan = self.plan
         stride = f.imul(deep, plan.width)
         if plan.depth_block is not None and plan.panels > 1:

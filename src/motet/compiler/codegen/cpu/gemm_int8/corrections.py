@@ -1,4 +1,4 @@
-"""What is done with the sums of a register tile of bytes: zero points are taken out of them, and the epilogue runs."""
+"""Finishes register tiles of 8-bit products: corrects their sums for zero points and runs the epilogue."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from motet.compiler.kernels.strides import StridedAccess
 
 
 class Int8Corrections(Int8Space):
-    """Finishes tiles, row by row."""
+    """Emits the functions that finish tiles, row by row."""
 
     def finish_function(self, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, sums, columns, row sums, m, n, left, rows, outer…)` that corrects a tile's
-        sums and runs the epilogue on them, row by row."""
+        sums for zero points and runs the epilogue on them, row by row."""
         name = f"{self.kernel.name}.finish{'_tail' if tail else ''}"
         arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
         return shared_function(self.module, name, arguments, self.kernel, lambda f: self._write_finish(f, tail))
@@ -44,7 +44,7 @@ class Int8Corrections(Int8Space):
         f.loop(0, rows, 1, line)
 
     def _vectors(self, f: TileFrame, tail: bool, left: Index) -> list[tuple[int, PartialVector]]:
-        """The first column of each vector of a panel, and which of its lanes exist."""
+        """The first column of each vector of a panel, and the lanes of it that exist."""
         lanes, width = self.how.lanes, self.plan.width
         if not tail:
             return [(column, PartialVector(lanes)) for column in range(0, width, lanes)]

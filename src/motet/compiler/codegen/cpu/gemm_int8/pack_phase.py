@@ -1,6 +1,6 @@
-"""The phase that brings the factors of a product of bytes into the order that its tiles read.
+"""The phase that packs the operands of an 8-bit product in the order that its tiles read.
 
-Where that was done when compiling, or the tiles read a factor in place, there is nothing to do for it.
+It is omitted if operands are packed when compiling or read in place.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space, count_of
 from motet.compiler.kernels.kernel import Phase
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
-_PACKED_LINES = 64  # of one task
+_PACKED_LINES = 64  # packed by one task
 
 
 class Int8PackPhase(Int8Space):
-    """Packs what the tiles do not read in place."""
+    """Emits the phase that packs operands."""
 
     def pack_phase(self) -> Phase | None:
-        """Packs what the tiles do not read in place: tasks of 64 rows of A, then of 64 columns of B."""
+        """The phase that packs operands which tiles do not read in place: tasks of 64 rows of A, then of 64 columns of
+        B."""
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
@@ -100,7 +101,7 @@ class Int8PackPhase(Int8Space):
     def _packed_lines(
         self, f: TileFrame, index: Index, place: StridedAccess, extent: Extent
     ) -> tuple[list[Index], Index, Index]:
-        """Coordinates in the outer loops, their number among those that `place` knows, and the first line."""
+        """The coordinates in the outer loops, their linear index among the loops of `place`, and the first line."""
         groups = f.iceil(f.extent(extent), _PACKED_LINES)
         outer, group = f.idiv(index, groups), f.irem(index, groups)
         at: list[Index] = [0] * self.c.rank

@@ -1,16 +1,16 @@
-"""Products of 8-bit integers summed up as i32: matrix products in any order of dimensions, quantized ones included.
+"""Products of 8-bit integers accumulated as i32: matrix products in any order of dimensions, also quantized ones.
 
-    sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs, then element-wise stages, fused
+    sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs, then a fused element-wise epilogue
 
-The processor's dot-product and matrix instructions are used where it has them (`tiles.py`). Zero points come out
-of the sum: with the sums of A's rows and of B's columns,
+They use the CPU's dot-product and matrix instructions (`tiles.py`). Zero points are moved out of the sum, with the sums
+of A's rows and of B's columns:
 
     sum a*b  -  a_zero * sum b  -  b_zero * (sum a  -  K * a_zero)
 
-A phase (`pack_phase.py`) brings both factors into the order that the tiles read, except where that was done when
-compiling or A already lies so (at a multiple of a cache line, where AMX reads it: else every row of a tile is two
-lines). `corrections.py` finishes the sums. All arithmetic wraps around as i32, so that the order of the sums changes no
-bit.
+A first phase (`pack_phase.py`) packs both operands in the order that the tiles read, unless that was done when
+compiling or A already has this layout (for AMX also aligned to a cache line, since otherwise every row of a tile spans
+two lines). `corrections.py` finishes the sums. All arithmetic wraps around as i32, so that the order of the sums does
+not change the result.
 
 Source of the zero points' terms: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018, section 2.3.
@@ -42,7 +42,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 
 def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a product of bytes that is cut as `schedule` says."""
+    """Generate code for an 8-bit product by `schedule`."""
     how = arithmetic_of(target, found.a.unsigned, found.b.unsigned, schedule.way)
     assert how is not None
     return _Int8Emitter(found, schedule, how).run()
@@ -64,7 +64,7 @@ class _PanelTiles:
 
 
 class _Int8Emitter(Int8PackPhase, Int8Corrections):
-    """Emits one module: packing, register tiles, what follows them, and the tasks that call these."""
+    """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
 
     # -- phases --------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
     def _block(
         self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
     ) -> None:
-        """All the work of one task at one outer iteration."""
+        """Emit the work of one task at one outer iteration."""
         plan = self.plan
         a, b = self._factor_a(f, at), self._factor_b(f, at)
         deep = self._deep(f)
@@ -134,7 +134,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         self._panels(f, panels, last)
 
     def _deep(self, f: TileFrame) -> Index:
-        """How far the tiles go along the depth: in sixty-fours by AMX, in fours else."""
+        """The number of steps of the tiles along K: of 64 numbers with AMX, else of four."""
         step = DEPTH if self.how.way == "tiles" else QUAD
         return f.imul(f.iceil(f.extent(self.k), step), step)
 
@@ -144,7 +144,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         f.loop(0, self.scratch_columns // 4, lanes, lambda i, _: f.store_vector(zero, f.at(sums, i, I32), I32))
 
     def _factor_a(self, f: TileFrame, at: list[Index]) -> ir.Value:
-        """A's first row at outer coordinates `at`."""
+        """The address of A's first row at outer coordinates `at`."""
         if self.aligns_a:
             packed = self.memory(f, self.a_workspace)
             return f.select(self.a_is_aligned(f), f.address(self.c.a, at), packed)
@@ -164,7 +164,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         return f.at(b, f.imul(f.imul(p, self.plan.width), self.padded_depth(f)), I8)
 
     def _a_row(self, f: TileFrame) -> Index:
-        """Bytes from row to row of A."""
+        """A's stride between rows in bytes."""
         if self.plan.in_place:
             return f.extent(self.c.a.strides[self.row_dim]) if self.row_dim is not None else 0
         return f.imul(self.padded_depth(f), self.how.a_bytes)
@@ -172,7 +172,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
     # -- panels and tiles ----------------------------------------------------------------------------
 
     def _panels(self, f: TileFrame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
-        """Whole panels in a loop, then the one that is not."""
+        """Emit `panel` for whole panels in a loop, then for the incomplete one."""
         whole = f.idiv(f.extent(self.n), self.plan.width)
         f.loop(panels[0], f.imin(panels[1], whole), 1, lambda p, _: panel(p, False))
         if self.n.known is not None and self.n.known % self.plan.width == 0:
@@ -181,13 +181,13 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
             panel(whole, True)
 
     def _blocks(self, tail: bool) -> int:
-        """Blocks of a panel that are calculated; of a tail of unknown width, all."""
+        """The number of blocks computed of a panel; of a tail of unknown width, all."""
         if not tail or self.n.known is None:
             return self.plan.blocks
         return -(-(self.n.known % self.plan.width) // BLOCK)
 
     def _sum_columns(self, f: TileFrame, b: ir.Value, tail: bool) -> None:
-        """The sums of a panel's columns, to the scratch memory."""
+        """Compute the sums of a panel's columns in scratch memory."""
         if not self.column_sums:
             return
         name = f"{self.kernel.name}.columns{'_tail' if tail else ''}"
@@ -242,7 +242,8 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         return f.iadd(f.imul(t, size), f.imin(t, longer))
 
     def _row_tiles(self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int], None]) -> None:
-        """Call `one(first row, rows)` for register tiles: balanced where M is known; else whole ones, then less."""
+        """Call `one(first row, rows)` for register tiles: of nearly equal size if M is known; else whole ones, then the
+        rest."""
         rows, m = self.plan.rows, f.extent(self.m)
         begin, end = tiles
         if self.how.way != "tiles" and self.m.known is not None:
@@ -261,7 +262,8 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
             self._rest(f, f.imul(whole, rows), f.irem(m, rows), one)
 
     def _rest(self, f: TileFrame, row: Index, left: Index, one: Callable[[Index, int], None]) -> None:
-        """The rows after the last whole tile: AMX takes whole tiles of them, vectors as many as there are."""
+        """Emit the rows after the last whole tile: AMX uses whole tiles, vector instructions exactly the remaining
+        rows."""
         rows = self.plan.rows
         if self.how.way == "tiles":
             half = self.amx_rows

@@ -1,4 +1,4 @@
-"""What the parts of a product of bytes share: its sizes, its workspaces, and where its factors are in them."""
+"""The sizes and workspaces of an 8-bit product, and the addresses of its operands, shared by its parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from motet.compiler.kernels.strides import ONE, StridedAccess
 
 
 class Int8Space:
-    """A product of bytes that is cut as `plan` says, and the module that gets its code."""
+    """An 8-bit product with its schedule `plan`, and the module for its code."""
 
     def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
         self.found, self.plan, self.c = found, plan, found.c
@@ -75,7 +75,7 @@ class Int8Space:
 
     @property
     def amx_rows(self) -> int:
-        """Rows of one AMX tile."""
+        """The number of rows of one AMX tile."""
         known = self.m.known
         return 16 if known is None else -(-known // -(-known // 16))
 

@@ -1,11 +1,11 @@
-"""Adds bounds checks to a kernel on tensors, wherever it accesses an element or a slice at a computed place.
+"""Adds bounds checks to a kernel on tensors, at each access to an element or a slice at a computed index.
 
     %v = tensor.extract %t[%i]           %n = tensor.dim %t, %c0
                                     →    %in = arith.cmpi ult, %i, %n
                                          cf.assert %in, "1"
                                          %v = tensor.extract %t[%i]
 
-The message of each assertion, also of the program's own, becomes the number of its text, from 1. Places that are known
+The message of each assertion, including the program's own, is replaced by its number, from 1. Accesses that are known
 to be in bounds get no check. `check_loops.py` moves assertions out of loops; `check_exits.py` lowers them to code that
 ends the kernel's task and reports the failure to the runtime.
 """
@@ -21,7 +21,7 @@ from motet.compiler.ir.intervals import Intervals
 from motet.compiler.ir.sizes import static_extent
 from motet.compiler.ir.source_names import source_name
 
-# What the wheel asserts of the indices of a gather: what reads at them is checked itself.
+# What upstream's lowering asserts about the indices of a gather; the accesses at these indices have their own checks.
 _OF_INDICES = ("index must be smaller than dim size", "index must be larger or equal to 0")
 
 _INDEXED = {"tensor.extract": 0, "memref.load": 0, "tensor.insert": 1, "memref.store": 1}  # the operand that is indexed
@@ -29,7 +29,7 @@ _SLICED = {"tensor.extract_slice": 0, "memref.subview": 0, "tensor.insert_slice"
 
 
 def add_checks(function: ir.Operation, unchecked: bool) -> list[str]:
-    """Add assertions to `function`; the texts of all that it has. Where `unchecked`, none of indices."""
+    """Add assertions to `function`; returns the texts of all its assertions. If `unchecked`, adds no bounds checks."""
     checks = _Checks()
     for operation in all_operations(function):
         if operation.name == "cf.assert":
@@ -63,7 +63,7 @@ class _Checks:
         return ir.StringAttr.get(str(self.texts.index(text) + 1))
 
     def check_element(self, operation: ir.Operation) -> None:
-        """Every index is below the extent of its axis."""
+        """Check that every index is below the extent of its axis."""
         number = _INDEXED[operation.name]
         tensor, *indices = list(operation.operands)[number:]
         where = source_name(operation)
@@ -74,7 +74,7 @@ class _Checks:
                     self._assert("ult", index, _extent(tensor, axis), where)
 
     def check_slice(self, operation: ir.Operation) -> None:
-        """Every axis's first and last elements are inside, and there are not more of them than the axis has."""
+        """Check that the first and last elements of every axis are in bounds, and the size is at most the extent."""
         number = _SLICED[operation.name]
         tensor, *dynamic = list(operation.operands)[number:]
         given = iter(dynamic)
@@ -103,7 +103,8 @@ class _Checks:
         if range_[2] == 1:
             self._assert("sle", arith.AddIOp(offset, size).result, extent, where)
             return
-        # Of one element there is no stride; that of more is no larger than the axis, so that nothing wraps around.
+        # The stride matters only for more than one element; then it is at most the extent, so that nothing wraps
+        # around.
         few = arith.CmpIOp(arith.CmpIPredicate.ule, size, one).result
         step = arith.SelectOp(few, zero, stride).result
         if not isinstance(range_[2], int):
@@ -118,7 +119,7 @@ class _Checks:
         return extent is not None and self.intervals.is_inside(value, extent + 1)
 
     def check_padding(self, operation: ir.Operation) -> None:
-        """Nothing is cut off by a negative padding, for which there is no memory in front."""
+        """Check that the padding is not negative, which would read before the source."""
         where = f"{source_name(operation)}: negative padding"
         low, high = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))[1:]
         with ir.InsertionPoint(operation), operation.location:
@@ -142,7 +143,7 @@ def _extent(tensor: ir.Value, axis: int) -> ir.Value:
 
 
 def _is_extent(size: ir.Value | int, tensor: ir.Value, axis: int) -> bool:
-    """Whether `size` is written as the extent of `axis`."""
+    """Whether `size` is defined as the extent of `axis`."""
     if isinstance(size, int):
         return size == static_extent(ir.ShapedType(tensor.type), axis)
     owner = size.owner

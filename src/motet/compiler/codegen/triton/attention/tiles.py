@@ -1,21 +1,21 @@
-"""Sizes of the tiles that groups of warps take in attention on Hopper: `hopper.py` chooses them,
-`warp_specialized.py` and `tile_schedule.py` write the program."""
+"""Tile sizes of warp-specialised attention on Hopper: `hopper.py` chooses them, `warp_specialized.py` and
+`tile_schedule.py` write the program."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-OWN = 64  # queries of a group of four warps, as many as its products have rows
-MOVING = 32  # registers of each thread of the warps that move tiles
-_REGISTERS, _MOST = 65536, 240  # of a processor, and those of a thread that attends
+OWN = 64  # queries of a group of four warps, the rows of one of its products
+MOVING = 32  # registers of each thread of the producer warps
+_REGISTERS, _MOST = 65536, 240  # registers of an SM, and the most of a consumer thread
 
 
 @dataclass(frozen=True)
 class Groups:
-    """`count` groups of warps, tiles of `keys`, and places for `stages` tiles of keys and values. A group has 64
-    queries; all together have a tile of queries and the same keys, or, where they are `apart`, each has its own.
-    Programs that `stay` take tile after tile of queries: while one is finished, the keys of the next are fetched. Where
-    queries hide keys, tiles of `heads` heads go together. A program has a processor for itself."""
+    """`count` groups of warps with tiles of `keys` keys, and buffers for `stages` tiles of keys and values. A group
+    has 64 queries. All groups together have one tile of queries and share its keys, or, if they are `apart`, each has a
+    tile and keys. With `stay`, programs are persistent: while one tile of queries is finished, the keys of the next are
+    loaded. With a causal mask, tiles of `heads` heads are processed together. A program occupies an SM alone."""
 
     count: int
     keys: int
@@ -26,7 +26,7 @@ class Groups:
 
     @property
     def at_once(self) -> int:
-        """Tiles of queries that a program has at a time."""
+        """Tiles of queries that a program processes at a time."""
         return self.count if self.apart else 1
 
     @property
@@ -36,7 +36,7 @@ class Groups:
 
     @property
     def places(self) -> int:
-        """For tiles of keys, and of values."""
+        """Buffers for tiles of keys; as many for tiles of values."""
         return self.stages * self.at_once
 
     @property
@@ -45,8 +45,8 @@ class Groups:
         return f"groups {self.rows}x{self.keys} stages={self.stages}{apart}{' stay' if self.stay else ''}"
 
     def attending(self, movers: int) -> int:
-        """Registers of each thread that attends, beside `movers` warps that move tiles: they are given out to four
-        warps at a time."""
+        """Registers of each consumer thread next to `movers` producer warps. Registers are allocated to four warps at a
+        time."""
         moving = -(-movers // 4)
         share = _REGISTERS // (128 * (self.count + moving)) // 8 * 8
         return min(_MOST, (share * (self.count + moving) - MOVING * moving) // self.count // 8 * 8)

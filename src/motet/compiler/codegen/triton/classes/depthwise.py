@@ -1,4 +1,4 @@
-"""depthwise: reductions over windows: convolutions of single channels, poolings."""
+"""The class `depthwise`: reductions over windows (convolutions of single channels, poolings)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""products: several sums of products whose results meet."""
+"""The class `products`: several products whose results are combined element by element."""
 
 from __future__ import annotations
 

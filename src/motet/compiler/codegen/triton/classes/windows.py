@@ -1,4 +1,4 @@
-"""windows: convolutions of few products for each point, siblings together."""
+"""The class `windows`: convolutions with few products per point, sibling convolutions together."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Depthwise: reductions over windows of one tensor at a time, with a filter for each channel or none (poolings).
+"""Depthwise convolutions and poolings: reductions over windows of one tensor, with a filter per channel or none.
 
     y[n, c, h, w] = sum over i, j of x[n, c, h + i, w + j] * k[c, i, j]
 
-What takes time is moving data, first of all between the first-level cache and registers: windows of neighbours
-overlap. So a thread makes a patch of `rows` × `columns` points, for as many channels (or pixels, where these lie side
-by side) as one access moves. It goes over the lines of the image that the patch needs, reads every element once, and
-adds it to all points whose windows have it, in the order of the window. Tall windows are a loop in the program, for
+Data movement limits the speed, above all between the first-level cache and registers, since neighbouring windows
+overlap. A thread therefore computes a patch of `rows` × `columns` points, for as many channels (or pixels, if these are
+contiguous) as one access loads. It iterates over the image rows that the patch needs, loads every element once, and
+adds it to all points whose windows contain it, in the order of the window. Tall windows are a loop in the program, for
 patches of one row.
 """
 
@@ -24,20 +24,21 @@ from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
+from motet.compiler.kernels.packing import reorder_constants
 from motet.compiler.kernels.strides import ONE, Bound, Extent, StridedAccess
 from motet.compiler.kernels.windows import WindowReduction, read_window_reduction
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARPS = 4
-_MOST = 121  # places of a window
-_UNROLLED = 25  # places of a window, up to which patches of several rows go over them
-_FEW = 9  # places of a window, for which patches along lines are as good
+_MOST = 121  # points of a window
+_UNROLLED = 25  # points of a window up to which patches of several rows unroll it
+_FEW = 9  # points of a window for which patches along rows are as fast
 
 
 @dataclass(frozen=True)
 class Patch:
-    """`rows` × `columns` points of a thread, for `each` neighbours in memory; `turns` says whether the rows of the
-    window are a loop."""
+    """A thread's patch of `rows` × `columns` points, for `each` contiguous neighbours; `turns` means that the rows of
+    the window are a loop."""
 
     rows: int
     columns: int
@@ -46,7 +47,7 @@ class Patch:
 
     @property
     def label(self) -> str:
-        """What tunings call it."""
+        """The form's label in tunings."""
         return f"patch {self.rows}x{self.columns}x{self.each}{' turns' if self.turns else ''}"
 
 
@@ -75,7 +76,7 @@ def places_of(found: WindowReduction) -> int:
 
 
 def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
-    """`kernel` with constant filters of images that have channels last laid out place by place of the window."""
+    """`kernel` with the constant filters of channels-last images in the order of the window's points, channels last."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
         found = match(kernel, stage)
@@ -91,25 +92,19 @@ def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
             order = (*inside, *(axis for axis in range(value.rank) if axis not in inside))
             if order != row_major(value.rank) and value.order == row_major(value.rank):
                 orders[access.value] = order
-    values = tuple(
-        replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
-    )
-    packings = {
-        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order)))) for i, order in orders.items()
-    }
-    return replace(kernel, values=values), packings
+    return reorder_constants(kernel, orders)
 
 
 @dataclass(frozen=True)
 class DepthwiseLaunch:
-    """A launch of `windows`."""
+    """A launch of the reduction over windows `windows`."""
 
     task: LoopTask
     windows: WindowReduction
 
     @property
     def place(self) -> StridedAccess:
-        """Where the result goes that is stored first."""
+        """The access that stores the first result."""
         return next(iter(self.task.stored.values()))
 
     @property
@@ -118,7 +113,8 @@ class DepthwiseLaunch:
 
 
 def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
-    """No forms where the stage is no reduction over windows. Raises `Unsupported` for operations without code."""
+    """Forms of a reduction over windows; none if the stage is not one. Raises `Unsupported` for operations without
+    code."""
     windows = match(task.kernel, task.stage)
     if windows is None or task.epilogue is None or not task.stored:
         return ()
@@ -127,7 +123,7 @@ def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
 
 
 def _patches(found: DepthwiseLaunch) -> list[Patch]:
-    """The best first."""
+    """Patches for the shapes, best first."""
     windows = found.windows
     image = windows.stage.inputs[windows.image]
     item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))
@@ -167,7 +163,7 @@ def _form(found: DepthwiseLaunch, patch: Patch) -> Form:
 
 
 def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
-    """The loops that points of the tile stand for; a patch is one of them."""
+    """The loops over patches that the points of the tile enumerate."""
     stage = found.task.stage
     steps = {found.windows.row: patch.rows, found.windows.column: patch.columns}
     loops: list[Loop] = []
@@ -179,7 +175,7 @@ def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
 
 @dataclass
 class _Patches:
-    """Writes what is done to the patches of a tile, that begin `at`."""
+    """Writes the computation of the patches of a tile, whose first points are at `at`."""
 
     found: DepthwiseLaunch
     patch: Patch
@@ -230,13 +226,13 @@ class _Patches:
     def _steps(
         self, own: tuple[int, int], place: tuple[int, int], rest: Sequence[tuple[int, int]] = ()
     ) -> dict[int, int]:
-        """How far a point of the patch, and a place of the window, are from the first ones, by dimension."""
+        """The offsets of a point of the patch, and of a point of the window, from the first ones, by dimension."""
         found = self.found.windows
         steps = {found.row: own[0], found.column: own[1], found.down: place[0], found.along: place[1], **dict(rest)}
         return {dim: step for dim, step in steps.items() if dim is not None and step}
 
     def _lines(self, sums: dict[tuple[int, int], str], downs: Sequence[int]) -> None:
-        """Adds the places of the window's rows `downs`, line by line of the image."""
+        """Accumulate the window's rows `downs`, one image row after the other."""
         found = self.found.windows
         stage = found.stage
         parts = stage.inputs[found.image].map
@@ -264,7 +260,7 @@ class _Patches:
         w.line(f"{sums[own]} = {combine(combiner, sums[own], names[combiner.term])}")
 
     def _inside(self, source: StridedAccess, access: Access | float | int | None) -> StridedAccess:
-        """`source`, read only where it is, if patches reach beyond the last point."""
+        """`source`, with bounds if patches extend beyond the last point."""
         found, w = self.found.windows, self.w
         sides = ((found.row, self.patch.rows), (found.column, self.patch.columns))
         beyond = {dim for dim, side in sides if dim is not None and size_of(found, dim) % side}
@@ -280,7 +276,7 @@ class _Patches:
 
 
 def _moved(source: StridedAccess, steps: dict[int, int]) -> StridedAccess:
-    """`source` at points that are so many `steps` on, by dimension."""
+    """`source` shifted by `steps` along each dimension."""
     distance = sum(source.strides[dim].factor * step for dim, step in steps.items())
     offset = (*source.offset, Extent(distance)) if distance else source.offset
     bounds = tuple(

@@ -1,4 +1,4 @@
-"""The source of programs whose images the copy engine reads (`images.py`), in Gluon: as `ring_text.py` for matrices."""
+"""Writes convolutions whose images TMA loads (`tma_conv.py`) in Gluon; `persistent_text.py` does it for matrices."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
 _ALIGNMENT = 16  # bytes
-_RANK = 5  # of what the engine moves
+_RANK = 5  # rank of the tensors that TMA moves
 
 
-# -- what is done to a tile -------------------------------------------------------------------------
+# -- epilogue ---------------------------------------------------------------------------------------
 
 
 class ImageWriter(GluonWriter):
-    """Writes what is done to a piece of a tile, in the layout `L`; a result goes by the lines `store` where there are
-    some, through shared memory."""
+    """Writes the epilogue of a piece of a tile in the layout `L`. The lines `store`, if any, store a result through
+    shared memory."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], store: Sequence[str]) -> None:
         super().__init__(kernel, buffers, shape)
@@ -42,7 +42,7 @@ class ImageWriter(GluonWriter):
 
 
 def can_store(image: Image, result: StridedAccess) -> bool:
-    """Whether the engine can store the result, box by box."""
+    """Whether TMA can store the result box by box."""
     item = item_bytes(result.dtype)
     strides = [result.strides[d].factor for d, _ in image.pixels]
     return (
@@ -54,7 +54,7 @@ def can_store(image: Image, result: StridedAccess) -> bool:
 def coordinates(
     w: ImageWriter, image: Image, boxes: Boxes, pixel: str, axis: int
 ) -> tuple[dict[int, Coordinate], str]:
-    """Where in the image the pixels of a tile are, and which of them are there at all."""
+    """The image coordinates of the pixels of a tile, and the mask of those that exist."""
     at: dict[int, Coordinate] = {}
     masks: list[str] = []
     unit, inside = w.define("u", f"{pixel} // {UNIT}"), w.define("r", f"{pixel} % {UNIT}")
@@ -71,7 +71,7 @@ def coordinates(
 
 
 def stores(image: Image, boxes: Boxes) -> list[str]:
-    """Lines that store the boxes of a piece."""
+    """The lines that store the boxes of a piece."""
     lines: list[str] = []
     for number in range(boxes.m // UNIT):
         corner = _corner_of(image, boxes, f"(m_at // {UNIT} + {number})")
@@ -85,7 +85,7 @@ def stores(image: Image, boxes: Boxes) -> list[str]:
 
 @dataclass(frozen=True)
 class TmaConvText:
-    """The text of a program; `w` has the lines of what is done to a piece, `result` is what the engine stores."""
+    """The text of a program; `w` holds the lines of a piece's epilogue, `result` is the access that TMA stores."""
 
     w: ImageWriter
     c: ContractionLaunch
@@ -95,7 +95,7 @@ class TmaConvText:
 
     @property
     def pixel_widths(self) -> tuple[int, ...]:
-        """The parts of a tile along pixels."""
+        """The parts of a tile along its pixels."""
         return (self.boxes.m,) if self.image.are_rows else self.boxes.widths
 
     @property
@@ -104,7 +104,7 @@ class TmaConvText:
 
     @property
     def fetched(self) -> list[str]:
-        """What the warps that fetch are given."""
+        """The arguments of the producer warps."""
         pixels, filters = range(len(self.pixel_widths)), range(len(self.filter_widths))
         return [
             "image", *(f"filters{i}" for i in filters), *(f"boxes{i}" for i in pixels), *(f"flat{i}" for i in filters),
@@ -113,13 +113,13 @@ class TmaConvText:
 
     @property
     def multiplied(self) -> list[str]:
-        """What the warps that multiply are given, but for the arguments of the program."""
+        """The arguments of the consumer warps, except those of the program."""
         rights = [f"right{i}" for i in range(len(self.boxes.widths))]
         return ["c", "out", "out_boxes", "left", *rights, "full", "empty", "rows", "columns"]
 
     def module(self, symbol: str, about: str) -> str:
         arguments = [f"v{value}" for value in self.w.buffers]
-        body = "\n".join(self.w.lines).replace("tl.full((), ", "tl.cast(")  # Gluon's `full` asks for a layout
+        body = "\n".join(self.w.lines).replace("tl.full((), ", "tl.cast(")  # Gluon's `full` needs a layout
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         given = ", ".join(["acc", "m_at", "n_at", "c", "out", "out_boxes", "L: gl.constexpr", *arguments])
         functions = [
@@ -169,7 +169,7 @@ def fetch({", ".join(self.fetched)}):
                 phase ^= 1'''
 
     def _steps(self) -> list[str]:
-        """Lines that say by how much a place of the window moves boxes along each axis."""
+        """The lines that compute by how much a window point shifts boxes along each axis."""
         rest, names = "window", dict[int, str]()
         for position, (dim, size) in reversed(list(enumerate(self.image.places))):
             names[dim] = f"{rest} % {size}" if position else rest
@@ -181,11 +181,11 @@ def fetch({", ".join(self.fetched)}):
 
     def _multiply(self, arguments: Sequence[str]) -> str:
         image, boxes = self.image, self.boxes
-        across = image.filters.channel != 1  # filters lie as channels × filters, pixels as pixels × channels
+        across = image.filters.channel != 1  # filters are channels × filters in memory, pixels are pixels × channels
         left = "left.index(place)" + (".permute((1, 0))" if across and not image.are_rows else "")
         layouts: list[str] = []
         begin: list[str] = []
-        turn: list[str] = []
+        iteration: list[str] = []
         end: list[str] = []
         for i, width in enumerate(boxes.widths):
             right = f"right{i}.index(place)" + ("" if across and image.are_rows else ".permute((1, 0))")
@@ -195,12 +195,12 @@ def fetch({", ".join(self.fetched)}):
             )
             zeros = f"gl.zeros(({boxes.m}, {width}), {storage_type(self.c.sum)}, layout{i})"
             begin.append(f"r{i} = warpgroup_mma_init({zeros})")
-            turn.append(f"r{i} = warpgroup_mma({left}, {right}, r{i}, use_acc=turn > 0, is_async=True)")
+            iteration.append(f"r{i} = warpgroup_mma({left}, {right}, r{i}, use_acc=turn > 0, is_async=True)")
             end += self._pieces(f"acc{i}", width, sum(boxes.widths[:i]), arguments)
         count = len(boxes.widths)
         running, ended, done = ([f"{name}{i}" for i in range(count)] for name in ("r", "t", "acc"))
-        turn.append(f"{', '.join(ended)} = {_waited(count, running)}")
-        turn += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
+        iteration.append(f"{', '.join(ended)} = {_waited(count, running)}")
+        iteration += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
         return f'''@gluon.jit
 def multiply({", ".join([*self.multiplied, *arguments])}):
 {indented([*layouts, *self._layout()], 1)}
@@ -212,7 +212,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         last = 0
         for turn in range(0, {image.turns}):
             mbarrier.wait(full.index(place), phase)
-{indented(turn, 3)}
+{indented(iteration, 3)}
             mbarrier.arrive(empty.index(last), pred=turn > 0)
             last = place
             place += 1
@@ -225,14 +225,14 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
     tma.store_wait(0)'''
 
     def _layout(self) -> list[str]:
-        """The layout in which threads store pieces: along lines of pixels."""
+        """The layout in which threads store pieces: along rows of pixels."""
         if self.result is not None:
             return []
         return [f"lines: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [{self.boxes.warps}, 1], [1, 0])"]
 
     def _pieces(self, name: str, width: int, begin: int, arguments: Sequence[str]) -> list[str]:
-        """The lines that take part `name` of a tile, `width` columns from `begin` on, apart along N, and finish its
-        pieces."""
+        """The lines that split part `name` of a tile, `width` columns from `begin` on, along N, and run the epilogue on
+        its pieces."""
         names, m = [name], self.boxes.m
         lines: list[str] = []
         while width > UNIT:
@@ -273,7 +273,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{indented(lines, 1)}"
 
     def _images(self) -> list[str]:
-        """The descriptor of the image, and the ring's places for boxes, which are lines of pixels as well."""
+        """The descriptor of the image, and the ring buffer's slots for boxes, also as rows of pixels."""
         image, kind = self.image, storage_type(self.c.factor)
         sides = dict(zip((d for d, _ in image.pixels), self.boxes.shape, strict=True))
         block = [*(1 if axis.out < 0 else sides[axis.out] for axis in image.axes), UNIT]
@@ -293,8 +293,8 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         return lines
 
     def _filters(self) -> list[str]:
-        """The descriptors of the filters, as places × channels × filters or filters × places × channels, so that there
-        are zeros beyond the channels, and the ring's places for them, which are matrices as well."""
+        """The descriptors of the filters, as points × channels × filters or filters × points × channels, so that
+        channels beyond the last one read as zeros, and the ring buffer's slots for them, also as matrices."""
         image, filters, kind, stages = self.image, self.image.filters, storage_type(self.c.factor), self.boxes.stages
         lines: list[str] = []
         for i, width in enumerate(self.filter_widths):
@@ -335,12 +335,12 @@ def _shared(shape: Sequence[int], kind: str) -> str:
 
 
 def _waited(count: int, names: Sequence[str]) -> str:
-    """Products behind a wait until at most `count` of them are under way."""
+    """A wait until at most `count` products are in progress, with the values that depend on them."""
     return f"warpgroup_mma_wait({count}, deps=[{', '.join(names)}])"
 
 
 def _corner_of(image: Image, boxes: Boxes, unit: str) -> dict[int, str]:
-    """The first pixel of the box of a number, by dimension."""
+    """The first pixel of a box, by dimension."""
     at: dict[int, str] = {}
     for position, ((dim, size), side) in reversed(list(enumerate(zip(image.pixels, boxes.shape, strict=True)))):
         count = -(-size // side)

@@ -1,10 +1,10 @@
-"""Windows: convolutions that sum few products for each point, such as those of the first layer; siblings together.
+"""Convolutions with few products per point, such as a model's first layer, together with their siblings.
 
     y[n, f, h, w] = sum over c, i, j of x[n, c, h + i, w + j] * k[f, c, i, j],  and another one added
 
-Matrix units would idle: what takes time is writing the result. A program has a line of points, reads all that their
-windows hold once, into registers, and goes over the filters: each is a few numbers that all points share. Several
-convolutions of the same points, and what follows them, are done for one filter before the next.
+They are limited by writing the result; tensor cores would be mostly idle. A program computes a row of points: it loads
+all that their windows contain once, into registers, and iterates over the filters, which are a few numbers that all
+points share. Several convolutions of the same points, and their epilogues, are computed for one filter before the next.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 from motet.compiler.kernels.windows import is_windowed, read_windows
 from motet.compiler.targets.gpu import GpuTarget
 
-_READS = 18  # of the image, that are kept for each point
+_READS = 18  # elements of the image kept in registers per point
 _FEW_READS = 9
 _WARPS = 4
-_WAVES = 4  # programs for each processor, at the least
-_UNROLLED = 4  # filters
+_WAVES = 4  # minimum number of programs per SM
+_UNROLLED = 4  # filters unrolled
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class RowWindows:
 
 
 def match(kernel: Kernel, stages: Sequence[Stage]) -> RowWindows | None:
-    """`stages` as sibling convolutions over the same points and filters, and element-wise stages on their results."""
+    """Read `stages` as sibling convolutions over the same points and filters, with element-wise stages on their
+    results."""
     reducing = {s: read_windows(stage) for s, stage in enumerate(stages) if stage.reductions}
     opened = {s: each for s, each in reducing.items() if each is not None and is_windowed(each.image)}
     if not reducing or len(opened) != len(reducing):
@@ -93,7 +94,7 @@ def emit(
         int, StridedAccess
     ], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
 ) -> tuple[Form, ...]:
-    """Raises `Unsupported` for operations without code."""
+    """Forms of sibling convolutions. Raises `Unsupported` for operations without code."""
     each = 8 if found.reads <= _FEW_READS else 4
     return tuple(_form(found, stored, buffers, symbol, about, target, count) for count in (each, each // 2))
 
@@ -126,7 +127,7 @@ def _form(
 
 
 def _share(points: Extent, filters: Extent, block: int, target: GpuTarget) -> int:
-    """How many filters one program goes over: all, unless processors would idle."""
+    """The number of filters per program: all, unless SMs would be idle."""
     count = filters.known or 64
     blocks = -(-(points.known or 1 << 20) // block)
     while count > _UNROLLED and blocks * -(-(filters.known or 64) // count) < _WAVES * target.processors:
@@ -142,7 +143,7 @@ class _WindowsEmitter:
     at: dict[int, Coordinate]  # by loop of the rows
 
     def _points(self, s: int, tap: Sequence[int] = ()) -> dict[int, Coordinate]:
-        """The coordinates of a stage's own dimensions, at one place of the window."""
+        """The coordinates of a stage's dimensions, at one point of the window."""
         rows_of = self.found.rows
         first = len(rows_of.outer)
         result: dict[int, Coordinate] = {}
@@ -157,14 +158,14 @@ class _WindowsEmitter:
         return list(product(*(range(size.factor) for size in self.found.rows.inner)))
 
     def read_images(self) -> None:
-        """All that windows hold, which every filter then finds there."""
+        """Load all that the windows contain, for use by every filter."""
         for s, image in self.found.images.items():
             source = source_of(self.found.rows.kernel, image, self.found.rows.stages[s].sizes)
             for tap in self._taps():
                 self.w.read(source, self._points(s, tap))
 
     def filter(self) -> None:
-        """Everything that is done for one filter."""
+        """Compute the results of one filter."""
         made: dict[int, str] = {}
         before = dict(self.w.remembered)
         for s, stage in enumerate(self.found.rows.stages):

@@ -1,8 +1,9 @@
-"""Scans: sums, products, extremes of all elements up to each one, along one dimension.
+"""Scans: running sums, products and extremes along one dimension.
 
-A program has a few lines, or, where what is behind the dimension lies side by side, a block of neighbours. A line that
-fits the registers is read and written once, else it is gone over in turns, what was gathered so far handed on.
-Few long lines are parted: one launch gathers each part, the next one begins each part with all that is before it.
+A program scans a few lines, or, if the dimensions behind the scanned one are contiguous, a block of neighbouring lines.
+A line that fits in registers is read and written once; a longer one is processed in chunks with a carried total. A few
+long lines are split: one launch reduces each part, and the next one scans each part from the total of all parts before
+it.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.gpu import GpuTarget
 
-_LINE = 8192  # elements of a line in one turn
-_TILE = 2048  # elements that one program has at least, where there are enough
-_WIDTH = 32  # neighbours of a program
-_PARTED = 1 << 16  # elements from which on few lines are parted
+_LINE = 8192  # elements of a line per iteration
+_TILE = 2048  # minimum number of elements of a program, if there are enough
+_WIDTH = 32  # neighbouring lines of a program
+_PARTED = 1 << 16  # elements from which on few lines are split
 _PARTS = 512
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """`begin` is what stands before the first element where the scan is exclusive."""
+    """A scan; `begin` is the value before the first element of an exclusive scan."""
 
     whole: Whole
     line: Line
@@ -62,13 +63,13 @@ class _Scan:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `UnsupportedOnGpu` for what is no gathering of one tensor whose order does not matter."""
+    """Raises `UnsupportedOnGpu` unless the scan is an order-independent reduction of one tensor."""
     scan = _scan(whole)
     length = scan.line.length.known
     lines = scan.line.count.known
     if scan.line.inner == ONE and length and lines and length >= _PARTED and lines < target.processors:
         return _parted(scan, length, lines)
-    text = _along(scan, length) if scan.line.inner == ONE else _beside(scan, length)
+    text = _along(scan, length) if scan.line.inner == ONE else _across(scan, length)
     return code_of(whole, [text])
 
 
@@ -78,15 +79,15 @@ def _scan(whole: Whole) -> _Scan:
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
     found = match_reductions(stage)
     if found is None or found[0].term != 0:
-        raise UnsupportedOnGpu("a scan whose order matters")
+        raise UnsupportedOnGpu("a scan by an operation whose order matters")
     begin = whole.outputs[1].number
     if not whole.inclusive and begin is None:
-        raise UnsupportedOnGpu("an exclusive scan that begins with a tensor")
+        raise UnsupportedOnGpu("an exclusive scan whose initial value is a tensor")
     return _Scan(whole, line_of(whole.inputs[0].shape, whole.dimension), found[0], begin)
 
 
 def _along(scan: _Scan, length: int | None) -> LaunchText:
-    """Lines of neighbours: a tile is some lines and a part of each."""
+    """Write a scan along contiguous lines: a tile is several lines and a chunk of each."""
     part = _LINE if length is None else min(_LINE, power_of_two(length))
     height = max(1, _TILE // part)
     outer, extent = text_of(scan.line.outer), text_of(scan.line.length)
@@ -95,14 +96,14 @@ def _along(scan: _Scan, length: int | None) -> LaunchText:
         f"r = {program_number(scan.whole.kernel)} * {height} + tl.arange(0, {height})[:, None]",
         f"c = tl.arange(0, {part})[None, :]",
     ]
-    body = _turn(scan, f"r * {extent} + c", f"(r < {outer}) & (c < {extent})", "c", "1", helper, 1)
-    lines += _turns(scan, length, part, extent, body, f"({height}, 1)", "c")
+    body = _chunk(scan, f"r * {extent} + c", f"(r < {outer}) & (c < {extent})", "c", "1", helper, 1)
+    lines += _chunks(scan, length, part, extent, body, f"({height}, 1)", "c")
     warps = max(1, min(16, height * part // 512))
     return LaunchText(lines, grid(scan.line.outer, height), warps, [definition])
 
 
-def _beside(scan: _Scan, length: int | None) -> LaunchText:
-    """Lines across memory: a tile is a part of lines, and neighbours."""
+def _across(scan: _Scan, length: int | None) -> LaunchText:
+    """Write a scan across memory: a tile is a chunk of neighbouring lines."""
     inner = scan.line.inner.known
     width = _WIDTH if inner is None else min(_WIDTH, power_of_two(inner))
     part = min(_TILE // width, _TILE if length is None else power_of_two(length))
@@ -116,13 +117,13 @@ def _beside(scan: _Scan, length: int | None) -> LaunchText:
         f"c = tl.arange(0, {part})[:, None]",
     ]
     offset, mask = f"first + c * {behind} + j", f"(c < {extent}) & (j < {behind})"
-    body = _turn(scan, offset, mask, "c", behind, helper, 0)
-    lines += _turns(scan, length, part, extent, body, f"(1, {width})", "c")
+    body = _chunk(scan, offset, mask, "c", behind, helper, 0)
+    lines += _chunks(scan, length, part, extent, body, f"(1, {width})", "c")
     return LaunchText(lines, grid(scan.line.inner, width, scan.line.outer), 4, [definition])
 
 
-def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
-    """Reads a part, and writes what is gathered up to each point; `carry` is what is before it."""
+def _chunk(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
+    """Load a chunk and store its running totals; `carry` is the total before it."""
     if scan.whole.inclusive:
         lines = [f"x = {scan.read(offset, mask)}"]
     else:
@@ -133,7 +134,7 @@ def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: st
     return lines
 
 
-def _turns(
+def _chunks(
     scan: _Scan, length: int | None, part: int, extent: str, body: list[str], shape: str, place: str
 ) -> list[str]:
     helper, _ = helper_of(scan.each)
@@ -142,7 +143,7 @@ def _turns(
     carry = f"carry = tl.full({shape}, {begin}, {scan.kind})"
     if length is not None and length <= part:
         return [carry, *body]
-    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # a loop may not change the type
+    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # the type of a loop-carried value must not change
     gathered = f"carry = {helper}(carry, tl.reduce(x, {axis}, {helper}, keep_dims=True)).to({scan.kind})"
     return [
         carry, f"c0 = ({place}).to({index})", f"{place} = c0", f"for k in range(0, {extent}, {part}):",
@@ -152,10 +153,10 @@ def _turns(
 
 
 def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
-    """Each line in parts of whole turns: first what each part gathers, then the parts."""
-    turns = -(-length // _LINE)
-    turns_of_part = -(-turns // _PARTS)
-    size = turns_of_part * _LINE
+    """Scan each line in parts of whole chunks: first the total of each part, then the parts."""
+    chunks = -(-length // _LINE)
+    chunks_of_part = -(-chunks // _PARTS)
+    size = chunks_of_part * _LINE
     parts = -(-length // size)
     helper, definition = helper_of(scan.each)
     space = len(scan.whole.kernel.values)

@@ -1,4 +1,4 @@
-"""Products whose results meet (`joining.py`) as Triton programs: tiles whose parts every thread loads."""
+"""Forms of several products whose results are combined (`multi_matching.py`), with operands loaded by all threads."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from motet.compiler.targets.gpu import GpuTarget
 
 _FORMS = 6
 _RINGS = 3
-_GUESS = 1024  # a dynamic extent
+_GUESS = 1024  # of a dynamic extent
 _LEAST_SIDE = 16  # of a tile
-_LEAST = 8  # rows, columns and products of each result
+_LEAST = 8  # minimum rows, columns and K of each result
 _HOPPER = 90
-_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, beside rings
+_HOPED = 1.12  # measured slowdown, relative to the model, of forms without ring buffer next to ring buffers
 _PIECES = (64, 32)
-_LONG, _PARTED = 1024, (64, 64)  # sums so long are parted where there are few such tiles, but not those that are joined
-_KEPT = (64, 128)  # the largest tile that registers hold beside another: larger ones took four times as long
-_AT_ONCE = ("bf16",)  # factors; of f16 the assembler has every multiplication wait for the one before
+_LONG, _PARTED = 1024, (64, 64)  # K from which on products of few such tiles are split, unless combined
+_KEPT = (64, 128)  # the largest tile that registers hold next to another: larger ones took four times as long
+_AT_ONCE = ("bf16",)  # operands; for f16 the assembler serialises the products
 _IN_TURN = ("bf16", "f16")
-_LAUNCH = 1500  # cycles that a launch behind another takes
-_HANDED_ON = 4  # bytes that are written and read of each result between launches, as numbers of 16 bits
-_MEMORY = 2000  # bytes that all processors together read or write in a cycle
+_LAUNCH = 1500  # cycles of a launch after another one
+_HANDED_ON = 4  # bytes written and read per result between launches, as 16-bit numbers
+_MEMORY = 2000  # bytes per cycle that all SMs together read or write
 
 
 def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
-    """Whether one launch is expected to be faster than several: by the models of their forms, and by what it takes to
-    begin launches, and to write and read what several hand on."""
+    """Whether one launch is expected to be faster than several, by the cost models of their forms, the cost of
+    launches, and the traffic of intermediate results."""
     first = products[0]
     alike = {shape.dtypes[:2] for shape in products} == {first.dtypes[:2]} and first.dtypes[0] == first.dtypes[1]
     if len(products) > MOST or not alike:
@@ -91,7 +91,7 @@ def _items(factor: str) -> tuple[int, int]:
 
 
 def _least(problem: GemmShape, rings: Sequence[Ring], target: GpuTarget) -> float:
-    """What the fastest form of a product is expected to take."""
+    """The estimated cycles of the fastest form of a product."""
     found = [cycles(problem, tile, target) for tile in choose_tiles(problem, target, 1)]
     if target.architecture == _HOPPER and problem.batch == 1 and problem.factor not in ("f32", "f64", "tf32x3"):
         found += [ring_cycles(ring, problem, target) for ring in rings]
@@ -99,7 +99,7 @@ def _least(problem: GemmShape, rings: Sequence[Ring], target: GpuTarget) -> floa
 
 
 def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
-    """The best first. Raises `Unsupported`."""
+    """Forms, best first. Raises `Unsupported`."""
     problem = _problem(j)
     tiles = _tiles(j, problem, target)
     forms = tuple(_form(j, tile) for tile in tiles)
@@ -119,7 +119,8 @@ def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
 
 
 def _problem(j: Joined) -> GemmShape:
-    """The one product that is as much work: as long as all together, or, where they share a factor, as wide."""
+    """A single product of the same amount of work: with the sum of all K or, if an operand is shared, of all
+    columns."""
     last = j.products[-1]
     m, n, batch = (total(loops).known or _GUESS for loops in (last.m, last.n, last.batch))
     depth = [total(c.k).known or _GUESS for c in j.products]
@@ -128,7 +129,7 @@ def _problem(j: Joined) -> GemmShape:
 
 
 def _columns(j: Joined) -> int:
-    """How many columns one of the result is in `_problem`."""
+    """The number of columns in `_problem` per column of the result."""
     return 1 << (len(j.products) - 1).bit_length() if j.together else 1
 
 
@@ -137,7 +138,7 @@ def _wide(j: Joined, tile: Tile) -> Tile:
 
 
 def _sizes(j: Joined) -> tuple[int, int]:
-    """Bytes of an element of a factor, and of a result that the copy engine can store."""
+    """Bytes of an element of an operand, and of a result that TMA can store."""
     result = leaving(j.products[-1])
     return item_bytes(stored_as(j.products[-1].factor)), item_bytes(result.place.dtype) if result is not None else 0
 
@@ -151,7 +152,7 @@ def _tiles(j: Joined, problem: GemmShape, target: GpuTarget) -> list[Tile]:
 
 
 def _form(j: Joined, tile: Tile) -> Form:
-    """Tiles whose parts every thread loads."""
+    """A form whose operands are loaded by all threads."""
     last, task = j.products[-1], j.task
     w = Sums(task.kernel, task.buffers, (tile.m, tile.n))
     batch, pm, pn = tile_of(w, last, tile)
@@ -175,14 +176,14 @@ def _form(j: Joined, tile: Tile) -> Form:
 
 
 def _moved(batch: dict[int, Coordinate], source: ContractionLaunch, to: ContractionLaunch) -> dict[int, Coordinate]:
-    """The coordinates of one product's batch as another's: both lie as their results do."""
+    """The batch coordinates of one product as those of another, by the layout of their results."""
     return {own: batch[dim] for (_, dim), (_, own) in zip(source.batch, to.batch, strict=True)}
 
 
 def _in_turn(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
-    """One sum after the other."""
+    """Compute one sum after the other."""
     stages = parted(j)
     kept: dict[int, tuple[str, str]] = {}
     for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
@@ -204,7 +205,7 @@ def _in_turn(
 def _at_once(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
-    """All sums at once; what they share is read once."""
+    """Compute all sums in one loop; a shared operand is loaded once."""
     sums = [f"acc{number}" for number in range(len(j.products))]
     for acc in sums:
         w.line(f"{acc} = tl.zeros(({tile.m}, {tile.n}), {carried_type(j.products[0].sum)})")
@@ -224,7 +225,7 @@ def _at_once(
 
 
 def _open_loop(w: Writer, c: ContractionLaunch, tile: Tile) -> str:
-    """Begin the loop along the sum, where it takes several turns; what its coordinates begin with."""
+    """Begin the loop along K, if it has several iterations; returns the start of its coordinates."""
     depth: Extent = total(c.k)
     if depth.known is not None and depth.factor <= tile.k:
         return ""

@@ -1,10 +1,10 @@
-"""Launches of several products whose results meet element by element: what is one, and what is done to its sums.
+"""Matches launches of several products whose results are combined element by element, and writes their epilogues.
 
-    a·b + c·d               one sum after the other, each rounded as the program says, then what they meet in
-    silu(x·w) * (x·u)       both sums at once, as they have a factor in common, which is read once
+    a·b + c·d               one sum after the other, each rounded as in the program, then the combination
+    silu(x·w) * (x·u)       both sums in one loop, as they share an operand, which is loaded once
 
-A launch is saved, and what would be written between the products, and read again. The forms are in `joined.py` and
-`joined_ring.py`.
+This saves launches, and writing and reading the intermediate results. The forms are in `multi_gemm.py` and
+`multi_persistent.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MOST = 3  # products
 
 @dataclass(frozen=True)
 class Joined:
-    """`products` in the order of the program; `task` is the last one's, with what is done to all results. `together`
-    says that they read one factor in common, and are as long."""
+    """Several products with a combined result. `products` are in program order; `task` is the last one's, with the
+    epilogue on all results. `together` means that they share one operand and have the same K."""
 
     products: tuple[ContractionLaunch, ...]
     task: LoopTask
@@ -40,12 +40,12 @@ class Joined:
 
     @property
     def values(self) -> list[int]:
-        """What the products make."""
+        """The results of the products."""
         return [c.task.stage.outputs[0].value for c in self.products]
 
     @property
     def steps(self) -> tuple[EpilogueStep, ...]:
-        """The stages behind the products."""
+        """The stages after the products."""
         return self.task.epilogue.steps if self.task.epilogue is not None else ()
 
 
@@ -53,7 +53,8 @@ class Joined:
 
 
 def ordered(kernel: Kernel) -> Kernel:
-    """`kernel` with the stages first that need no product's result, then the products, where there are several."""
+    """`kernel` with stages that do not depend on products first, then the products; unchanged unless there are
+    several."""
     products = [stage for stage in kernel.stages if _is_product(kernel, stage)]
     if len(products) < 2:
         return kernel
@@ -80,8 +81,8 @@ def _read(stage: Stage) -> set[int]:
 
 
 def matched(kernel: Kernel, stages: Sequence[Stage], seen: Kernel) -> tuple[list[Stage], Epilogue] | None:
-    """The products that `stages` begin with, several, and what is done to their results; None where they are anything
-    else. `seen` is the kernel as they see it."""
+    """The products at the start of `stages`, several, and the epilogue on their results; None if `stages` are anything
+    else. `seen` is the kernel as these stages see it."""
     products: list[Stage] = []
     while len(products) < len(stages) and _is_product(kernel, stages[len(products)]):
         products.append(stages[len(products)])
@@ -95,13 +96,13 @@ def matched(kernel: Kernel, stages: Sequence[Stage], seen: Kernel) -> tuple[list
         value = kernel.values[stage.outputs[0].value]
         if (value.shape, value.order) != (result.shape, result.order) or _written(stage) != shape:
             return None
-    beside = [stage.outputs[0].value for stage in others]
-    epilogue = match_epilogue(seen, main, stages[len(products) :], beside)
+    other_results = [stage.outputs[0].value for stage in others]
+    epilogue = match_epilogue(seen, main, stages[len(products) :], other_results)
     return None if epilogue is None else (products, epilogue)
 
 
 def _written(stage: Stage) -> list[object] | None:
-    """The extents along which the one result is written, None where that is not plainly element by element."""
+    """The extents over which the only result is written; None if it is not written element by element."""
     found: list[object] = []
     for entry in stage.outputs[0].map:
         if entry.single is None and (entry.constant or not entry.is_constant):
@@ -142,7 +143,7 @@ def match(launch: LaunchPart, target: GpuTarget) -> Joined | None:
 
 
 def _share(products: Sequence[ContractionLaunch]) -> bool:
-    """Whether all read one factor in the same way."""
+    """Whether all products read one operand by the same access."""
     first = products[0]
     for c in products[1:]:
         if total(c.k) != total(first.k) or (c.factor, c.sum) != (first.factor, first.sum):
@@ -151,13 +152,12 @@ def _share(products: Sequence[ContractionLaunch]) -> bool:
     return len(lefts) == 1 or len(rights) == 1
 
 
-# -- what is done to sums --------------------------------------------------------------------------
+# -- epilogue of sums ------------------------------------------------------------------------------
 
 
 class Sums(Writer):
-    """Writes what is done to `sums`: when they are rounded to bf16, the compiler is not to see that the result is one,
-    or it multiplies such numbers as they are, for which the assembler reads sums while others still grow, and so has
-    every multiplication of tensor cores wait for the one before."""
+    """Writes the epilogue of sums. Rounding to bf16 is hidden from the compiler, which would otherwise multiply in
+    bf16; the assembler then reads sums while others accumulate, and serialises all products of tensor cores."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
         super().__init__(kernel, buffers, shape)
@@ -174,7 +174,7 @@ class Sums(Writer):
         return name
 
 
-Points = Sequence[Mapping[int, Coordinate]]  # where the tile lies, in the dimensions of each product
+Points = Sequence[Mapping[int, Coordinate]]  # the coordinates of the tile, in the dimensions of each product
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def settled(
 
 
 def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> None:
-    """What is done to all sums, which are there at once."""
+    """Write the epilogue of sums that are all available."""
     made: dict[int, str] = {}
     w.sums |= set(sums)
     for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
@@ -233,7 +233,7 @@ def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> No
 def ended(
     w: Sums, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[EpilogueStep]
 ) -> None:
-    """What is done to the last sum `acc`, and to what was kept of those before."""
+    """Write the epilogue of the last sum `acc` and the values kept of earlier sums."""
     made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}
     w.sums.add(acc)
     value = whole(w, j.products[-1], acc, points[-1], made)

@@ -1,5 +1,5 @@
-"""Launches that need nothing of one another, such as the parts of a concatenation, as one: programs of all of them in a
-grid, each of which runs the text of its own.
+"""Fuses independent launches, such as the copies of a concatenation, into one: a grid of the programs of all, each of
+which runs the text of its launch.
 
     copy a to the first half of y; copy b to the second half  →  if number < …: copy a; else: copy b
 """
@@ -19,7 +19,7 @@ MOST = 32  # launches in one
 
 
 def are_apart(earlier: Sequence[Stage], later: Stage) -> bool:
-    """Whether `later` neither reads nor writes what one of `earlier` writes, nor writes what one reads."""
+    """Whether `later` neither reads nor writes what a stage of `earlier` writes, nor writes what one reads."""
     written, read = later.outputs, _read(later)
     tables = {*gathered(later).values()}
     for stage in earlier:
@@ -49,7 +49,7 @@ def _meet(one: Access, sizes: Sequence[object], other: Access, others: Sequence[
 
 
 def _ranges(access: Access, sizes: Sequence[object]) -> list[tuple[int, int] | None]:
-    """The first and the last index along each axis; None where that is not known."""
+    """The first and last index along each axis; None if unknown."""
     found: list[tuple[int, int] | None] = []
     for entry in access.map:
         low = high = entry.constant
@@ -65,8 +65,8 @@ def _ranges(access: Access, sizes: Sequence[object]) -> list[tuple[int, int] | N
 
 
 def together(forms: Sequence[Form], symbol: str) -> Form | None:
-    """One form that does what `forms`, of programs called `symbol`, do; None where how many programs they have is known
-    only when running."""
+    """A single form for the `forms` of programs named `symbol`; None if the number of their programs is known only at
+    run time."""
     counts = [form.tasks for form in forms if isinstance(form.tasks, int)]
     if len(counts) != len(forms):
         return None

@@ -1,6 +1,6 @@
 """The call of a compiled function from Python as LLVM IR, part of the executor (`source.py`).
 
-A METH_FASTCALL entry that checks its arrays' fields in place; what does not fit goes to Python.
+A METH_FASTCALL entry checks its arrays' fields in place and hands unsuitable arguments to Python.
 """
 
 CALL = r"""
