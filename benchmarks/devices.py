@@ -266,18 +266,18 @@ def network(operations: int) -> str:
 def placement_rows() -> list[Row]:
     """The time to read and place a program by cost, minus the time to read it."""
     from motet.compiler.frontends import load_source
-    from motet.compiler.placement.erase_devices import erase_devices
+    from motet.compiler.pipeline import ONE_DEVICE, prepare
     from motet.compiler.placement.machine import rates_of_families
-    from motet.compiler.placement.place import placer
+    from motet.compiler.placement.place import Place
 
     text = network(OPERATIONS)
-    place = placer(("a=host", "b=cuda"), True, (), rates_of_families(None))
+    place = Place(("a=host", "b=cuda"), True, (), rates_of_families(None))
     took: dict[bool, float] = {}
     for automatic in (False, True):
         best = float("inf")
         for _ in range(2):
             begin = time.perf_counter()
-            load_source(text, "network.mlir", place=place if automatic else erase_devices)
+            prepare(load_source(text, "network.mlir"), place if automatic else ONE_DEVICE)
             best = min(best, time.perf_counter() - begin)
         took[automatic] = best
     shown = f"{took[True] - took[False]:.2f} s"

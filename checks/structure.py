@@ -114,6 +114,15 @@ def kernel_imports(modules: Modules) -> Iterator[str]:
                     yield f"{module.name} imports {name}"
 
 
+def frontend_imports(modules: Modules) -> Iterator[str]:
+    """Imports of placement by frontends, which return before the pipeline places a program."""
+    for module in modules:
+        if module.name.startswith("motet.compiler.frontends"):
+            for name in sorted(module.imports):
+                if name.startswith("motet.compiler.placement"):
+                    yield f"{module.name} imports {name}"
+
+
 def circles(modules: Modules) -> Iterator[str]:
     """Groups of modules that import each other, including imports for types and late imports."""
     names = {module.name for module in modules}
@@ -175,14 +184,15 @@ def long_functions(modules: Modules) -> Iterator[str]:
 
 
 def many_parameters(modules: Modules) -> Iterator[str]:
-    """Functions of more than 7 parameters without a comment that gives the reason ("# Parameters: …" above them)."""
+    """Functions of more than 7 parameters without a comment that gives the reason: a line above them that names the
+    parameters."""
     for module in modules:
         for function in module.functions():
             arguments = function.args
             names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
             count = len([name for name in names if name not in ("self", "cls")])
             first = min((d.lineno for d in function.decorator_list), default=function.lineno)
-            reason = first > 1 and module.line(first - 1).lstrip().startswith("# Parameters:")
+            reason = first > 1 and re.match(r"\s*# .*\bparameters\b", module.line(first - 1), re.I)
             if count > PARAMETERS and not reason:
                 yield f"{module.name}.{function.name}: {count} parameters"
 
@@ -300,6 +310,7 @@ def mentioned(tree: ast.AST) -> Iterator[str]:
 CHECKS: dict[str, tuple[str, Check]] = {
     "backend-imports": ("imports between back ends", backend_imports),
     "kernel-imports": ("imports of llvmlite, triton or a back end under kernels/", kernel_imports),
+    "frontend-imports": ("imports of placement under frontends/", frontend_imports),
     "circles": ("circles of imports", circles),
     "long-modules": (f"modules above {LINES_OF_MODULE} lines", long_modules),
     "long-functions": (f"functions above {LINES_OF_FUNCTION} lines", long_functions),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.unit.compiler.building import X86_64_V3, random, run
 
-from motet.compiler.stages import optimise
+from motet.compiler.service import optimise
 
 KERNELS = """
   gpu.module @k {

@@ -101,7 +101,7 @@ def matmul(
         )
     wide = _accumulator(target)
     if b.rank == 2 and a.rank > 2 and not transpose_lhs:
-        # One product of many rows rather than many products.
+        # One product of many rows is faster than many products.
         rows = reshape(a, [-1, k1], device)
         product = _matmul(op, rows, b, op.filled((rows.shape[0], n), wide, 0.0), False, transpose_rhs)
         product = reshape(product, [*a.shape[:-1], n], device)
@@ -157,7 +157,7 @@ def _multiply_add(body: Body, source: str, dtype: str) -> str:
 # -- convolution -----------------------------------------------------------------------------------
 
 
-# Parameters: those of the operator, named as in PyTorch.
+# The parameters are those of the operator, named as in PyTorch.
 def conv2d(
     x: Any,
     weight: Any,
@@ -238,7 +238,8 @@ def _convolve(op: Operation, x: Tensor, kernel: Tensor, window: _Window, groups:
 def _grouped(
     op: Operation, x: Tensor, kernel: Tensor, shape: Shape, window: _Window, groups: int, dtype: str
 ) -> Tensor:
-    """Channels and features split in (group, within): dimensions n, g, f, oh, ow, c, kh, kw."""
+    """A grouped convolution; channels and features are split in (group, within): dimensions n, g, f, oh, ow, c, kh,
+    kw."""
 
     def split(tensor: Tensor, axis: int) -> Tensor:
         extent = tensor.shape[axis]
@@ -340,7 +341,7 @@ def _pair(op: Operation, what: str, value: Pair, least: int) -> list[int]:
 
 
 def _padding(op: Operation, padding: Padding) -> list[tuple[int, int]]:
-    """((top, bottom), (left, right))."""
+    """The padding as ((top, bottom), (left, right))."""
     parts: Sequence[Any] = [padding, padding] if isinstance(padding, int) else list(padding)
     pairs = [(part, part) if isinstance(part, int) else tuple(part) for part in parts]
     if len(pairs) != 2 or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):

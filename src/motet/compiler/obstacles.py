@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from motet.compiler.build.partitioning import fuse_program, partition
 from motet.compiler.codegen.backend import Backend
 from motet.compiler.codegen.backends import backend_of
+from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.devices import AFFINITY, STAGE, TURN
+from motet.compiler.ir.devices import STAGE, TURN
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import AS_WRITTEN, LAUNCH
-from motet.compiler.ir.program import Program
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
 from motet.compiler.kernels.layout import callee, is_renaming
@@ -30,6 +30,7 @@ from motet.compiler.placement.affinity_analysis import REPLICABLE, is_replicable
 from motet.compiler.targets.families import resolve_target, target_names
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError
+from motet.tools.arguments import Program
 
 _SMALL = 1024  # elements; larger constants are data rather than part of an operation
 _PLACING = (AFFINITY, STAGE, TURN)

@@ -5,27 +5,32 @@ Runs inside a compiler worker (see `service`), so that native crashes do not aff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec import structs
 
-from motet.artifact.contracts import seal
+from motet.artifact.contracts import Kernels, seal
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature, Variant
+from motet.compiler.build.lower_to_tensors import LowerToTensors
+from motet.compiler.build.normal_form import NormalForm
 from motet.compiler.build.parameters import Packed, pack_parameters
-from motet.compiler.build.partitioning import Kernels, Partitioned, partition_for
+from motet.compiler.build.partitioning import Partitioned, partition_for
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import PLAIN, Output, VariantOptions, build_variant
 from motet.compiler.checked import check_wanted
 from motet.compiler.codegen.backends import backend_of
+from motet.compiler.frontends.locations import compile_error
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import DEVICE, Placement, Program
+from motet.compiler.ir.program import DEVICE
 from motet.compiler.kernels.reader.reading import Unreadable
-from motet.compiler.passes.pipelines import NORMALISE
-from motet.compiler.passes.running import run_steps
+from motet.compiler.passes.running import run_named, run_pass
+from motet.compiler.placement.erase_devices import EraseDevices
 from motet.compiler.placement.families import device_families
+from motet.compiler.placement.place import Place, annotate
 from motet.compiler.placement.signatures import complete
 from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.scheduling.requirements import requirements
@@ -33,8 +38,10 @@ from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.candidates import Candidates
 from motet.errors import CompileError
+from motet.tools.arguments import Placement, Program
 from motet.version import VERSION
 
+ONE_DEVICE = EraseDevices()  # in place of `Place`: the program runs as a whole on any device
 Progress = Callable[[str, float], None]
 Early = Callable[[Mapping[str, np.ndarray]], None]
 
@@ -47,6 +54,33 @@ class Built:
     members: dict[str, bytes]
     parameters: dict[str, np.ndarray]
     candidates: dict[str, Candidates] = field(default_factory=dict[str, Candidates])
+
+
+def prepare(program: Program, place: Place | EraseDevices = ONE_DEVICE) -> None:
+    """What a front end has built → normal form, split by device. Raises CompileError, at its place in the source."""
+    with _reported_at_source(program):
+        for stage in (LowerToTensors(), place, NormalForm()):
+            run_pass(stage, program)
+
+
+def annotate_devices(program: Program, place: Place) -> str:
+    """What a front end has built, as text, with what is known of where its operations run in place of splitting it."""
+    with _reported_at_source(program):
+        run_pass(LowerToTensors(), program)
+        annotate(program, place)
+    return str(program.module)
+
+
+@contextlib.contextmanager
+def _reported_at_source(program: Program) -> Generator[None]:
+    """Work on what a front end has built. What MLIR says of it becomes a CompileError with its place."""
+    context = program.module.context
+    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    try:
+        with context, ir.Location.unknown():
+            yield
+    except ir.MLIRError as error:
+        raise compile_error(error, program.file) from None
 
 
 def build(
@@ -64,7 +98,7 @@ def build(
 def normalise(program: Program) -> None:
     """Normalise to canonical linalg, with constants as parameters and requirements on extents as constraints."""
     program.constraints = requirements(program.module)
-    run_steps(NORMALISE, program)
+    run_named("normalise", program)
 
 
 def build_partitioned(

@@ -68,10 +68,10 @@ def opened(text: str, file: str) -> Generator[Program]:
     context = ir.Context()
     if _OTHERS.search(text):
         register_stablehlo(context)
-    module, _ = parse_module(text, file, context)
+    module, resources = parse_module(text, file, context)
     context.allow_unregistered_dialects = True  # the attributes named motet.…
     with context, ir.Location.unknown():
-        yield Program(module)
+        yield Program(module, file=file, resources=resources)
 
 
 def steps_of(pipeline: str) -> list[Step]:

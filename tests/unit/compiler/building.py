@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from tests.prepared import load_mlir
 
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
 from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, CpuTarget

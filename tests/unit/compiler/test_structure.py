@@ -5,13 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checks.structure import Check, Module, backend_imports, kernel_imports, many_parameters, read_modules, unused
+from checks.structure import (
+    Check,
+    Module,
+    backend_imports,
+    frontend_imports,
+    kernel_imports,
+    many_parameters,
+    read_modules,
+    unused,
+)
 
+FRONTEND = "motet.compiler.frontends.stablehlo.loading"
 CPU, KERNELS = "motet.compiler.codegen.cpu.rows.rows", "motet.compiler.kernels.rows"
 GPU = "motet.compiler.codegen.gpu.gemm.plan"
 
 
-@pytest.mark.parametrize("check", [backend_imports, kernel_imports])
+@pytest.mark.parametrize("check", [backend_imports, frontend_imports, kernel_imports])
 def test_packages_import_what_the_architecture_allows(check: Check) -> None:
     assert list(check(read_modules())) == []
 
@@ -21,6 +31,8 @@ def test_packages_import_what_the_architecture_allows(check: Check) -> None:
     [
         (backend_imports, CPU, "from motet.compiler.codegen.triton.text.scalars import number"),
         (backend_imports, CPU, "def late():\n    import motet.compiler.codegen.nvvm.emit"),
+        (frontend_imports, FRONTEND, "from motet.compiler.placement.place import Place"),
+        (frontend_imports, FRONTEND, "def late():\n    import motet.compiler.placement.inline_calls"),
         (backend_imports, GPU, "from motet.compiler.codegen.triton.text.writer import Writer"),
         (kernel_imports, KERNELS, "from llvmlite import ir"),
         (kernel_imports, KERNELS, "import triton.language"),
@@ -36,6 +48,7 @@ def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None
     [
         (backend_imports, CPU, "from motet.compiler.codegen.llvm.text import to_llvmlite"),
         (backend_imports, CPU, "from motet.compiler.codegen.cpu.emit.builder import Builder"),
+        (frontend_imports, FRONTEND, "from motet.compiler.passes.running import run_named"),
         (backend_imports, GPU, "from motet.compiler.codegen.gpu.tasks import LoopTask"),
         (kernel_imports, KERNELS, "from motet.compiler.ir._mlir import ir"),
     ],

@@ -1,4 +1,4 @@
-"""Packs a program's parameters into the layouts in which its kernels read them."""
+"""Packs a program's parameters into the layouts that its kernels read."""
 
 from __future__ import annotations
 

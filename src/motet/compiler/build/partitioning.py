@@ -19,14 +19,13 @@ from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
-from motet.compiler.passes.pipelines import FUSE_FOR_CPU, FUSE_FOR_GPU, OUTLINE
-from motet.compiler.passes.running import run_steps
+from motet.compiler.passes.running import run_named
 from motet.compiler.targets.family import Target
 
 
 @dataclass
 class Kernels:
-    """The kernels of a partitioned program: their functions, and those that could be read into stages."""
+    """The kernels of a partitioned program: their functions, and the stages of those that could be read."""
 
     functions: dict[str, ir.Operation]
     readable: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
@@ -57,18 +56,18 @@ def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
 
 
 def partition(program: Program) -> Kernels:
-    """Outline kernels as functions, and read each into stages where possible."""
-    run_steps(OUTLINE, program)
+    """Kernels as functions of their own, each read into stages where it has that form."""
+    run_named("outline", program)
     return read_kernels(program)
 
 
 def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
-    """Fuse the normalised `program` in place for those of `targets` that do not compile attention as one kernel
-    (`FUSE_FOR_CPU`), and return the program for the others (`FUSE_FOR_GPU`): `program` itself if all targets are of one
-    kind, or if it has nothing to fuse."""
+    """Fuse `program`, normalised, in place for those of `targets` that do not have attention as one kernel
+    (`fuse-for-cpu`), and return it as those get it that have (`fuse-for-gpu`): `program` itself if all targets are of
+    one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
-        run_steps(FUSE_FOR_CPU, program)
+        run_named("fuse-for-cpu", program)
         return program
     if len(backends) == len(targets):
         _run_gpu_passes(program, backends)
@@ -76,8 +75,8 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     text = program.module.operation.get_asm(enable_debug_info=True)
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
-    program.parameters = copy.parameters  # shared, including those folded from others
-    return copy if run_steps(FUSE_FOR_CPU, program) or changed else program
+    program.parameters = copy.parameters  # both share them, with those that were made of others
+    return copy if run_named("fuse-for-cpu", program) or changed else program
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
@@ -88,7 +87,7 @@ def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
         return all(backend.multi_gemm_pays(products) for backend in backends)
 
     options = {"fuse-attention": {"accepts": attention_pays}, "fuse-multi-gemm": {"accepts": multi_gemm_pays}}
-    return run_steps(FUSE_FOR_GPU, program, options)
+    return run_named("fuse-for-gpu", program, options)
 
 
 def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) -> Kernels:

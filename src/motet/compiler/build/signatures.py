@@ -1,13 +1,14 @@
-"""Reads the signature of a public function: the inputs and results that callers see, without its parameters."""
+"""Reads the signature of a public function: the inputs and results that callers see, without parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from motet.artifact.schema import Constraint, Expr, Signature, TensorSpec
+from motet.compiler.external_data import state_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, state_of, value_of
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, value_of
 from motet.compiler.kernels.layout import callee
 from motet.compiler.kernels.reader.reading import dtype_of
 from motet.compiler.scheduling.shapes import Shapes

@@ -6,16 +6,14 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from motet.artifact.contracts import TargetContract, add_contract
+from motet.artifact.contracts import Kernels, TargetContract, add_contract
 from motet.artifact.kernel_schedules import add_schedules
 from motet.artifact.schema import KernelInfo, Schedule, Variant
-from motet.compiler.build.partitioning import Kernels
 from motet.compiler.build.signatures import function_shapes
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, all_of, launched, places_of
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import Program
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import Kernel, KernelCode, structure
 from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, order_temporaries
@@ -31,6 +29,7 @@ from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.candidates import Candidates, make_candidates
 from motet.compiler.tuning.given import scheduled_kernels
 from motet.compiler.tuning.kernels import DEFAULT, Choice
+from motet.tools.arguments import Program
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Writes constant tensors of complex numbers with their real and imaginary parts.
+"""Writes constant tensors of complex numbers as their real and imaginary parts.
 
     arith.constant dense<(1.0, 2.0)> : tensor<4xcomplex<f32>>   →   linalg.generic of complex.create, of two constants
 
-The wheel's bindings end with an error where they are asked for a dense attribute of complex elements.
+The bindings of the torch-mlir wheel fail when they are asked for a dense attribute of complex elements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from motet.compiler.passes.normalise.hoist_constants import printed_elements
 
 
 def split_complex_constants(module: ir.Module) -> None:
-    """In place."""
+    """Rewrites the module in place."""
     for op in find_operations(module, "arith.constant"):
         kind = op.results[0].type
         if isinstance(kind, ir.RankedTensorType) and isinstance(kind.element_type, ir.ComplexType):

@@ -1,4 +1,4 @@
-"""The last steps that every frontend shares: from a parsed or built module to a `Program` in normal form."""
+"""The last step of every frontend: from a parsed or built module to a `Program` in normal form."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.frontends.read_value_extents import ReadValueExtents
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Program
+from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place
 from motet.compiler.ir.short_types import SHORT_TYPES, short_type, stored
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.passes.running import run_on_module
 from motet.compiler.placement.anchor_operations import AnchorOperations
@@ -31,10 +32,10 @@ from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
 from motet.compiler.placement.place import read_devices
 from motet.compiler.placement.read_devices import declarations
-from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError, Location
+from motet.tools.arguments import Program
 
-# What may stand in a program; everything else is named in an error, at its place.
+# The operations that a program may contain; any other is refused, with its place.
 DIALECTS = frozenset(
     {"builtin", "func", "arith", "math", "linalg", "tensor", "scf", "index", "affine", "complex", "ub", "tm_tensor"}
 )
@@ -50,9 +51,9 @@ def normal_form(
 ) -> Program:
     """The program that `module` holds; the module is rewritten in place and belongs to the result.
 
-    `resources` has the data of `dense_resource<key>` attributes. The module may hold private
-    functions, tosa and affine operations, memrefs, and arguments marked `motet.parameter` already,
-    with their data in `given`. `place` splits it by device. Raises CompileError.
+    `resources` has the data of `dense_resource<key>` attributes. The module may contain private functions, tosa and
+    affine operations, memrefs, and arguments already marked `motet.parameter`, with their data in `given`. `place`
+    assigns its operations to devices. Raises CompileError.
     """
     with module.context, ir.Location.unknown():
         split_complex_constants(module)
@@ -74,7 +75,7 @@ def normal_form(
                 _tensors_only(function)
                 pass_scalars(function)
             _drop_globals(module)
-            # Where something runs is said by attributes, which the passes below need not keep.
+            # Attributes assign operations to devices; the passes below need not keep attributes.
             split_complex_constants(module)
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
@@ -101,7 +102,7 @@ def _functions(module: ir.Module) -> list[func.FuncOp]:
 def _require_public(module: ir.Module, file: str) -> None:
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
     if len(declarations(module)) == len(module.body.operations) > 0:
-        return  # devices, to see which those of a machine would be
+        return  # a module of devices alone is allowed, to query which devices of a machine match them
     if not public_functions(module):
         there = (
             ", ".join(f"@{function.name.value} (private)" for function in functions) or "no function at all"
@@ -119,7 +120,7 @@ def _require_public(module: ir.Module, file: str) -> None:
 
 
 def _lower(module: ir.Module) -> None:
-    """Calls are inlined, and dialects that upstream lowers to linalg are lowered."""
+    """Inlines calls, and lowers the dialects that upstream lowers to linalg."""
     dialects = _dialects(module)
     if "gpu" in dialects:
         run_on_module(LowerLaunches(), module)
@@ -147,23 +148,23 @@ def _lower_loops(module: ir.Module) -> None:
     if "affine" in dialects:
         run_pipeline(module, "lower-affine")
     if dialects & {"memref", "affine"} and dialects & {"scf", "affine"}:
-        # Variables of a loop's body that lie in memory become values, so that sums are seen to be reductions.
+        # Loop variables in memory become values, so that sums are recognised as reductions.
         run_pipeline(
             module, "func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,func.func(sroa,mem2reg)"
         )
 
 
 def _drop_globals(module: ir.Module) -> None:
-    """Constants in memory, whose data is where they were read."""
+    """Removes globals of constants, whose readers now have the data."""
     for entry in list(module.body.operations):
         if entry.operation.name == "memref.global":
             entry.operation.erase()
 
 
 def _inline(module: ir.Module) -> None:
-    """All calls but those of launches that are kept."""
+    """Inlines all calls except those of launches that are kept."""
     run_on_module(InlineCalls(), module)
-    # Upstream's inliner cleans up as it goes, and so forgets where operations run.
+    # Upstream's inliner also canonicalizes, which drops the devices of operations.
     run_pipeline(module, "symbol-dce" if uses_devices(module) else "inline,symbol-dce")
     refuse_recursion(module)
 
@@ -200,7 +201,7 @@ def _check_operations(module: ir.Module) -> None:
 
 
 def _tensors_only(function: func.FuncOp) -> None:
-    """Scalar arguments and results become tensors of rank 0; other types are refused."""
+    """Makes scalar arguments and results tensors of rank 0; refuses other types."""
     blocks = list(function.regions[0].blocks)
     entry = blocks[0]
     for index, argument in enumerate(entry.arguments):
@@ -254,7 +255,7 @@ def _tensor_for(kind: ir.Type, what: str, location: ir.Location) -> ir.RankedTen
 def _hoist_constants(
     function: func.FuncOp, parameters: dict[str, np.ndarray], resources: Mapping[str, bytes], file: str
 ) -> None:
-    """Large floating and i8 constants become arguments; the same constant is one parameter in all
+    """Makes large floating-point and i8 constants arguments; equal constants become one parameter in all
     functions."""
     constants: list[ir.Operation] = []
 
@@ -301,13 +302,13 @@ def _hoist_constants(
 
 
 def _stored(array: np.ndarray) -> np.ndarray:
-    """The data of a parameter as the module has it: signless bytes, where its elements are short."""
+    """The data of a parameter as the module stores it: signless bytes for elements narrower than a byte."""
     kind = short_type(array.dtype)
     return array if kind is None or kind.name in NATIVE else stored(array).view(np.int8)
 
 
 def _require_parameters(function: func.FuncOp, parameters: Mapping[str, np.ndarray], file: str) -> None:
-    """Every argument marked as a parameter has data of its type."""
+    """Checks that every argument marked as a parameter has data of its type."""
     if "arg_attrs" not in function.attributes:
         return
     for kind, attributes in zip(
@@ -332,7 +333,7 @@ def _require_parameters(function: func.FuncOp, parameters: Mapping[str, np.ndarr
 
 
 def _unique(key: str, parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
-    """The key under which the same data stands already, or one that is free."""
+    """The key under which equal data is already stored, or an unused one."""
     for there, other in parameters.items():
         same = other.dtype == array.dtype and other.shape == array.shape
         if same and (other.ctypes.data == array.ctypes.data or other.tobytes() == array.tobytes()):
@@ -350,8 +351,8 @@ def _is_parameter(kind: ir.RankedTensorType) -> bool:
 
 
 def _is_uniform_weight(op: ir.Operation, value: ir.DenseElementsAttr) -> bool:
-    """Whether a constant of equal elements is a factor of a contraction or convolution: these are fastest with
-    factors in memory, packed when compiling, whatever the elements are."""
+    """Whether a splat constant is an operand of a contraction or convolution: these are fastest with operands in
+    memory, packed when compiling, whatever the elements are."""
     return value.is_splat and isinstance(value, ir.DenseFPElementsAttr) and any(
         use.owner.operation.name.startswith("linalg.") and _is_factor(use.owner.operation, use.operand_number)
         for use in op.result.uses
@@ -359,7 +360,7 @@ def _is_uniform_weight(op: ir.Operation, value: ir.DenseElementsAttr) -> bool:
 
 
 def _is_factor(operation: ir.Operation, number: int) -> bool:
-    """Whether operand `number` is one of two that a reduction reads together."""
+    """Whether operand `number` is one of two operands that a reduction reads together."""
     maps = indexing_maps(operation)
     if maps is None or "operandSegmentSizes" not in operation.attributes:
         return False
@@ -369,8 +370,7 @@ def _is_factor(operation: ir.Operation, number: int) -> bool:
 
 
 def _dense_array(value: ir.DenseElementsAttr, kind: ir.RankedTensorType) -> np.ndarray:
-    """The elements; a view of MLIR's own memory, which lives as long as the context, where numpy has
-    the type."""
+    """The elements; if numpy has their type, as a view of MLIR's memory, which lives as long as the context."""
     dtype = DTYPES[str(kind.element_type)]
     if value.is_splat and isinstance(value, ir.DenseFPElementsAttr):
         return np.full(kind.shape, ir.FloatAttr(value.get_splat_value()).value, dtype)
@@ -378,8 +378,8 @@ def _dense_array(value: ir.DenseElementsAttr, kind: ir.RankedTensorType) -> np.n
         return np.asarray(value).reshape(kind.shape)
     if isinstance(value, ir.DenseIntElementsAttr):
         return np.asarray(value).astype(dtype, copy=False).reshape(kind.shape)
-    # Types that the bindings give no buffer for: MLIR prints large attributes as the bytes in hexadecimal, small ones
-    # element by element, of which those that are not finite are hexadecimal numbers of their bits.
+    # The bindings give no buffer for these types. MLIR prints large attributes as hexadecimal bytes, and small ones
+    # element by element, where elements that are not finite are the hexadecimal number of their bits.
     text = str(value).rsplit(":", 1)[0]
     if '"0x' in text:
         digits = text.split('"0x', 1)[1].split('"', 1)[0]
@@ -414,7 +414,7 @@ def _resource_array(
 
 
 def _dense(array: np.ndarray, kind: ir.RankedTensorType) -> ir.Attribute:
-    """A dense attribute of a few elements."""
+    """A dense attribute of few elements."""
     if array.dtype == np.bool_:
         array = np.packbits(array, bitorder="little")
     return (

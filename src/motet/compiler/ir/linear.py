@@ -1,4 +1,4 @@
-"""Linear expressions over the counters of loops: `3·d0 - d2 + 7`."""
+"""Linear expressions over loop counters: `3·d0 - d2 + 7`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Linear:
-    """The sum of `constant` and of each coefficient of `terms` times its dimension; `terms` are in the order of
-    their dimensions, without zeros."""
+    """`constant` plus the sum of coefficient times dimension over `terms`, which are sorted by dimension and have no
+    zero coefficients."""
 
     terms: tuple[tuple[int, int], ...] = ()
     constant: int = 0
@@ -28,7 +28,7 @@ class Linear:
 
     @property
     def single(self) -> int | None:
-        """The dimension, if this is one alone, with coefficient 1 and nothing added."""
+        """The dimension, if the expression is a single dimension with coefficient 1; None otherwise."""
         return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant else None
 
     def coefficient(self, dim: int) -> int:
@@ -50,14 +50,14 @@ class Linear:
         return Linear(self.terms, self.constant + number)
 
     def substitute(self, replaced: Mapping[int, Linear]) -> Linear:
-        """This with the dimensions in `replaced` put in place; others stay."""
+        """The expression with the dimensions in `replaced` substituted."""
         total = Linear((), self.constant)
         for dim, coefficient in self.terms:
             total += replaced.get(dim, Linear.dim(dim)) * coefficient
         return total
 
     def range(self, extents: Mapping[int, int]) -> tuple[int, int]:
-        """The least and the greatest value while each dimension runs from 0 up to its extent."""
+        """The least and greatest values while each dimension runs from 0 up to its extent."""
         low = high = self.constant
         for dim, coefficient in self.terms:
             last = coefficient * (extents[dim] - 1)

@@ -3,7 +3,7 @@
 It runs as `python -m motet.compiler.process.fork_server SOCKET`. Each job runs in a fork of it, so that a crash ends
 only that fork.
 
-    this process                       the keeper                   a guard                  the job
+    this process                       the server                   a guard                  the job
     Keeper().hire(folder)   socket  →  forks                     →  forks                 →  process.worker.work
     stdout                  ←  pipe    ·····························································  progress, errors
     wait()                  ←  pipe    ····························  its exit status
@@ -119,7 +119,7 @@ class Hired:
         self._status.close()
 
 
-# -- the keeper ----------------------------------------------------------------------------------
+# -- the server ----------------------------------------------------------------------------------
 
 
 def main(handle: int) -> int:
@@ -160,8 +160,8 @@ def _reaped() -> int:
 
 
 def _expect(wanted: Surroundings) -> None:
-    from motet.compiler.process.worker import expect
     from motet.errors import MotetError
+    from motet.runtime.conformance.check import expect
 
     with contextlib.suppress(MotetError):  # the job reports it
         expect(wanted.targets)

@@ -13,8 +13,8 @@ TUNINGS = "tunings.json"  # measurements of kernels
 ARRAYS = "arrays.npz"  # inputs and results to verify
 
 STAGES = {
-    "affinities": "the program as read, with where every operand, result and reader lies or runs",
-    "program": "what the frontend made of the source: linalg on tensors, large constants as parameters",
+    "affinities": "the program as read, with the devices of every operand, result and reader",
+    "program": "the frontend's output: linalg on tensors, large constants as parameters",
     "normalised": "canonical linalg.generic, constants hoisted",
     "kernels": "one private function per fused kernel, called from the public ones",
     "scheduled": "buffers, commands and memory plan for each target (JSON)",
@@ -62,7 +62,7 @@ class Job(msgspec.Struct, frozen=True):
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
     rates: str = ""  # rates of devices, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
-    sequences: str = ""  # elements of an ONNX model's inputs that are sequences, `frontends/onnx/interface.py`
+    sequences: str = ""  # elements of an ONNX model's sequence inputs, `frontends/onnx/interface.py`
     separate_siblings: bool = False  # `passes/fuse/group.py`
     unchecked_indices: bool = False  # `codegen/cpu/generic/checks.py`
     tune_schedule: bool = False
@@ -103,7 +103,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """How results compare with the oracle's: one line per result, then what is known of a difference."""
+    """The comparison of results with the oracle's: one line per result, then what is known about a difference."""
 
     ok: bool
     lines: list[str]

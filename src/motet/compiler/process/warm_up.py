@@ -55,12 +55,12 @@ def rehearse_onnx() -> None:
 def _partition(load: Callable[[], Program]) -> None:
     from motet.compiler.build.partitioning import partition
     from motet.compiler.ir._mlir import ir
-    from motet.compiler.pipeline import normalise
+    from motet.compiler.pipeline import normalise, prepare
 
     program = load()
     context = program.module.context
-    context.enable_multithreading(False)  # forks of this process do not have the threads
-    context.allow_unregistered_dialects = True
+    context.enable_multithreading(False)  # no fork of this process has the threads
+    prepare(program)
     with context, ir.Location.unknown():
         normalise(program)
         partition(program)

@@ -24,8 +24,9 @@ from motet.compiler.process.lifetime import die_with_parent
 from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
-    from motet.compiler.ir.program import Place, Program
+    from motet.compiler.ir.program import Program
     from motet.compiler.pipeline import Built
+    from motet.compiler.placement.place import Place
     from motet.compiler.placement.rates import RateTable
     from motet.compiler.targets.family import Target
     from motet.compiler.tuning.kernels import Choice
@@ -122,30 +123,34 @@ def _reported(job: Job) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozenset()) -> Generator[Program]:
-    """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
+def _loaded(job: Job) -> Generator[Program]:
+    """The job's program as its front end builds it, in whose context all further work is done."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import UNCHECKED
-    from motet.compiler.obstacles import Obstacles
     from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
-    from motet.compiler.placement.place import placer
 
     data = _source(job)
-    if place is None:
-        obstacles = Obstacles(job.targets).find
-        place = placer(job.devices, job.placement == "auto", job.places, _rate_table(job), left, obstacles)
     source = data[:].decode() if job.text else data
-    program = load_source(source, job.path, job.format, place, job.model, job.data_files, job.sequences)
+    program = load_source(source, job.path, job.format, job.model, job.data_files, job.sequences)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
-    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    context.allow_unregistered_dialects = True  # for the attributes named motet.…
     with context, ir.Location.unknown():
         if job.separate_siblings:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()
         if job.unchecked_indices:
             program.module.operation.attributes[UNCHECKED] = ir.UnitAttr.get()
         yield program
+
+
+def _place(job: Job, left: frozenset[str]) -> Place:
+    """The stage that splits the job's program by device."""
+    from motet.compiler.obstacles import Obstacles
+    from motet.compiler.placement.place import Place
+
+    obstacles = Obstacles(job.targets).find
+    return Place(job.devices, job.placement == "auto", job.places, _rate_table(job), left, obstacles)
 
 
 def _rate_table(job: Job) -> RateTable:
@@ -214,7 +219,8 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
     _progress("read", 0.0)
     result = Path(job.result) if job.result else folder / RESULT
     with EarlyParameters(result.with_name(f"{result.name}.early")) as early:
-        with _loaded(job, left=left) as program:
+        with _loaded(job) as program:
+            pipeline.prepare(program, _place(job, left))
             options = VariantOptions(job.memory_limit, job.tune_schedule, _choice(job))
             built = pipeline.build(program, _targets(job, program), job.jobs, _progress, options, early.begin)
         if job.schedules:
@@ -262,17 +268,14 @@ def _choice(job: Job) -> Choice:
 
 
 def _emit(job: Job, folder: Path, left: frozenset[str]) -> None:
-    from motet.compiler import stages
-    from motet.compiler.placement.place import annotator
+    from motet.compiler import pipeline, stages
 
-    if job.stage == "affinities":
-        annotated: list[str] = []
-        table = _rate_table(job) if job.placement == "auto" else None
-        with _loaded(job, annotator(job.devices, annotated.append, job.places, table)):
-            (folder / RESULT).write_text("".join(annotated))
-        return
-    with _loaded(job, left=left) as program:
-        text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
+    with _loaded(job) as program:
+        if job.stage == "affinities":
+            text = pipeline.annotate_devices(program, _place(job, left))
+        else:
+            pipeline.prepare(program, _place(job, left))
+            text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
     (folder / RESULT).write_text(text)
 
 
@@ -284,7 +287,7 @@ def _optimise(job: Job, folder: Path) -> None:
 
 
 def _verify(job: Job, folder: Path) -> None:
-    from motet.compiler.placement.erase_devices import erase_devices
+    from motet.compiler import pipeline
     from motet.compiler.verify import verification
 
     oracle = None
@@ -292,7 +295,8 @@ def _verify(job: Job, folder: Path) -> None:
         from motet.compiler.verify.model_oracles import model_oracle
 
         oracle = model_oracle(job.oracle, job.path, _source(job), job.format, job.model)
-    with _loaded(job, erase_devices) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+    with _loaded(job) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        pipeline.prepare(program)
         report = verification.verify(program, job.function, arrays, _host_targets(job), job.jobs, oracle)
     (folder / RESULT).write_bytes(msgspec.json.encode(report))
 

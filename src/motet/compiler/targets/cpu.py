@@ -31,7 +31,7 @@ class CpuTarget:
 
     @property
     def scales(self) -> bool:
-        """Whether one instruction multiplies vectors by powers of two (AVX-512's vscalef)."""
+        """Whether one instruction scales vectors by powers of two (AVX-512's vscalef)."""
         return "avx512f" in self.requires
 
     @property

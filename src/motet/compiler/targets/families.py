@@ -114,7 +114,7 @@ def _one_of(value: str, table: Mapping[str, tuple[str, ...]], what: str) -> tupl
 
 
 def resolve_target(name: str) -> Target:
-    """The target with a full name. Raises OptionError."""
+    """The target with a full name. Raises OptionError if there is none."""
     family, colon, own = name.rpartition(":")
     if not colon:
         from motet.compiler.targets.native import resolve_cpu_target

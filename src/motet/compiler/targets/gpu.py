@@ -31,7 +31,7 @@ class GpuTarget:
     registers: int = 255
     ptx: int = 0
     precision: Precision = "ieee"
-    base: str = ""  # no target of this kind extends another
+    base: str = ""  # GPU targets do not extend one another
 
     @property
     def requires(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def _mapped(job: Job, location: str) -> Generator[Content]:
 
 
 def _by_size(parameters: Sequence[np.ndarray]) -> dict[int, dict[int, np.ndarray]]:
-    """Parameters as bytes, by their sizes and indices."""
+    """Parameters as bytes, by size and index."""
     found: dict[int, dict[int, np.ndarray]] = {}
     for index, array in enumerate(parameters):
         if array.nbytes >= _WORTH:

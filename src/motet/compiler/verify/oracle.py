@@ -16,13 +16,15 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.states import INITIAL_STATE
+from motet.compiler.external_data import state_of
 from motet.compiler.ir._mlir import execution_engine, func, ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory, scans_to_loops
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.guard_divisions import guard_divisions
-from motet.compiler.ir.program import PARAMETER, Program, state_of, value_of
+from motet.compiler.ir.program import PARAMETER, value_of
 from motet.compiler.ir.translate import foreign_operations, source_location
 from motet.errors import CallError, CompileError
+from motet.tools.arguments import Program
 
 _BUFFERIZE = (
     "func.func(linalg-generalize-named-ops),empty-tensor-to-alloc-tensor,"

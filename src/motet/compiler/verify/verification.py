@@ -14,11 +14,11 @@ from motet.compiler.build.partitioning import Partitioned, partition, read_kerne
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import Program
 from motet.compiler.process.job import VerifyReport
 from motet.compiler.targets.family import Target
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CallError
+from motet.tools.arguments import Program
 
 # Tolerances: |a - b| <= absolute + relative · |b|, with `absolute` relative to the largest element, since sums of many
 # terms lose small elements to cancellation.

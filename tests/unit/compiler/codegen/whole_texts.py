@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from motet.compiler.frontends.onnx.mlir_import import TO_LINALG
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
-from motet.compiler.ir.program import Program
+from motet.tools.arguments import Program
 
 
 def load(text: str, file: str) -> Program:

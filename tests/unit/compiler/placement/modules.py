@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.devices import TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.passes.pipelines import READ_DEVICES
+from motet.compiler.passes.running import run_steps
 from motet.compiler.placement.fold_transfers import FoldTransfers
 from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.insert_transfers import InsertTransfers
-from motet.compiler.placement.place import assign, read_devices
+from motet.compiler.placement.place import assign
 from motet.compiler.placement.place_operations import PlaceOperations
+from motet.tools.arguments import Program
 
 FILE = "model.mlir"
 DEVICES = "".join(
@@ -38,7 +42,7 @@ def read(text: str, flags: tuple[str, ...] = ()) -> ir.Module:
     context = ir.Context()
     module, _ = parse_module(text, FILE, context)
     with context, ir.Location.unknown():
-        read_devices(module)
+        run_steps(READ_DEVICES, Program(module))
         InlineCalls().run(module)
         assign(module, flags)
     return module

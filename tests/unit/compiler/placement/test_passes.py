@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.unit.compiler.placement.modules import DEVICES, FILE, spelled
 
-from motet.compiler.frontends import load_source
+from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.passes import registry
-from motet.compiler.placement.place import annotator
-from motet.compiler.stages import optimise
+from motet.compiler.pipeline import annotate_devices
+from motet.compiler.placement.place import Place
+from motet.compiler.service import optimise
 from motet.errors import CompileError, MotetError, OptionError
 
 F = spelled(DEVICES + """
@@ -75,10 +76,7 @@ def test_pipelines_that_mean_nothing(pipeline: str, kind: type[MotetError], mess
 
 
 def annotated(text: str, *flags: str) -> str:
-    found: list[str] = []
-    program = load_source(text, FILE, place=annotator(flags, found.append))
-    assert program.placement is None
-    return found[0]
+    return annotate_devices(load_mlir(text, FILE), Place(flags))
 
 
 def test_affinities_are_written_beside_operations():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from motet.compiler.frontends.iree.tensor_spellings import AFFINITY
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY
 from motet.compiler.placement.place_by_name import PlaceByName
 from motet.errors import OptionError
 

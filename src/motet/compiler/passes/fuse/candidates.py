@@ -1,4 +1,4 @@
-"""Operations that may become one kernel, and what a pass asks of the function that they are in."""
+"""Candidates for one kernel, and queries on the function that contains them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER
 from motet.compiler.passes.fuse.roles import Role, known_number, role_of
+from motet.tools.arguments import Program
 
 
 @dataclass(frozen=True)
 class Triangle:
-    """A constant of two values, the first where column <= row + `offset`; rows and columns are its last axes."""
+    """A constant of two values: the first where column <= row + `offset`. Rows and columns are the last two axes."""
 
     first: float | int
     second: float | int
@@ -25,8 +26,8 @@ class Triangle:
 
 @dataclass(frozen=True)
 class OperandSource:
-    """Where an operand comes from: result `result` of operation `node` of the attention, a number, a triangular
-    constant; else from outside."""
+    """The source of an operand: result `result` of operation `node` of the candidate, a number, a triangular constant;
+    otherwise a value from outside."""
 
     node: int = -1
     result: int = 0
@@ -45,7 +46,7 @@ class Candidate:
 
 
 class FunctionView:
-    """What is asked of a function's operations before anything changes."""
+    """Queries on a function's operations before any rewriting."""
 
     def __init__(self, function: ir.Operation, program: Program) -> None:
         self.function = function
@@ -61,11 +62,11 @@ class FunctionView:
         return self.roles[position]
 
     def maker(self, value: ir.Value) -> int | None:
-        """The position of the operation that makes `value`."""
+        """The position of the operation that defines `value`."""
         return None if isinstance(value.owner, ir.Block) else self.position.get(value.owner.operation)
 
     def inputs(self, position: int) -> list[ir.Value]:
-        """What an operation reads, its accumulators left out."""
+        """The operands of an operation, without its accumulators."""
         operation = self.operations[position]
         operands = list(operation.operands)
         if operation.name == "linalg.generic":
@@ -79,7 +80,7 @@ class FunctionView:
         }
 
     def number(self, value: ir.Value) -> float | int | None:
-        """The number that all of a tensor, or a scalar, is."""
+        """The number that a scalar, or every element of a tensor, is known to be."""
         return known_number(value)
 
     def candidate(self, order: Sequence[int], number: int, triangles: bool = False) -> Candidate:
@@ -109,7 +110,7 @@ class FunctionView:
 
 
 def triangular(array: np.ndarray) -> Triangle | None:
-    """What `array` is, if it holds one value up to a diagonal and another one behind it."""
+    """The description of `array` if it holds one value up to a diagonal and another one after it; None otherwise."""
     if array.ndim < 2 or array.dtype.kind in "iuc" or min(array.shape[-2:]) < 2:
         return None
     if array.size != np.prod(array.shape[-2:]):

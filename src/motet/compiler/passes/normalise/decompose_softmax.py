@@ -1,4 +1,4 @@
-"""decompose-softmax: the largest element, powers, their sum and a quotient, by upstream's own decomposition.
+"""decompose-softmax: decomposes softmax into maximum, exponentials, sum and quotient, by upstream's decomposition.
 
     %0 = linalg.softmax dimension(1) ins(%x) …   →   %m = linalg.generic … maximum of each row
                                                      %e = linalg.generic … exp(x - m)
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
 from motet.compiler.passes.base import Pass
+from motet.tools.arguments import Program
 
 _SCRIPT = """
 module attributes {transform.with_named_sequence} {

@@ -16,6 +16,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401 - numpy learns the names of short floats
 import numpy as np
+from tests.prepared import load_mlir
 from tests.unit.compiler.building import run_oracle_text
 
 from motet.artifact.dtypes import DTYPES
@@ -30,7 +31,6 @@ from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import pointer_type
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
