@@ -28,10 +28,8 @@ LINES_OF_MODULE = 450
 LINES_OF_FUNCTION = 60
 PARAMETERS = 7
 
-# The number of findings allowed for a check; 0 for checks not listed.
-ALLOWED: dict[str, int] = {
-    "many-parameters": 30,
-}
+# Findings that a check may have; 0 where it is not named.
+ALLOWED: dict[str, int] = {}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -60,6 +58,11 @@ class Module:
                 found.add(node.module)
                 found.update(f"{node.module}.{alias.name}" for alias in node.names)
         return frozenset(found)
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        """How often the module mentions a name."""
+        return Counter(mentioned(self.tree))
 
     def functions(self) -> Iterator[Function]:
         return (node for node in ast.walk(self.tree) if isinstance(node, Function))
@@ -181,14 +184,15 @@ def long_functions(modules: Modules) -> Iterator[str]:
 
 
 def many_parameters(modules: Modules) -> Iterator[str]:
-    """Functions of more than 7 parameters without a comment that gives the reason ("# Parameters: …" above them)."""
+    """Functions of more than 7 parameters without a comment that gives the reason: a line above them that names the
+    parameters."""
     for module in modules:
         for function in module.functions():
             arguments = function.args
             names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
             count = len([name for name in names if name not in ("self", "cls")])
             first = min((d.lineno for d in function.decorator_list), default=function.lineno)
-            reason = first > 1 and module.line(first - 1).lstrip().startswith("# Parameters:")
+            reason = first > 1 and re.match(r"\s*# .*\bparameters\b", module.line(first - 1), re.I)
             if count > PARAMETERS and not reason:
                 yield f"{module.name}.{function.name}: {count} parameters"
 
@@ -259,6 +263,50 @@ def shared_class_names(modules: Modules) -> Iterator[str]:
             yield f"{name}: {', '.join(places)}"
 
 
+def unused(modules: Modules) -> Iterator[str]:
+    """Functions, classes and constants of modules that nothing in the package names: no import, no other place of their
+    own module, no attribute, no word of a string. Passes are found by their names, decorated functions by what
+    decorates them; tests alone are no users."""
+    named: dict[str, set[str]] = defaultdict(set)  # the modules that name something so, as a word or by an import
+    for module in modules:
+        for word in module.words:
+            named[word].add(module.name)
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and pass_name(node):
+                continue
+            if isinstance(node, Function) and node.decorator_list:
+                continue
+            inside = Counter(mentioned(node))
+            for name in defined(node):
+                elsewhere = named[name] - {module.name} or module.words[name] > inside[name]
+                if not elsewhere and not name.startswith("__"):
+                    yield f"{module.name}.{name}"
+
+
+def defined(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(node, Function | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def mentioned(tree: ast.AST) -> Iterator[str]:
+    """The names that are read somewhere in a tree, and the words of its strings, those of docstrings excepted."""
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+            yield from re.findall(r"\w+", node.value)
+
+
 CHECKS: dict[str, tuple[str, Check]] = {
     "backend-imports": ("imports between back ends", backend_imports),
     "kernel-imports": ("imports of llvmlite, triton or a back end under kernels/", kernel_imports),
@@ -269,6 +317,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "many-parameters": (f"functions of more than {PARAMETERS} parameters", many_parameters),
     "passes-outside-registry": ("passes outside the registry", passes_outside_registry),
     "passes-without-test": ("passes without a FileCheck test", passes_without_test),
+    "unused": ("functions, classes and constants that nothing uses", unused),
     "shared-class-names": ("class names in several modules", shared_class_names),
 }
 

@@ -140,7 +140,7 @@ class Operation:
         dims = ", ".join(f"d{i}" for i in range(len(iterators)))
         affine = ", ".join(f"affine_map<({dims}) -> ({results})>" for results in (*maps, out_map))
         kinds = ", ".join(f'"{kind}"' for kind in iterators)
-        scalars = Body([t.dtype for t in inputs], out.dtype)
+        scalars = Body(len(inputs))
         result = body(scalars)
         arguments = [*(f"%in{i}: {t.dtype}" for i, t in enumerate(inputs)), f"%out: {out.dtype}"]
         ins = f"ins({_typed(inputs)}) " if inputs else ""
@@ -178,11 +178,9 @@ def _broadcast_map(shape: Shape, rank: int) -> str:
 class Body:
     """The scalar operations of a linalg.generic; `inputs` and `out` name its block's arguments."""
 
-    def __init__(self, dtypes: Sequence[str], out_dtype: str) -> None:
-        self.inputs = [f"%in{i}" for i in range(len(dtypes))]
-        self.dtypes = list(dtypes)
+    def __init__(self, inputs: int) -> None:
+        self.inputs = [f"%in{i}" for i in range(inputs)]
         self.out = "%out"
-        self.out_dtype = out_dtype
         self.lines: list[str] = []
 
     def line(self, text: str) -> str:

@@ -94,6 +94,7 @@ def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
     return result.to(x.dtype), mean, scale
 
 
+# Parameters: those of aten.native_group_norm.
 def _group_norm(
     x: Any, weight: Any, bias: Any, batch: Any, channels: int, pixels: Any, groups: int, eps: float
 ) -> Any:

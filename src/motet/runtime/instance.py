@@ -15,7 +15,7 @@ from motet.artifact.agreement import Agreement
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
 from motet.runtime.device import Reference, Work
-from motet.runtime.drivers.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
+from motet.runtime.drivers.host.fastcall import FastArena, FastInput, FastResult, MoreArenas, make_fast_call
 from motet.runtime.drivers.host.loader import NativeCode
 from motet.runtime.drivers.host.memory import Allocation, Pool
 from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
@@ -193,12 +193,9 @@ class Instance:
                 for index, (shape, place) in enumerate(zip(self.results, self._destinations, strict=True))
             ],
             fallback,
-            arena=first + len(self.results) if arena else None,
-            arenas=[arena.address] if arena else [],
+            arena=FastArena(first + len(self.results), arena.address, self._more, self._statuses) if arena else None,
             release_lock=not self._is_short(),
             keep=(self, arena),
-            more=self._more if arena else None,
-            statuses=self._statuses,
         )
 
     def _is_short(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.artifact.schema import ExtentValue, Signature, TensorSpec
+from motet.artifact.schema import ExtentValue, Signature
 from motet.errors import CallError
 from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight
@@ -29,7 +29,7 @@ class ValuedFunction(Function):
         super().__init__(signature, make, pool, in_flight, recover)
         self._functions = functions
         self._taken = [spec for spec in signature.inputs if spec.value is None]
-        self._added = [(spec, spec.value) for spec in signature.inputs if spec.value is not None]
+        self._added = [spec.value for spec in signature.inputs if spec.value is not None]
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
         """See `Function.__call__`."""
@@ -52,11 +52,11 @@ class ValuedFunction(Function):
             )
         complete = list(arguments)
         computed: dict[str, Any] = {}
-        for spec, value in self._added:
+        for value in self._added:
             if value.function not in computed:
                 function = self._functions[value.function]
                 computed[value.function] = self._compute(function, complete)
-            complete.append(self._stand_in(spec, value, int(computed[value.function][value.index])))
+            complete.append(self._stand_in(value, int(computed[value.function][value.index])))
         return complete
 
     def _compute(self, function: Function, arguments: Sequence[Any]) -> Any:
@@ -71,7 +71,7 @@ class ValuedFunction(Function):
             return result
         return result.get() if hasattr(result, "get") else result.cpu().numpy()  # CuPy's, or PyTorch's
 
-    def _stand_in(self, spec: TensorSpec, value: ExtentValue, number: int) -> Any:
+    def _stand_in(self, value: ExtentValue, number: int) -> Any:
         """A tensor without elements whose first extent is `number`."""
         if not 0 <= number <= _MOST:
             bound = "at least 0" if number < 0 else "at most 2^48"

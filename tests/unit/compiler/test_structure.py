@@ -1,11 +1,20 @@
-"""What the compiler's packages may import of each other, and that the checks of it see a forbidden import."""
+"""What the compiler's packages may import of each other, and that the checks of structure find what they are for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from checks.structure import Check, Module, backend_imports, frontend_imports, kernel_imports, read_modules
+from checks.structure import (
+    Check,
+    Module,
+    backend_imports,
+    frontend_imports,
+    kernel_imports,
+    many_parameters,
+    read_modules,
+    unused,
+)
 
 FRONTEND = "motet.compiler.frontends.stablehlo.loading"
 CPU, KERNELS = "motet.compiler.codegen.cpu.rows.rows", "motet.compiler.kernels.rows"
@@ -46,3 +55,32 @@ def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None
 )
 def test_allowed_imports_are_no_findings(check: Check, name: str, text: str) -> None:
     assert not list(check([Module(name, Path(), text)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def left(): ...", ["a.left"]),
+        ("def left():\n    left()", ["a.left"]),
+        ('"""Of left."""\nLEFT = 1\nleft: int = 2', ["a.LEFT", "a.left"]),
+        ("class Left: ...\ndef used() -> Left: ...\nTABLE = {'used': 1}\nprint(TABLE)", []),
+        ("def used(): ...", ["a.used"]),
+        ("@registered\ndef command(): ...", []),
+        ("class Fold(Pass):\n    name = 'fold'\n    def run(self): ...", []),
+    ],
+)
+def test_what_nothing_uses_is_found(text: str, found: list[str]) -> None:
+    assert list(unused([Module("a", Path(), text)])) == found
+
+
+@pytest.mark.parametrize("text", ["from a import left", "import a\na.left", "table = {'x': 'a.left'}\nprint(table)"])
+def test_uses_in_other_modules_count(text: str) -> None:
+    assert list(unused([Module("a", Path(), "def left(): ..."), Module("b", Path(), text)])) == []
+
+
+def test_more_than_seven_parameters_need_a_reason() -> None:
+    function = "def f(a, b, c, d, e, f, g, *, h): ..."
+    assert list(many_parameters([Module("a", Path(), function)])) == ["a.f: 8 parameters"]
+    assert not list(many_parameters([Module("a", Path(), f"# Parameters: those of the operator.\n{function}")]))
+    method = "class A:\n    def f(self, a, b, c, d, e, f, g): ..."
+    assert not list(many_parameters([Module("a", Path(), method)]))

@@ -25,19 +25,25 @@ def split_complex_constants(module: ir.Module) -> None:
             op.erase()
 
 
-def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
+def constant_parts(op: ir.Operation) -> list[ir.Value]:
+    """The real and the imaginary parts of a constant, each by an operation of the same name before it."""
+    kind = ir.RankedTensorType(op.results[0].type)
     text = op.get_asm(enable_debug_info=False)
     numbers = printed_elements(text[text.index("dense<") :], DTYPES[str(kind.element_type)])
     numbers = np.full(kind.shape, numbers[0]) if numbers.size == 1 else numbers.reshape(kind.shape)
-    element = ir.ComplexType(kind.element_type).element_type
-    real = ir.RankedTensorType.get(kind.shape, element)
-    parts = [
+    real = ir.RankedTensorType.get(kind.shape, ir.ComplexType(kind.element_type).element_type)
+    return [
         ir.Operation.create(
-            "arith.constant", results=[real],
+            op.name, results=[real], loc=op.location, ip=ir.InsertionPoint(op),
             attributes={"value": ir.DenseElementsAttr.get(np.ascontiguousarray(part), type=real)},
         ).result
         for part in (np.real(numbers), np.imag(numbers))
     ]  # fmt: skip
+
+
+def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
+    element = ir.ComplexType(kind.element_type).element_type
+    parts = constant_parts(op)
     room = ir.Operation.create("tensor.empty", results=[kind]).result
     each = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
     made = ir.Operation.create(

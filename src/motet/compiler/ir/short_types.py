@@ -67,10 +67,6 @@ class ShortInteger:
     signed: bool
 
     @property
-    def least(self) -> int:
-        return -(1 << (self.bits - 1)) if self.signed else 0
-
-    @property
     def largest(self) -> int:
         return (1 << (self.bits - self.signed)) - 1
 

@@ -55,7 +55,7 @@ def match(kernel: Kernel) -> Convolution | None:
     opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None:
         return None
-    stage, product, image, filters = opening.stage, opening.dims.product, opening.image, opening.filters
+    stage, product, image = opening.stage, opening.dims.product, opening.image
     count, main = _siblings(kernel, stage, product)
     if count == 0:
         return None
@@ -68,12 +68,17 @@ def match(kernel: Kernel) -> Convolution | None:
         return None
     if any(place is None for place in filter_places) or any(init is None for init in inits):
         return None
-    roles = [kernel.values[access.value].role for access in (image, filters)]
+    roles = [kernel.values[access.value].role for access in (image, opening.filters)]
     if "temporary" in roles or any(p.dtype not in PLAIN_DTYPES for p in (image_place, output)):
         return None
-    return _geometry(
-        kernel, opening, main, image_place, [p for p in filter_places if p is not None],
-        [i for i in inits if i is not None], output, epilogue,
+    filters = [place for place in filter_places if place is not None]
+    seen = _geometry(kernel, opening, image_place, filters, stored_place(epilogue) or output)
+    if seen is None:
+        return None
+    return Convolution(
+        kernel, product, replace(image_place, offset=()), tuple(filters), tuple(i for i in inits if i is not None),
+        output, tuple(seen.outer), seen.filter_dim, int(stage.sizes[seen.filter_dim]), seen.channel.dim,
+        seen.channel.count, seen.channel.step, *seen.windows, image.padding, epilogue, main,
     )
 
 
@@ -108,12 +113,32 @@ def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stag
     return 2, replace(stage, outputs=(output,))
 
 
+@dataclass(frozen=True)
+class _Channel:
+    """The dimension of an image's channels (-1 for one channel) and their stride in memory."""
+
+    dim: int = -1
+    count: int = 1
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class _Dimensions:
+    """A convolution's dimensions: those that no window slides over, filters, channels, and windows over rows and
+    columns."""
+
+    outer: list[tuple[Extent, int]]
+    filter_dim: int
+    channel: _Channel
+    windows: tuple[Window, Window]
+
+
 def _geometry(
-    kernel: Kernel, opening: Windows, main: Stage, image_place: StridedAccess, filters: list[StridedAccess],
-    inits: list[StridedAccess | float | int], output: StridedAccess, epilogue: Epilogue,
-) -> Convolution | None:
-    stage, image = opening.stage, opening.image
-    axes = _image_axes(kernel, stage, image)
+    kernel: Kernel, opening: Windows, image_place: StridedAccess, filters: list[StridedAccess], stored: StridedAccess
+) -> _Dimensions | None:
+    """The dimensions of a convolution whose result is stored at `stored`."""
+    stage = opening.stage
+    axes = _image_axes(kernel, stage, opening.image)
     if axes is None:
         return None
     outer, windows, channel = axes
@@ -124,25 +149,12 @@ def _geometry(
     if not 1 <= len(windows) <= 2:
         return None
     if len(windows) == 1:
-        windows += _companion(outer, windows[0], image_place, filters, stored_place(epilogue) or output)
+        windows += _companion(outer, windows[0], image_place, filters, stored)
         outer = [(size, d) for size, d in outer if d != windows[-1].out]
     windows.sort(key=lambda w: -w.step)
     if len(windows) == 1:
         windows.insert(0, SINGLE)
-    return Convolution(
-        kernel, opening.dims.product, replace(image_place, offset=()), tuple(filters), tuple(inits), output,
-        tuple(outer), filter_dim, int(stage.sizes[filter_dim]), channel.dim, channel.count, channel.step, windows[0],
-        windows[1], image.padding, epilogue, main,
-    )
-
-
-@dataclass(frozen=True)
-class _Channel:
-    """The dimension of an image's channels (-1 for one channel) and their stride in memory."""
-
-    dim: int = -1
-    count: int = 1
-    step: int = 1
+    return _Dimensions(outer, filter_dim, channel, (windows[0], windows[1]))
 
 
 def _image_axes(

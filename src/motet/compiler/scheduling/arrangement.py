@@ -14,7 +14,7 @@ from motet.compiler.scheduling.concurrency import FILLING, GROWTH, ArenaPlan, ch
 from motet.compiler.scheduling.dependences import ByteSpan, CommandAccess, find_dependences
 from motet.compiler.scheduling.memory import BufferLifetime
 from motet.compiler.scheduling.streams import assign_streams
-from motet.graphs.order import bit_set, members, reduce_order, reverse_order
+from motet.graphs.order import bit_set, close_order, members, reduce_order, reverse_order
 
 LAUNCH = 2e-6  # seconds of overhead of a command
 
@@ -105,9 +105,9 @@ def arrange(
 
 
 def update_in_place(recorded: Sequence[Recorded]) -> list[Recorded]:
-    """The commands with results written over operands where a command allows it, both are in the arena with equal
-    sizes, and all other users of the operand end before."""
-    closure = reduce_order(find_dependences([_access(entry, {}, False) for entry in recorded]))[1]
+    """The commands, with one storage for two where a command may write its result over what it reads, both are in the
+    arena and as large, and everything else that uses the latter has to end before anyway."""
+    closure = close_order(find_dependences([_access(entry, {}, False) for entry in recorded]))
     uses: dict[Storage, int] = {}
     for number, entry in enumerate(recorded):
         for storage in entry.storages:

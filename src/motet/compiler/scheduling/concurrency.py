@@ -19,7 +19,7 @@ from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Expr
 from motet.compiler.scheduling.memory import BufferLifetime, MemoryPlan, is_static, lower_bound, plan_memory
 from motet.errors import CallError, CompileError
-from motet.graphs.order import reduce_order, slacks
+from motet.graphs.order import close_order, reduce_order, slacks
 
 GROWTH = 1.25  # the largest ratio of an arena to its lower bound for the sake of concurrency
 # Bytes of an arena that is never too large: it fits in the second-level caches of a few cores, and is negligible on
@@ -132,4 +132,4 @@ def chain_order(reduced: Sequence[int], fills: Sequence[bool], more: Sequence[in
             if last >= 0:
                 before[number] |= 1 << last
             last = number
-    return reduce_order(before)[1]
+    return close_order(before)

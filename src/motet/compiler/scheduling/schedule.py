@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from motet.artifact.expressions import apply, product, substitute
-from motet.artifact.schema import STATUS_BYTES, Command, Expr, Parameter, Schedule
+from motet.artifact.schema import STATUS_BYTES, Command, Expr, Schedule
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
@@ -47,7 +47,6 @@ class ParameterStore:
     """The parameters of an artifact: every (constant, layout) that some schedule uses, once."""
 
     arrays: Mapping[str, np.ndarray]
-    entries: list[Parameter] = field(default_factory=list[Parameter])
     uses: dict[tuple[str, Packing | None, tuple[int, ...]], int] = field(
         default_factory=dict[tuple[str, Packing | None, tuple[int, ...]], int]
     )

@@ -131,12 +131,6 @@ def _run(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[
         return _call(module, function, arrays, results)
 
 
-def run_oracle_text(text: str, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """`run_oracle` on MLIR text without parameters."""
-    with ir.Context(), ir.Location.unknown():
-        return run_oracle(Program(ir.Module.parse(text)), function, inputs)
-
-
 # -- lowering ------------------------------------------------------------------------------------------
 
 

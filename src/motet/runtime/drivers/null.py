@@ -28,7 +28,7 @@ from motet.artifact.schema import Variant
 from motet.errors import DeviceLost, KernelFault, MotetError, OutOfMemoryError
 from motet.runtime.cpu_features import machine
 from motet.runtime.device import API_VERSION, Buffer, DeviceInfo, Event, Work
-from motet.runtime.drivers.host.in_process import InProcessDevice, NativeBuffer
+from motet.runtime.drivers.host.in_process import EXEMPT_IN_PROCESS, InProcessDevice, NativeBuffer
 from motet.runtime.drivers.host.recorded import NativeCommandBuffer, processor_obstacle
 from motet.runtime.timeline import HostTimeline, Point, raisable
 from motet.runtime.uri import number_options
@@ -38,14 +38,7 @@ api = API_VERSION
 FAMILY = "null"
 DEVICES = 4
 
-_IN_PROCESS = "kernels run in this process, and nothing can stop them but its end"
-conformance_exempt = {
-    "fault-illegal-instruction": _IN_PROCESS,
-    "fault-out-of-bounds": _IN_PROCESS,
-    "fault-reaches-dependants": _IN_PROCESS,
-    "fault-then-usable": _IN_PROCESS,
-    "abort-endless": _IN_PROCESS,
-}
+conformance_exempt = EXEMPT_IN_PROCESS
 
 # A device of another driver, for checks with two devices.
 conformance_neighbour = "null?view=1"

@@ -143,6 +143,54 @@ def whole(signature: Signature) -> Plan:
     return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])
 
 
+@dataclass(frozen=True)
+class _RegionRun:
+    """Step `number` of a plan, which runs a region by `schedule`: `buffers` are the schedule's as values, `symbols` its
+    extents."""
+
+    number: int
+    step: Step
+    schedule: Schedule
+    buffers: Sequence[ReportedValue]
+    symbols: Mapping[str, int]
+
+    def operation(self, group: Sequence[int], table: KernelTable, made: set[ReportedValue]) -> GraphNode:
+        """The commands of `group` as one operation; `made` are the values written so far, to which its are added."""
+        commands = [self.schedule.commands[index] for index in group]
+        first = commands[0]
+        info = table.find(first.kernel) if first.op == "dispatch" else None
+        name = "copy" if first.op == "copy" else first.kernel if info is None else info.name
+        found = GraphNode(
+            "copy" if first.op == "copy" else "kernel", name, self.step.device, self.number, list(group),
+            [command.kernel or "copy" for command in commands],
+            max(_number(command.tasks, self.symbols) for command in commands), info,
+        )
+        for position, index in enumerate(first.buffers):
+            buffer, value = self.schedule.buffers[index], self.buffers[index]
+            if buffer.kind == "parameter":
+                found.parameters += value.bytes
+            elif buffer.kind == "input" or value in made or (first.op == "copy" and position == 0):
+                found.reads.append(value)
+            else:
+                found.writes.append(value)
+        made.update(found.writes)
+        return found
+
+    def lives(self, operations: Sequence[GraphNode], numbers: Sequence[int]) -> list[ArenaSlot]:
+        """The slots of the arena; `numbers` are those of the region's operations."""
+        used: dict[int, list[int]] = {}
+        for place, number in enumerate(numbers):
+            for command in operations[number].commands:
+                for index in self.schedule.commands[command].buffers:
+                    used.setdefault(index, []).append(place)
+        values, buffers = self.buffers, self.schedule.buffers
+        return [
+            ArenaSlot(values[index].name, values[index].type, _number(buffers[index].offset, self.symbols),
+                      values[index].bytes, min(places), max(places))
+            for index, places in used.items() if buffers[index].kind == "arena"
+        ]
+
+
 class _ModelReader:
     def __init__(self, program: ReportedFunction, regions: Mapping[str, Signature]) -> None:
         self.program = program
@@ -196,17 +244,17 @@ class _ModelReader:
         buffers = [self._buffer(index, buffer, step, symbols) for index, buffer in enumerate(schedule.buffers)]
         first = len(self.program.operations)
         table = KernelTable([variant])
+        ran = _RegionRun(number, step, schedule, buffers, symbols)
         made: set[ReportedValue] = set()
         for group in _phases(schedule.commands, table):
-            made_here = self._operation(group, number, step, schedule, buffers, table, made, symbols)
-            self.program.operations.append(made_here)
-        if not schedule.commands:  # no code for this device, or no work
+            self.program.operations.append(ran.operation(group, table, made))
+        if not schedule.commands:  # no code here for it, or nothing to do
             self.program.operations.append(GraphNode(
                 "kernel", step.region, step.device, number, reads=[self.values[v] for v in step.operands],
                 writes=[self.values[v] for v in step.results],
             ))
         numbers = list(range(first, len(self.program.operations)))
-        lives = self._lives(numbers, schedule, buffers, symbols)
+        lives = ran.lives(self.program.operations, numbers)
         arena = _number(schedule.arena, symbols)
         self.program.regions.append(Region(step.region, step.device, number, schedule, numbers, lives, arena))
 
@@ -219,44 +267,6 @@ class _ModelReader:
             return self._value(f"buffer {index}", buffer.shape, buffer.dtype, symbols)
         return ReportedValue(f"{_ROLES.get(buffer.kind, 'constant')} {index}", "",
                      _number(buffer.bytes, symbols))
-
-    def _operation(
-        self, group: Sequence[int], number: int, step: Step, schedule: Schedule, buffers: Sequence[ReportedValue],
-        table: KernelTable, made: set[ReportedValue], symbols: Mapping[str, int],
-    ) -> GraphNode:
-        commands = [schedule.commands[index] for index in group]
-        first = commands[0]
-        info = table.find(first.kernel) if first.op == "dispatch" else None
-        name = "copy" if first.op == "copy" else first.kernel if info is None else info.name
-        found = GraphNode(
-            "copy" if first.op == "copy" else "kernel", name, step.device, number, list(group),
-            [command.kernel or "copy" for command in commands],
-            max(_number(command.tasks, symbols) for command in commands), info,
-        )
-        for position, index in enumerate(first.buffers):
-            buffer, value = schedule.buffers[index], buffers[index]
-            if buffer.kind == "parameter":
-                found.parameters += value.bytes
-            elif buffer.kind == "input" or value in made or (first.op == "copy" and position == 0):
-                found.reads.append(value)
-            else:
-                found.writes.append(value)
-        made.update(found.writes)
-        return found
-
-    def _lives(
-        self, numbers: Sequence[int], schedule: Schedule, values: Sequence[ReportedValue], symbols: Mapping[str, int]
-    ) -> list[ArenaSlot]:
-        used: dict[int, list[int]] = {}
-        for place, number in enumerate(numbers):
-            for command in self.program.operations[number].commands:
-                for index in schedule.commands[command].buffers:
-                    used.setdefault(index, []).append(place)
-        return [
-            ArenaSlot(values[index].name, values[index].type, _number(schedule.buffers[index].offset, symbols),
-                 values[index].bytes, min(places), max(places))
-            for index, places in used.items() if schedule.buffers[index].kind == "arena"
-        ]
 
     def _value(self, name: str, shape: Sequence[Expr], dtype: str, symbols: Mapping[str, int]) -> ReportedValue:
         extents = tuple(_number(extent, symbols) for extent in shape)

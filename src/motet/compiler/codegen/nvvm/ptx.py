@@ -27,7 +27,6 @@ class Binary:
     """A kernel's code and resources; `frame` is the bytes of local memory of a thread."""
 
     code: bytes
-    assembly: str
     registers: int = 0
     frame: int = 0
 
@@ -38,7 +37,7 @@ def make_binary(source: str, symbol: str, target: GpuTarget) -> Binary:
     cubin = _assemble(assembly, symbol, target)
     resources = read_resources(cubin, symbol)
     code = assembly.encode() if target.binary == "ptx" else cubin
-    return Binary(code, assembly, resources.registers, resources.spills)
+    return Binary(code, resources.registers, resources.spills)
 
 
 def make_ptx(source: str, symbol: str, target: GpuTarget) -> str:

@@ -109,6 +109,19 @@ def _mask(w: NodeWriter, mask: str, key: str, like: str) -> str | None:
     return _closed(w, open_, filled, like)
 
 
+def _biases(w: NodeWriter, mask: str, query: str, key: str, like: str) -> list[str] | None:
+    """What is added to the scores: input 5, the mask, and one that hides later keys; None where the mask's rank is not
+    known."""
+    found = [given(w.node, 5)] if given(w.node, 5) else []
+    if mask:
+        if (added := _mask(w, mask, key, like)) is None:
+            return None
+        found.append(added)
+    if attribute(w.node, "unidirectional", 0):
+        found.append(_causal(w, query, key, like))
+    return found
+
+
 def _after(w: NodeWriter, past: str, value: str) -> str:
     return w.add("Concat", past, value, axis=2) if past else value
 
@@ -134,13 +147,9 @@ def _attention(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
         key, value = _after(w, parts[0], key), _after(w, parts[1], value)
     if wanted(node, 1):
         present = w.add("Concat", *(w.over("Unsqueeze", each, [0]) for each in (key, value)), axis=0)
-    bias = [given(node, 5)] if given(node, 5) else []
-    if mask:
-        if (added := _mask(w, mask, key, like)) is None:
-            return None
-        bias.append(added)
-    if attribute(node, "unidirectional", 0):
-        bias.append(_causal(w, query, key, like))
+    bias = _biases(w, mask, query, key, like)
+    if bias is None:
+        return None
     scale = attribute(node, "scale", 0.0) or (sizes[0] // heads) ** -0.5
     result = _Attention(query, key, value, bias, scale, like).result(w)
     return done(w, {0: _joined(w, result), 1: present})
@@ -161,13 +170,9 @@ def _several_heads(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
         name if rank == 4 else _heads(w, name, heads) for name, rank in zip(names, found, strict=True)
     )
     key, value = _after(w, given(node, 6), key), _after(w, given(node, 7), value)
-    bias = [given(node, 5)] if given(node, 5) else []
-    if mask := given(node, 4):
-        if (added := _mask(w, mask, key, like)) is None:
-            return None
-        bias.append(added)
-    if attribute(node, "unidirectional", 0):
-        bias.append(_causal(w, query, key, like))
+    bias = _biases(w, given(node, 4), query, key, like)
+    if bias is None:
+        return None
     result = _Attention(query, key, value, bias, attribute(node, "scale", 0.0), like).result(w)
     return done(w, {0: _joined(w, result), 1: key, 2: value})
 

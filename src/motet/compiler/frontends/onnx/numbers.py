@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from motet.errors import CompileError
 
 _F32, _I64, _BOOL, _F64 = 1, 7, 9, 11  # element types
-_LARGE = 1 << 40  # longer than any axis
 
 
 class Numbers:

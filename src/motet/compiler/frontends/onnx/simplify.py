@@ -241,13 +241,14 @@ def fold_gemm_weights(model: OnnxModel) -> bool:
             node.input[1] = _add(model, node.input[1], "transposed", np.ascontiguousarray(weight.T))
             _set_attribute(node, "transB", 0)
             changed = True
-        scaled = _scaled(model.constants[node.input[1]], alpha)
+        least = float(ml_dtypes.finfo(weight.dtype).smallest_normal)
+        scaled = _scaled(model.constants[node.input[1]], alpha, least)
         if alpha != 1.0 and scaled is not None:
             node.input[1] = _add(model, node.input[1], "scaled", scaled)
             _set_attribute(node, "alpha", 1.0)
             changed = True
         if beta != 1.0 and (bias is not None or not has_bias):
-            scaled = None if bias is None else _scaled(bias, beta)
+            scaled = None if bias is None else _scaled(bias, beta, least)
             if bias is not None and scaled is None:
                 continue
             if scaled is not None:
@@ -257,24 +258,13 @@ def fold_gemm_weights(model: OnnxModel) -> bool:
     return changed
 
 
-def _scaled(array: np.ndarray, factor: float) -> np.ndarray | None:
-    """`array` times `factor`; None if elements leave the range of normal numbers: a new infinity makes sums NaN, and a
-    new zero makes products with infinities NaN."""
-    scaled = _times(array, np.array(factor))
-    least = float(ml_dtypes.finfo(array.dtype).smallest_normal)
+def _scaled(array: np.ndarray, factor: float | np.ndarray, least: float = 0.0) -> np.ndarray | None:
+    """`array` times `factor`, in float64 and rounded once, unless it makes a number infinite, which other numbers would
+    have made finite again, or less than `least`, if it was not 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (array.astype(np.float64) * factor).astype(array.dtype)
     inside = np.isfinite(scaled) & (np.abs(scaled.astype(np.float64)) >= least)
     return scaled if bool((inside | (array == 0) | ~np.isfinite(array)).all()) else None
-
-
-def _times(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """The product with a factor in float64, rounded once to the type of `array`."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return (array.astype(np.float64) * factor).astype(array.dtype)
-
-
-def _stays_finite(weight: np.ndarray, scaled: np.ndarray) -> bool:
-    """Whether scaling made no finite weight infinite: with a small input, the unscaled product may be finite."""
-    return np.count_nonzero(np.isfinite(scaled)) == np.count_nonzero(np.isfinite(weight))
 
 
 def fold_batch_normalization(model: OnnxModel) -> bool:
@@ -337,8 +327,8 @@ def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift
     factor = scale.astype(np.float64)
     bias = model.constants[bias_name].astype(np.float64) if bias_name else 0.0
     per_filter = factor.reshape(-1, *([1] * (weight.ndim - 1)))
-    folded = _times(weight, per_filter)
-    if not _stays_finite(weight, folded):
+    folded = _scaled(weight, per_filter)
+    if folded is None:
         return False
     inputs = [
         conv.input[0],

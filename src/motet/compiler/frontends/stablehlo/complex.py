@@ -13,13 +13,10 @@ lowering of bitcast_convert crashes for complex numbers.
 
 from __future__ import annotations
 
-import numpy as np
-
-from motet.artifact.dtypes import DTYPES
+from motet.compiler.frontends.complex_constants import constant_parts
 from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
-from motet.compiler.passes.normalise.hoist_constants import printed_elements
 
 
 def split_complex_constants(module: ir.Module) -> None:
@@ -27,24 +24,12 @@ def split_complex_constants(module: ir.Module) -> None:
     for op in find_operations(module, "stablehlo.constant"):
         kind = ir.RankedTensorType(op.results[0].type)
         if isinstance(kind.element_type, ir.ComplexType):
-            op.results[0].replace_all_uses_with(_joined(op, kind))
+            joined = ir.Operation.create(
+                "stablehlo.complex", results=[kind], operands=constant_parts(op), loc=op.location,
+                ip=ir.InsertionPoint(op),
+            )
+            op.results[0].replace_all_uses_with(joined.result)
             op.erase()
-
-
-def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
-    text = op.get_asm(enable_debug_info=False)
-    numbers = printed_elements(text[text.index("dense<") :], DTYPES[str(kind.element_type)])
-    numbers = np.full(kind.shape, numbers[0]) if numbers.size == 1 else numbers.reshape(kind.shape)
-    real = ir.RankedTensorType.get(kind.shape, ir.ComplexType(kind.element_type).element_type)
-    at = ir.InsertionPoint(op)
-    parts = [
-        ir.Operation.create(
-            "stablehlo.constant", results=[real], loc=op.location, ip=at,
-            attributes={"value": ir.DenseElementsAttr.get(np.ascontiguousarray(part), type=real)},
-        ).result
-        for part in (np.real(numbers), np.imag(numbers))
-    ]  # fmt: skip
-    return ir.Operation.create("stablehlo.complex", results=[kind], operands=parts, loc=op.location, ip=at).result
 
 
 def split_complex_bits(module: ir.Module) -> None:

@@ -18,8 +18,6 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.errors import CompileError
 
-_ELEMENT = re.compile(r"tensor<(?:\d+x)*(.*)>")
-
 
 @dataclass(frozen=True)
 class V:
@@ -156,13 +154,6 @@ class StablehloText:
         starts, ends = [0] * len(a.shape), list(a.shape)
         starts[axis], ends[axis] = start, end
         return self.slice(a, starts, ends)
-
-    def pad(self, a: V, number: V, low: Sequence[int], high: Sequence[int]) -> V:
-        shape = [lower + size + upper for lower, size, upper in zip(low, a.shape, high, strict=True)]
-        inner = [0] * len(shape)
-        text = f"stablehlo.pad {a.name}, {number.name}, low = {list(low)}, high = {list(high)}, interior = {inner}"
-        kinds = f"({a.kind}, {number.kind}) -> {tensor_type(shape, a.element)}"
-        return self.line(f"{text} : {kinds}", shape, a.element)
 
     def concatenate(self, values: Sequence[V], axis: int) -> V:
         shape = list(values[0].shape)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import static_extent
 from motet.compiler.kernels.kernel import Access, Affine, Size, Stage, identity_map, substitute
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.reading import (
@@ -17,7 +18,6 @@ from motet.compiler.kernels.reader.reading import (
     View,
     affine_of,
     dtype_of,
-    extent_of,
 )
 
 
@@ -113,7 +113,7 @@ def _operand_extent(reading: Reading, operand: ir.Value, source: Source, axis: i
     if not isinstance(operand.type, ir.RankedTensorType):
         return None
     made = reading.shapes.get(operand, ())
-    return made[axis] if axis < len(made) else extent_of(ir.RankedTensorType(operand.type), axis)
+    return made[axis] if axis < len(made) else static_extent(ir.RankedTensorType(operand.type), axis)
 
 
 def _view(generic: _Generic, sizes: Sequence[Size]) -> Source:
@@ -181,7 +181,7 @@ def _output_shape(map_: Sequence[Affine], sizes: Sequence[Size], output: ir.Valu
     kind = ir.RankedTensorType(output.type)
     shape: list[Size] = []
     for axis, expression in enumerate(map_):
-        extent = extent_of(kind, axis)
+        extent = static_extent(kind, axis)
         if extent is None:
             if expression.single is None:
                 raise Unreadable("a dynamic extent that no loop gives")

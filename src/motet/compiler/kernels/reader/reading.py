@@ -134,8 +134,3 @@ def affine_of(expression: ir.AffineExpr, rank: int) -> Affine:
         if right.is_constant:
             return left.scaled(right.constant)
     raise Unreadable(f"indexing expression {expression}")
-
-
-def extent_of(kind: ir.RankedTensorType, axis: int) -> int | None:
-    """The static extent of an axis; None if it is dynamic."""
-    return None if kind.is_dynamic_dim(axis) else kind.shape[axis]

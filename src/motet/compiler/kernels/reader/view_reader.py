@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, reassociation, static_or_none
+from motet.compiler.ir.sizes import static_extent
 from motet.compiler.kernels.kernel import Access, Affine, Scalar, Size, Stage, identity_map, substitute
-from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
+from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of
 
 
 class ViewReader(Reading):
@@ -59,7 +60,7 @@ class ViewReader(Reading):
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
         sizes = static_or_none(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
-        kept = kept_dimensions(sizes, [extent_of(result, i) for i in range(result.rank)])
+        kept = kept_dimensions(sizes, [static_extent(result, i) for i in range(result.rank)])
         inner: list[Affine] = []
         for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
             coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
@@ -88,7 +89,7 @@ class ViewReader(Reading):
         result = ir.RankedTensorType(operation.results[0].type)
         wide = result if expands else ir.RankedTensorType(operation.operands[0].type)
         groups = reassociation(operation)
-        real = [[axis for axis in group if extent_of(wide, axis) != 1] for group in groups]
+        real = [[axis for axis in group if static_extent(wide, axis) != 1] for group in groups]
         if any(len(axes) > 1 for axes in real):
             raise Unreadable("a reshape that merges or splits dimensions")
         zero = Affine((0,) * result.rank)
@@ -111,7 +112,7 @@ class ViewReader(Reading):
         target = self._writable(destination, operation.operands[1])
         kind = ir.RankedTensorType(operation.operands[0].type)
         known = [size if isinstance(size, int) else None for size in sizes]
-        kept = kept_dimensions(known, [extent_of(kind, i) for i in range(kind.rank)])
+        kept = kept_dimensions(known, [static_extent(kind, i) for i in range(kind.rank)])
         map_ = tuple(
             Affine(tuple(strides[axis] if d == axis else 0 for d in kept), offsets[axis])
             for axis in range(result.rank)
@@ -154,7 +155,7 @@ class ViewReader(Reading):
     def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
         """The extents of a tensor that is not a view."""
         kind = ir.RankedTensorType(operand.type)
-        return tuple(_known(extent_of(kind, axis)) for axis in range(kind.rank))
+        return tuple(_known(static_extent(kind, axis)) for axis in range(kind.rank))
 
     # -- writing ---------------------------------------------------------------------------------
 

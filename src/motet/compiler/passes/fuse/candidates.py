@@ -36,14 +36,12 @@ class OperandSource:
 
 @dataclass
 class Candidate:
-    """`operations` in program order; the last one makes the result. Those in `inner` depend on the first product, and
-    have no readers outside the candidate."""
+    """`operations` in the order of the program, the last one making the result."""
 
     function: ir.Operation
     number: int
     operations: list[ir.Operation]
     sources: list[list[OperandSource]]
-    inner: list[bool]
 
 
 class FunctionView:
@@ -84,10 +82,8 @@ class FunctionView:
         """The number that a scalar, or every element of a tensor, is known to be."""
         return known_number(value)
 
-    def candidate(
-        self, order: Sequence[int], number: int, inner: Sequence[bool] = (), triangles: bool = False
-    ) -> Candidate:
-        """The candidate of the operations at `order`; `triangles` enables the search for triangular constants."""
+    def candidate(self, order: Sequence[int], number: int, triangles: bool = False) -> Candidate:
+        """The operations at `order`; `triangles` says whether triangular constants are looked for."""
         index = {position: i for i, position in enumerate(order)}
 
         def source(value: ir.Value) -> OperandSource:
@@ -99,7 +95,7 @@ class FunctionView:
 
         return Candidate(
             self.function, number, [self.operations[p] for p in order],
-            [[source(value) for value in self.inputs(p)] for p in order], list(inner),
+            [[source(value) for value in self.inputs(p)] for p in order],
         )
 
     def triangle(self, value: ir.Value) -> Triangle | None:

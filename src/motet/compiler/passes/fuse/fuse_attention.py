@@ -140,8 +140,7 @@ def _gathered(
     order = sorted(members | outer) + [p for p in after if p not in members]
     if len(order) > _LARGEST:
         return None
-
-    return f.candidate(order, number, [p in members or p in after for p in order], triangles=True)
+    return f.candidate(order, number, triangles=True)
 
 
 def _is_cheap(f: FunctionView, position: int, slices: bool) -> bool:

@@ -44,13 +44,12 @@ class MergeGroups(Pass):
 
 @dataclass(frozen=True)
 class _Groups:
-    """A grouped convolution: the axis of groups of each operand, which precedes the axis merged with it; the number of
-    groups, and how many of them are merged into one."""
+    """A convolution in groups: of each operand the axis of groups, which the one that is merged with it follows, and
+    how many groups become one."""
 
     image: int
     filters: int
     axes: tuple[int, int, int]
-    count: int
     together: int
 
 
@@ -132,7 +131,7 @@ def _match(operation: ir.Operation) -> _Groups | None:
     together = max((each for each in range(1, most + 1) if count % each == 0), default=1)
     if widths[image] < _LEAST or together < 2:
         return None
-    return _Groups(image, 1 - image, (axes[0], axes[1], axes[2]), count, together)
+    return _Groups(image, 1 - image, (axes[0], axes[1], axes[2]), together)
 
 
 def _is_constant(value: ir.Value) -> bool:

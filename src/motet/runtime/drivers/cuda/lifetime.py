@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from motet.runtime.drivers.common.lifetime import ResourceLifetimes
@@ -34,23 +35,20 @@ class Destroyable(Protocol):
     def destroy(self) -> None: ...
 
 
+@dataclass(eq=False)
 class Remains:
     """All of a device's resources of the driver. They are released when the device is closed or collected."""
 
-    def __init__(
-        self, current: Current, api: CudaApi, ordinal: int, lifetimes: ResourceLifetimes, staging: Closable,
-        pool: Destroyable, lanes: list[StreamHandles], products: Closable,
-    ) -> None:
-        self._current = current
-        self._api = api
-        self._ordinal = ordinal
-        self._lifetimes = lifetimes
-        self._staging = staging
-        self._pool = pool
-        self._lanes = lanes
-        self._products = products
-        self._process = os.getpid()
-        self._is_released = False
+    current: Current
+    api: CudaApi
+    ordinal: int
+    lifetimes: ResourceLifetimes
+    staging: Closable
+    pool: Destroyable
+    lanes: list[StreamHandles]
+    products: Closable
+    _process: int = field(default_factory=os.getpid)
+    _is_released: bool = False
 
     def release(self) -> None:
         """Release once, and only in the process that owns them. The driver reclaims nothing of a lost context."""
@@ -58,18 +56,18 @@ class Remains:
             return
         self._is_released = True
         steps = (
-            self._wait, self._staging.close, self._lifetimes.close, self._products.close, self._destroy_lanes,
-            self._pool.destroy,
+            self._wait, self.staging.close, self.lifetimes.close, self.products.close, self._destroy_lanes,
+            self.pool.destroy,
         )
         for step in steps:
-            with suppress(CudaError), self._current:
+            with suppress(CudaError), self.current:
                 step()
         with suppress(CudaError):
-            self._api.release(self._ordinal)
+            self.api.release(self.ordinal)
 
     def _wait(self) -> None:
-        self._api.context_synchronize()  # callers' streams may still use memory of the device
+        self.api.context_synchronize()  # streams of others' may still use memory of the device
 
     def _destroy_lanes(self) -> None:
-        for lane in self._lanes:
-            lane.destroy(self._api)
+        for lane in self.lanes:
+            lane.destroy(self.api)

@@ -19,17 +19,14 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.cpu_features import host_features, level, machine
-from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Executable, Work
-from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo
 from motet.runtime.drivers.common.recording import bytes_of, check_buffers, foreign_work
+from motet.runtime.drivers.host.in_process import EXEMPT_IN_PROCESS, NativeDevice
 from motet.runtime.drivers.host.memory import Allocation, Pool
 from motet.runtime.drivers.host.recorded import (
     NativeCommandBuffer,
-    NativeExecutable,
-    load_native,
     note_events,
     processor_obstacle,
-    record_native,
 )
 from motet.runtime.drivers.host.threads import HostThreads, processors, thread_count
 from motet.runtime.timeline import Point
@@ -40,14 +37,8 @@ api = API_VERSION
 FAMILY = "host"
 QUEUES = 4
 
-# Checks that do not apply to kernels in this process, which only its end can stop.
-_IN_PROCESS = "kernels run in this process, and nothing can stop them but its end"
 conformance_exempt = {
-    "fault-illegal-instruction": _IN_PROCESS,
-    "fault-out-of-bounds": _IN_PROCESS,
-    "fault-reaches-dependants": _IN_PROCESS,
-    "fault-then-usable": _IN_PROCESS,
-    "abort-endless": _IN_PROCESS,
+    **EXEMPT_IN_PROCESS,
     "submit-returns-at-once": "a submission with nothing to wait for runs in its caller's thread",
 }
 
@@ -127,13 +118,11 @@ class HostBuffer:
         self.bytes = size
 
 
-class HostDevice(QueuedDevice[HostBuffer, NativeExecutable, NativeCommandBuffer]):
+class HostDevice(NativeDevice[HostBuffer]):
     """See `motet.runtime.device.Device`. `pool` and `threads` may be shared with other devices."""
 
     def __init__(self, info: DeviceInfo, threads: HostThreads, pool: Pool | None = None) -> None:
-        super().__init__(info, QUEUES)
-        self._threads = threads
-        self._pool = Pool() if pool is None else pool
+        super().__init__(info, QUEUES, threads, Pool() if pool is None else pool)
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -166,14 +155,6 @@ class HostDevice(QueuedDevice[HostBuffer, NativeExecutable, NativeCommandBuffer]
         if variant.family not in (FAMILY, "cpu"):
             return f"for {variant.family} devices"
         return processor_obstacle(variant)
-
-    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
-        return load_native(self.info.uri, objects, names)
-
-    def _record(
-        self, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int
-    ) -> NativeCommandBuffer:
-        return record_native(self.info.uri, executable, work, externals, scratch, self._threads)
 
     def submit(
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
@@ -211,12 +192,6 @@ class HostDevice(QueuedDevice[HostBuffer, NativeExecutable, NativeCommandBuffer]
 
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[HostBuffer]:
         return isinstance(buffer, HostBuffer)
-
-    def _is_own_code(self, executable: Executable) -> TypeGuard[NativeExecutable]:
-        return isinstance(executable, NativeExecutable)
-
-    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[NativeCommandBuffer]:
-        return isinstance(work, NativeCommandBuffer)
 
 
 def _run(run: Callable[[Sequence[int]], None], pointers: list[int], keep: object) -> None:

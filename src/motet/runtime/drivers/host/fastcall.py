@@ -17,7 +17,7 @@ import struct
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +74,9 @@ class MoreArenas:
         self._lock = threading.Lock()
         self.count = 0
 
-    def attach(self, call: int, arenas: Sequence[int]) -> None:
-        """Attach to the arenas of a Call, at most one."""
-        self._table[: len(arenas)] = arenas
+    def attach(self, call: int, arena: int) -> None:
+        """Takes over the arena of a Call."""
+        self._table[0] = arena
         self._free = call + layout.CallLayout.ARENAS_FREE
         _store(call + layout.CallLayout.ARENAS, ctypes.addressof(self._table))
 
@@ -96,6 +96,18 @@ class MoreArenas:
             return True
 
 
+@dataclass(frozen=True)
+class FastArena:
+    """Memory for what lives during a call: external `external` gets `address` or one that was added to `more`, each for
+    one call at a time. After a run, a status of `statuses`, which are in the arena, that is not zero becomes an
+    error."""
+
+    external: int
+    address: int
+    more: MoreArenas
+    statuses: Statuses | None
+
+
 class _MethodDef(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
@@ -108,21 +120,15 @@ def make_fast_call(
     results: Sequence[FastResult],
     fallback: Callable[..., Any],
     *,
-    fixed: Mapping[int, int] | None = None,
-    arena: int | None = None,
-    arenas: Sequence[int] = (),
-    release_lock: bool = True,
-    keep: object = None,
-    more: MoreArenas | None = None,
-    statuses: Statuses | None = None,
+    arena: FastArena | None,
+    release_lock: bool,
+    keep: object,
 ) -> Callable[..., Any] | None:
     """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None if it is not available.
 
-    It returns None, the result, or a tuple of results. Destinations may be passed if no result is written in place.
-    `fixed` maps externals to constant addresses; external `arena` gets one of the addresses `arenas`, at most 64,
-    exclusively for the call, or one added to `more`; `arenas` then has at most one. `release_lock` lets other Python
-    threads run, at a cost of about 20 ns. `keep` is kept alive by the builtin. If a status of `statuses`, in the arena,
-    is not zero after a run, it becomes an error. Thread-safe.
+    It returns None, the result, or a tuple of results. Destinations may be passed where no result is written in
+    place. `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as
+    the builtin. Safe to call from several threads.
     """
     if not fast_calls_work() or program.externals > 512 or len(results) > 64:
         return None
@@ -130,24 +136,23 @@ def make_fast_call(
     spec_table = _spec_table(inputs, results, held)
     failure = functools.partial(_raise_out_of_memory, program.scratch)
     held.append(failure)
+    statuses = None if arena is None else arena.statuses
     failed = None if statuses is None else statuses.raise_at
     held.append(failed)
-    constants = dict(fixed or {})
-    arenas = arenas[: layout.ARENAS]
+    arenas = [] if arena is None else [arena.address]
     call = _words([0] * (layout.CallLayout.STRIDE // 8), held)
     for field, value in (
         (layout.CallLayout.PROGRAM, program.address),
         (layout.CallLayout.INPUTS, len(inputs)),
         (layout.CallLayout.RESULTS, len(results)),
         (layout.CallLayout.EXTERNALS, program.externals),
-        (layout.CallLayout.FIXED, _words([constants.get(i, 0) for i in range(program.externals)], held)),
         (layout.CallLayout.FALLBACK, id(fallback)),
         (layout.CallLayout.FAILURE, id(failure)),
         (layout.CallLayout.ARRAY_TYPE, id(np.ndarray)),
         (layout.CallLayout.PYARRAY_EMPTY, _numpy_function(_PYARRAY_EMPTY)),
         (layout.CallLayout.RELEASE, int(release_lock)),
         (layout.CallLayout.DESTINATIONS, int(bool(results) and not _written_in_place(results))),
-        (layout.CallLayout.ARENA_EXTERNAL, -1 if arena is None else arena),
+        (layout.CallLayout.ARENA_EXTERNAL, -1 if arena is None else arena.external),
         (layout.CallLayout.ARENAS_FREE, (1 << len(arenas)) - 1),
         (layout.CallLayout.ARENAS, _words(arenas, held)),
         (layout.CallLayout.SPECS, spec_table),
@@ -157,9 +162,9 @@ def make_fast_call(
         (layout.CallLayout.FAILED, id(failed)),
     ):
         _store(call + field, value)
-    if more is not None:
-        more.attach(call, arenas)
-        held.append(more)
+    if arena is not None:
+        arena.more.attach(call, arena.address)
+        held.append(arena.more)
     return _builtin(call, held)
 
 

@@ -77,7 +77,6 @@ class CallLayout(IntEnum):
     INPUTS = 8
     RESULTS = 16
     EXTERNALS = 24
-    FIXED = 32  # i64 for each external: its address if it is constant
     FALLBACK = 40  # object
     FAILURE = 48  # object; raises when called
     ARRAY_TYPE = 56

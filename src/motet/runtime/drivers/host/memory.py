@@ -28,12 +28,11 @@ _SLAB = pages.HUGE_PAGE
 
 @dataclass(frozen=True)
 class Statistics:
-    """Bytes: `in_use` by allocations, its `peak`, `kept` free by the pool, and `mapped` in total."""
+    """Bytes: `in_use` by allocations now, its `peak` so far, `kept` free by the pool."""
 
     in_use: int
     peak: int
     kept: int
-    mapped: int
 
 
 class Allocation:
@@ -167,8 +166,7 @@ class Pool:
     @property
     def statistics(self) -> Statistics:
         with self._section:
-            mapped = sum(self._mappings.blocks.values())
-            return Statistics(self._in_use, self._peak, self._kept, mapped)
+            return Statistics(self._in_use, self._peak, self._kept)
 
     def _collect(self) -> None:
         while self._notes:

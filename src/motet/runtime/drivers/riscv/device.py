@@ -22,7 +22,7 @@ from motet.runtime.drivers.riscv.faults import error_of
 from motet.runtime.drivers.riscv.installing import mailbox, open_protection_address
 from motet.runtime.drivers.riscv.memory import RiscvBuffer
 from motet.runtime.drivers.riscv.options import ARCHITECTURES, RiscvOptions
-from motet.runtime.drivers.riscv.program import BatchInstance, RiscvCommandBuffer, RiscvExecutable, load_riscv
+from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, RiscvExecutable, load_riscv
 from motet.runtime.drivers.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
 from motet.runtime.drivers.riscv.window import MemoryWindow
 from motet.runtime.timeline import Point
@@ -123,18 +123,17 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     def _record(
         self, executable: RiscvExecutable, work: Sequence[Work], externals: int, scratch: int
     ) -> RiscvCommandBuffer:
-        private, stride = self._private_memory(scratch)
         return RiscvCommandBuffer(
-            self._memory, executable, work, externals, self.options.harts, private, stride, self.options.guard
+            self._memory, executable, work, externals, self._cores(scratch), self.options.guard
         )
 
-    def _private_memory(self, scratch: int) -> tuple[RiscvBuffer, int]:
-        """A stack and `scratch` bytes for each core. One batch runs at a time, so that all share them."""
+    def _cores(self, scratch: int) -> Cores:
+        """A stack and `scratch` bytes for each core. One batch runs at a time: all share it."""
         stride = -(-(STACK + scratch) // _ALIGNMENT) * _ALIGNMENT
         if stride > self._stride:
             self._stride = stride
             self._private = self._cores_memory()
-        return self._private, self._stride
+        return Cores(self.options.harts, self._private, self._stride)
 
     def _cores_memory(self) -> RiscvBuffer:
         """`_stride` bytes for each core, between two gaps that guards protect."""
@@ -152,7 +151,8 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         instance = work.take()
         instance.prepare(work, [buffer.address for buffer in buffers], self._profiling)
         outcome = self._connection.run(
-            Batch(instance.memory.address, len(work.work), instance.ready, work.private.address + _GAP, work.stride)
+            Batch(instance.memory.address, len(work.work), instance.ready, work.cores.private.address + _GAP,
+                  work.cores.stride)
         )
         error = error_of(self.info.uri, work, outcome, self.options.timeout)
         if error is None and self._profiling:
@@ -206,7 +206,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         return isinstance(executable, RiscvExecutable) and executable.code.memory is self._memory
 
     def _is_own_work(self, work: CommandBuffer) -> TypeGuard[RiscvCommandBuffer]:
-        return isinstance(work, RiscvCommandBuffer) and work.private.memory is self._memory
+        return isinstance(work, RiscvCommandBuffer) and work.cores.private.memory is self._memory
 
 
 def open_emulator(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:

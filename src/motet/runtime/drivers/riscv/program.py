@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,25 +96,33 @@ def _conversions(objects: Sequence[elf.Object], linker: Linker) -> list[int]:
     ]
 
 
+@dataclass(frozen=True)
+class Cores:
+    """How many cores work, and their private memory, `stride` bytes apart."""
+
+    count: int
+    private: RiscvBuffer
+    stride: int
+
+
 class RiscvCommandBuffer:
-    """Commands and their dependences; `needed` is the required bytes of each external. `private` is memory for every
-    core, at a stride of `stride` bytes. Concurrent submissions have separate instances.
+    """Commands and what they wait for; `needed` is how many bytes each external must have. Submissions that run at the
+    same time each have an instance.
 
     `work` is in the device's order; `places` maps the caller's commands to it."""
 
     def __init__(
-        self, memory: RiscvMemory, executable: RiscvExecutable, work: Sequence[Work], externals: int, harts: int,
-        private: RiscvBuffer, stride: int, guard: bool,
+        self, memory: RiscvMemory, executable: RiscvExecutable, work: Sequence[Work], externals: int, cores: Cores,
+        guard: bool,
     ) -> None:
         self.executable = executable
         self.needed = check_work(memory.device, work, executable.addresses, externals)
         self.externals = externals
-        self.private = private
-        self.stride = stride
+        self.cores = cores
         self._memory = memory
         self._guard = guard
-        divided = [_divide(item, harts) for item in work]
-        order = order_by_ranks(work, [parts for _, _, parts in divided], harts)
+        divided = [_divide(item, cores.count) for item in work]
+        order = order_by_ranks(work, [parts for _, _, parts in divided], cores.count)
         self.places = [0] * len(work)
         for place, number in enumerate(order):
             self.places[number] = place

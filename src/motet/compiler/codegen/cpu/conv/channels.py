@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.emitter import Emitter
@@ -25,6 +28,18 @@ from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
 _MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """What a task that makes rows of the result from `first` on reads and writes: where its image and its filters
+    begin, coordinates in the outer loops, scratch memory."""
+
+    image: ir.Value
+    filters: Sequence[ir.Value]
+    first: Index
+    outer: Sequence[ir.Value]
+    scratch: ir.Value
 
 
 class Channels(Emitter):
@@ -52,6 +67,7 @@ class Channels(Emitter):
         if self.copies:
             self._copy_rows(f, image, first, scratch)
         filters = [self.filters_at(f, place, at) for place in c.filters]
+        task = RowBlock(image, filters, first, [f.index(at[dim]) for _, dim in c.outer], scratch)
         p0 = f.imul(split, self.panels)
         p1 = f.imin(f.iadd(p0, self.panels), self.panel_count)
         whole = c.filter_count // plan.width
@@ -60,7 +76,7 @@ class Channels(Emitter):
                 continue
 
             def panel(p: Index, _: list[ir.Value], tail: bool = tail) -> None:
-                f.loop(0, plan.block, 1, lambda r, _: self._row(f, at, image, scratch, filters, p, first, r, tail))
+                f.loop(0, plan.block, 1, lambda r, _: self._row(f, task, p, r, tail))
 
             f.loop(f.imax(p0, low), f.imin(p1, high), 1, panel)
 
@@ -156,25 +172,21 @@ class Channels(Emitter):
         if count > whole:
             some(whole, count - whole)
 
-    def _row(
-        self, f: TileFrame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,
-        first: Index, r: Index, tail: bool,
-    ) -> None:
-        """Emit one output row of one panel, in tiles of nearly equal size."""
+    def _row(self, f: TileFrame, task: RowBlock, p: Index, r: Index, tail: bool) -> None:
+        """Row `r` of a task, the filters of panel `p`, in tiles as equal as can be."""
         c, plan = self.c, self.plan
-        row = f.iadd(first, r)
+        row = f.iadd(task.first, r)
         if self.copies:
-            start = f.at(scratch, f.imul(f.imul(r, c.rows.stride), self.pitch), self.element)
+            start = f.at(task.scratch, f.imul(f.imul(r, c.rows.stride), self.pitch), self.element)
             column_step = c.channels * c.columns.stride
         else:
-            start = f.at(image, f.imul(f.imul(row, c.rows.stride), c.rows.step), self.image_element)
+            start = f.at(task.image, f.imul(f.imul(row, c.rows.stride), c.rows.step), self.image_element)
             column_step = c.columns.step * c.columns.stride
         tiles = -(-c.columns.size // plan.tile_rows)
         size, longer = divmod(c.columns.size, tiles)
         kind = self.element if self.copies else self.image_element
         offset = f.imul(p, c.depth * plan.width)
-        panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
-        outer = [f.index(at[dim]) for _, dim in c.outer]
+        panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(task.filters, c.filters, strict=True)]
         begin = 0
         for height, count in ((size + 1, longer), (size, tiles - longer)):
             if not count:
@@ -185,7 +197,8 @@ class Channels(Emitter):
                 a = f.at(start, f.imul(w, column_step), kind)
                 f.call(
                     self._tile(height, tail),
-                    [*f.arguments[:2], a, *panels, f.index(f.imul(p, plan.width)), f.index(row), f.index(w), *outer],
+                    [*f.arguments[:2], a, *panels, f.index(f.imul(p, plan.width)), f.index(row), f.index(w),
+                     *task.outer],
                 )
 
             f.loop(0, count, 1, one)

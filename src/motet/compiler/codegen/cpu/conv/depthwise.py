@@ -16,9 +16,8 @@ from itertools import groupby
 
 from llvmlite import ir
 
-from motet.artifact.expressions import product
-from motet.compiler.codegen.cpu.conv.emitter import window_rows
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop, window_rows
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -28,12 +27,13 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     balanced,
     narrow,
     read_vector,
+    task_function,
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.convolution import forward_windows
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
-from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Stage
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, place_of
@@ -237,6 +237,20 @@ def _lanes_of(c: Depthwise, target: CpuTarget) -> int:
 # -- emission ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Pixels:
+    """`count` neighbouring results of row `row` from `column` on, at outer coordinates `at`, where the image begins at
+    `image`. Of their windows, the columns `taps` and the rows `present` meet the image."""
+
+    image: ir.Value
+    at: list[Index]
+    row: Index
+    column: Index
+    count: int
+    taps: tuple[int, ...]
+    present: tuple[Index, Index]
+
+
 class _DepthwiseEmitter:
     def __init__(self, c: Depthwise, plan: DepthwiseSchedule, segments: list[Segment]) -> None:
         self.c = c
@@ -248,36 +262,16 @@ class _DepthwiseEmitter:
         self.splits = -(-self.panel_count // plan.panels)
 
     def run(self) -> KernelCode:
-        c, kernel = self.c, self.c.kernel
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
-        function.attributes.add("nounwind")
-        f = TileFrame(kernel, function)
-
-        def task(index: Index, _: list[ir.Value]) -> None:
-            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
-            split, rest = f.irem(rest, self.splits), f.idiv(rest, self.splits)
-            at: list[Index] = [0] * len(c.main.sizes)
-            for position, (size, dim) in enumerate(reversed(c.outer)):
-                last = position == len(c.outer) - 1
-                at[dim] = rest if last else f.irem(rest, f.extent(size))
-                rest = rest if last else f.idiv(rest, f.extent(size))
-            self._task(f, at, block, split)
-
-        f.loop(function.args[2], function.args[3], 1, task)
-        f.ret_void()
-        tasks = product((self.blocks * self.splits, *(size.expression for size, _ in c.outer)))
+        c = self.c
+        f = task_function(self.module, c.kernel)
+        phase = task_loop(f, c.outer, len(c.main.sizes), self.blocks, self.splits, self._task)
         return KernelCode(
-            "depthwise", str(self.module), (Phase(kernel.name, tasks),),
+            "depthwise", str(self.module), (phase,),
             packings={} if c.packing is None else {c.filters.value: c.packing},
-            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer),
-            bytes=sum(
-                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
-                * item_bytes(kernel.values[i].dtype)
-                for i in kernel.externals
-            ),
+            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer), bytes=external_bytes(c.kernel),
         )
 
-    def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index) -> None:
+    def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         plan, c = self.plan, self.c
         first = f.imul(block, plan.block)
         p0 = f.imul(split, plan.panels)
@@ -299,8 +293,8 @@ class _DepthwiseEmitter:
                         begin: int = begin,
                     ) -> None:
                         column = f.iadd(begin, f.imul(t, pixels))
-                        self._panels(f, p0, p1, lambda channel, lanes: self._tile(
-                            f, image, at, taps, pixels, row, column, channel, lanes, present))
+                        here = _Pixels(image, at, row, column, pixels, taps, present)
+                        self._panels(f, p0, p1, lambda channel, lanes: self._tile(f, here, channel, lanes))
 
                     f.loop(0, count, 1, tile)
                     begin += pixels * count
@@ -325,20 +319,17 @@ class _DepthwiseEmitter:
         with f.if_then(f.icmp_signed(">", f.index(p1), f.index(whole))):
             tile(whole * plan.width, rest)
 
-    def _tile(
-        self, f: TileFrame, image: ir.Value, at: list[Index], taps: tuple[int, ...], pixels: int, row: Index,
-        column: Index, channel: Index, lanes: list[PartialVector], present: tuple[Index, Index],
-    ) -> None:
-        """Compute `pixels` neighbouring results of output row `row` from `column` on, for the channels of one panel."""
-        c = self.c
-        here = list(at)
+    def _tile(self, f: TileFrame, pixels: _Pixels, channel: Index, lanes: list[PartialVector]) -> None:
+        """Neighbouring results, the channels of one panel from `channel` on."""
+        c, row, column = self.c, pixels.row, pixels.column
+        here = list(pixels.at)
         here[c.channel_dim] = channel
         for window, coordinate in ((c.rows, row), (c.columns, column)):
             if window.out >= 0:
                 here[window.out] = coordinate
         places = [*c.epilogue.places, *([c.init] if isinstance(c.init, StridedAccess) else [])]
         views = Views(f, places, here, c.columns.out if c.columns.out >= 0 else None, c.channel_dim)
-        sums = [self._initial(f, views, t, v, lane) for t in range(pixels) for v, lane in enumerate(lanes)]
+        sums = [self._initial(f, views, t, v, lane) for t in range(pixels.count) for v, lane in enumerate(lanes)]
         filters = f.at(f.pointer(c.filters.value), channel, MEMORY_TYPES[c.filters.dtype])
         top = f.isub(f.imul(row, c.rows.stride), c.rows.low)
         left = f.iadd(f.imul(f.isub(f.imul(column, c.columns.stride), c.columns.low), c.columns.step), channel)
@@ -346,27 +337,27 @@ class _DepthwiseEmitter:
         def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
             where = f.imul(f.iadd(top, f.imul(k, c.rows.dilation)), c.rows.step)
             tap_row = f.at(filters, f.imul(k, c.tap_steps[0]), MEMORY_TYPES[c.filters.dtype])
-            return self._products(f, image, f.iadd(where, left), tap_row, taps, pixels, lanes, values)
+            return self._products(f, pixels, f.iadd(where, left), tap_row, lanes, values)
 
-        sums = f.loop(*present, 1, window_row, sums)
-        for t in range(pixels):
+        sums = f.loop(*pixels.present, 1, window_row, sums)
+        for t in range(pixels.count):
             for v, lane in enumerate(lanes):
                 value = narrow(f, sums[t * len(lanes) + v], c.output.dtype)
-                finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane, share=True)
+                finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane)
 
     def _products(
-        self, f: TileFrame, image: ir.Value, offset: Index, filters: ir.Value, taps: tuple[int, ...], pixels: int,
-        lanes: list[PartialVector], sums: list[ir.Value],
+        self, f: TileFrame, pixels: _Pixels, offset: Index, filters: ir.Value, lanes: list[PartialVector],
+        sums: list[ir.Value],
     ) -> list[ir.Value]:
-        """Accumulate one window row. Each image vector is loaded once, from `image[offset …]`."""
+        """The sums after one row of the window: each image vector is read once, from `offset` in the image on."""
         c, lhs, rhs = self.c, self.c.product.lhs, self.c.product.rhs
         result = list(sums)
         weights: dict[tuple[int, int], ir.Value] = {}
         users: dict[int, list[tuple[int, int]]] = {}
-        for t in range(pixels):
-            for k in taps:
+        for t in range(pixels.count):
+            for k in pixels.taps:
                 users.setdefault(t * c.columns.stride + k * c.columns.dilation, []).append((t, k))
-        for k in taps:
+        for k in pixels.taps:
             for v, lane in enumerate(lanes):
                 weights[k, v] = self._read(
                     f, filters, k * c.tap_steps[1] + v * self.plan.lanes, c.filters.dtype, rhs.casts, lane
@@ -374,7 +365,7 @@ class _DepthwiseEmitter:
         for position in sorted(users):
             for v, lane in enumerate(lanes):
                 where = f.iadd(offset, position * c.columns.step + v * self.plan.lanes)
-                pixel = self._read(f, image, where, c.image.dtype, lhs.casts, lane)
+                pixel = self._read(f, pixels.image, where, c.image.dtype, lhs.casts, lane)
                 for t, k in users[position]:
                     number = t * len(lanes) + v
                     if c.product.is_float:
@@ -393,5 +384,5 @@ class _DepthwiseEmitter:
         init = self.c.init
         if not isinstance(init, StridedAccess):
             return constant(self.c.product.dtype, init, lanes.lanes)
-        raw = views.read(init, pixel, vector * self.plan.lanes, lanes, share=True)
+        raw = views.read(init, pixel, vector * self.plan.lanes, lanes)
         return widen(f, raw, init.dtype, (), self.c.product.dtype)

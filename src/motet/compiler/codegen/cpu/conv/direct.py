@@ -13,13 +13,14 @@ part of the filters that the next panel uses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.conv.channels import Channels
-from motet.compiler.codegen.cpu.conv.direct_plan import Run, Seen, check, choose, match, runs_of
+from motet.compiler.codegen.cpu.conv.channels import Channels, RowBlock
+from motet.compiler.codegen.cpu.conv.direct_plan import Run, check, choose, match, runs_of
 from motet.compiler.codegen.cpu.conv.emitter import window_rows
 from motet.compiler.codegen.cpu.conv.plan import filter_packing
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
@@ -88,51 +89,43 @@ class _Direct(Channels):
         panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
         outer = [f.index(at[dim]) for _, dim in c.outer]
         column = f.index(f.imul(split, plan.width))
-        first = f.imul(block, plan.block)
+        task = RowBlock(image, panels, f.imul(block, plan.block), outer, scratch)
 
         whole = c.filter_count // plan.width
         if isinstance(split, int) or whole in (0, self.panel_count):
-            self.emit_panel(f, image, panels, column, first, outer, scratch, whole == 0)
+            self.emit_panel(f, task, column, whole == 0)
             return
         with f.if_else(f.icmp_signed("<", split, f.index(whole))) as (then, otherwise):
             with then:
-                self.emit_panel(f, image, panels, column, first, outer, scratch, False)
+                self.emit_panel(f, task, column, False)
             with otherwise:
-                self.emit_panel(f, image, panels, column, first, outer, scratch, True)
+                self.emit_panel(f, task, column, True)
 
-    def emit_panel(
-        self, f: TileFrame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
-        outer: list[ir.Value], scratch: ir.Value, tail: bool,
-    ) -> None:
-        """Emit the task's output rows from `first` on, for one panel of filters that begins at filter `column`."""
-        f.loop(first, f.iadd(first, self.plan.block), 1, lambda row, _: self._line(
-            f, image, panels, column, row, outer, tail))
+    def emit_panel(self, f: TileFrame, task: RowBlock, column: ir.Value, tail: bool) -> None:
+        """The task's rows of the result, filters of one panel, the first of them `column`."""
+        end = f.iadd(task.first, self.plan.block)
+        f.loop(task.first, end, 1, lambda row, _: self._line(f, task, column, row, tail))
 
-    def _line(
-        self, f: TileFrame, image: ir.Value, panels: list[
-            ir.Value
-        ], column: ir.Value, row: Index, outer: list[ir.Value],
-        tail: bool,
-    ) -> None:
+    def _line(self, f: TileFrame, task: RowBlock, column: ir.Value, row: Index, tail: bool) -> None:
         """Emit one output row for one panel of filters."""
         c, plan = self.c, self.plan
         low, high = window_rows(f, c.rows, c.padding is not None, row)
         top = f.iadd(f.isub(f.imul(row, c.rows.stride), c.rows.low), f.imul(low, c.rows.dilation))
         left = f.isub(f.imul(top, c.rows.step), c.columns.low * c.columns.step)
         window_row = f.imul(low, c.columns.taps * c.channels * plan.width)
-        filters = [f.at(b, window_row, MEMORY_TYPES[p.dtype]) for b, p in zip(panels, c.filters, strict=True)]
+        filters = [f.at(b, window_row, MEMORY_TYPES[p.dtype]) for b, p in zip(task.filters, c.filters, strict=True)]
         count = f.index(f.isub(high, low))
         done = 0
         for run in self.runs:
 
             def one(t: Index, _: list[ir.Value], run: Run = run, done: int = done) -> None:
                 w = f.iadd(run.begin, f.imul(t, run.height))
-                a = f.at(image, f.iadd(left, f.imul(w, c.columns.stride * c.columns.step)), self.image_element)
+                a = f.at(task.image, f.iadd(left, f.imul(w, c.columns.stride * c.columns.step)), self.image_element)
                 number = f.iadd(f.iadd(f.imul(row, self.tiles), done), t)
                 f.call(
                     self._run_tile(run, tail),
-                    [*f.arguments[:2], a, *filters, self._next(f, panels[0], number), column, f.index(row), f.index(w),
-                     count, *outer],
+                    [*f.arguments[:2], a, *filters, self._next(f, task.filters[0], number), column, f.index(row),
+                     f.index(w), count, *task.outer],
                 )
 
             f.loop(0, run.count, 1, one)
@@ -178,14 +171,11 @@ class _Direct(Channels):
         lanes = self.tile_lanes(tail)
         sums = self.begin_tile(f, views, run.height, lanes)
         for panel in panels:
-            sums = self._window(f, run.seen, lanes, sums, a, panel, count, ahead)
+            sums = self._window(f, run, sums, a, panel, count, ahead)
         self.finish_tile(f, views, run.height, lanes, sums)
 
     def _window(
-        self, f: TileFrame, seen: Seen, lanes: Sequence[
-            PartialVector
-        ], sums: list[ir.Value], a: ir.Value, panel: ir.Value,
-        count: Index, ahead: ir.Value,
+        self, f: TileFrame, run: Run, sums: list[ir.Value], a: ir.Value, panel: ir.Value, count: Index, ahead: ir.Value
     ) -> list[ir.Value]:
         """Accumulate `count` window rows. Neighbouring window columns that are seen by the same pixels share one
         loop."""
@@ -193,9 +183,10 @@ class _Direct(Channels):
         per_column = c.channels * width
         fetched = c.channels // AHEAD_STEPS * self.stride  # bytes, in one window column
         b_type = MEMORY_TYPES[c.filters[0].dtype]
-        factors = self.factors(len(lanes))
+        vectors = len(sums) // run.height
+        factors = self.factors(vectors)
         parts = [(low, high, [tap for tap, _ in group]) for (low, high), group in groupby(
-            enumerate(seen), key=lambda entry: entry[1])]
+            enumerate(run.seen), key=lambda entry: entry[1])]
 
         def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
             a_row = f.at(a, f.imul(k, c.rows.dilation * c.rows.step), self.image_element)
@@ -205,7 +196,7 @@ class _Direct(Channels):
             for low, high, taps in parts:
                 if high <= low:
                     continue
-                some = slice(low * len(lanes), high * len(lanes))
+                some = slice(low * vectors, high * vectors)
                 soon = self.soon(f.at(there, taps[0] * fetched, ir.IntType(8)))
                 result[some] = accumulate(
                     f, factors, result[some], f.at(a_row, taps[0] * self.column_step + low * int(factors.row),
@@ -230,6 +221,16 @@ class _Direct(Channels):
         return [Depth(taps, self.column_step, c.channels * width), Depth(c.channels, 1, width)]
 
 
+@dataclass(frozen=True)
+class _WindowTap:
+    """A place of the window, and the rows and columns of the result that see the image there."""
+
+    row: int
+    column: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+
+
 class _Stationary(_Direct):
     """The variant for many filters and few pixels: a block of filters stays in the first-level cache for all pixels.
     Partial sums are kept in scratch as [pixel][filter] between blocks."""
@@ -243,42 +244,40 @@ class _Stationary(_Direct):
     def scratch_elements(self) -> int:
         return self.c.rows.size * self.c.columns.size * self.plan.width
 
-    def emit_panel(
-        self, f: TileFrame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
-        outer: list[ir.Value], scratch: ir.Value, tail: bool,
-    ) -> None:
-        c, plan = self.c, self.plan
-        panel = panels[0]
-        arguments = [*f.arguments[:2], scratch, column, *outer]
+    def emit_panel(self, f: TileFrame, task: RowBlock, column: ir.Value, tail: bool) -> None:
+        c = self.c
+        arguments = [*f.arguments[:2], task.scratch, column, *task.outer]
         f.call(self._pass("start", tail), arguments)
         vectors = len(self.tile_lanes(tail))
         for i in range(c.rows.taps):
-            r0, r1 = _seen_outputs(c.rows, i, c.padding is not None)
+            rows = _seen_outputs(c.rows, i, c.padding is not None)
             for j in range(c.columns.taps):
-                w0, w1 = _seen_outputs(c.columns, j, c.padding is not None)
-                if r1 <= r0 or w1 <= w0:
-                    continue
-                at = (i * c.rows.dilation - c.rows.low) * c.rows.step
-                at += (j * c.columns.dilation - c.columns.low) * c.columns.step
-                b = f.at(panel, (i * c.columns.taps + j) * c.channels * plan.width, MEMORY_TYPES[c.filters[0].dtype])
-
-                def some(k: Index, _: list[ir.Value], at: int = at, b: ir.Value = b, r0: int = r0, r1: int = r1,
-                         w0: int = w0, w1: int = w1) -> None:
-                    deep = f.imin(f.isub(c.channels, k), self.deep)
-                    a = f.iadd(k, at)
-                    here = f.at(b, f.imul(k, plan.width), MEMORY_TYPES[c.filters[0].dtype])
-                    f.loop(r0, r1, 1, lambda row, _: self._pixels(
-                        f, image, a, here, scratch, row, f.isub(row, r0), (w0, w1), deep, vectors))
-
-                f.loop(0, c.channels, self.deep, some)
+                columns = _seen_outputs(c.columns, j, c.padding is not None)
+                if rows[1] > rows[0] and columns[1] > columns[0]:
+                    self._tap(f, task, _WindowTap(i, j, rows, columns), vectors)
         f.call(self._pass("finish", tail), arguments)
 
+    def _tap(self, f: TileFrame, task: RowBlock, tap: _WindowTap, vectors: int) -> None:
+        """What one tap of the window adds to the sums, some channels at a time."""
+        c, plan = self.c, self.plan
+        at = (tap.row * c.rows.dilation - c.rows.low) * c.rows.step
+        at += (tap.column * c.columns.dilation - c.columns.low) * c.columns.step
+        number = tap.row * c.columns.taps + tap.column
+        b = f.at(task.filters[0], number * c.channels * plan.width, MEMORY_TYPES[c.filters[0].dtype])
+
+        def some(k: Index, _: list[ir.Value]) -> None:
+            deep = f.imin(f.isub(c.channels, k), self.deep)
+            a = f.iadd(k, at)
+            here = replace(task, filters=[f.at(b, f.imul(k, plan.width), MEMORY_TYPES[c.filters[0].dtype])])
+            f.loop(*tap.rows, 1, lambda row, _: self._pixels(f, here, tap, row, a, deep, vectors))
+
+        f.loop(0, c.channels, self.deep, some)
+
     def _pixels(
-        self, f: TileFrame, image: ir.Value, offset: Index, panel: ir.Value, sums: ir.Value, row: Index, number: Index,
-        columns: tuple[int, int], deep: Index, vectors: int,
+        self, f: TileFrame, task: RowBlock, tap: _WindowTap, row: Index, offset: Index, deep: Index, vectors: int
     ) -> None:
-        """Accumulate pixels `columns` of `row`, the `number`th of those that use these filters, over `deep` steps of
-        K."""
+        """The pixels of `row` that see a tap, `deep` steps of the depth from `offset` in the image on."""
+        panel, number, columns = task.filters[0], f.isub(row, tap.rows[0]), tap.columns
         c, plan = self.c, self.plan
         begin = columns[0]
         count, size, longer = balanced(columns[1] - begin, plan.tile_rows)
@@ -292,8 +291,8 @@ class _Stationary(_Direct):
                 tile = f.iadd(f.iadd(f.imul(number, count), done), t)
                 f.call(self._sum(height, vectors), [
                     *f.arguments[:2],
-                    f.at(image, f.iadd(offset, pixel), self.image_element), panel,
-                    f.at(sums, f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width), self.element),
+                    f.at(task.image, f.iadd(offset, pixel), self.image_element), panel,
+                    f.at(task.scratch, f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width), self.element),
                     f.at(panel, 0, self.element) if not self.ahead else
                     f.at(panel, f.iadd(after, f.imul(tile, self.share)), ir.IntType(8)),
                     f.index(deep),
@@ -345,7 +344,7 @@ class _Stationary(_Direct):
                     f.store_vector(self.initial(f, views, 0, v * plan.lanes, lane), place, self.element)
                 else:
                     value = narrow(f, f.load_vector(place, self.element, plan.lanes), c.output.dtype)
-                    finish(f, c.epilogue, views, value, 0, v * plan.lanes, lane, share=True)
+                    finish(f, c.epilogue, views, value, 0, v * plan.lanes, lane)
 
         f.loop(0, c.rows.size, 1, lambda row, _: f.loop(
             0, c.columns.size, 1, lambda w, _: pixel(row, w)) and None)

@@ -18,14 +18,44 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     narrow,
     read_vector,
     shared_function,
+    task_function,
     widen,
     write_vector,
 )
 from motet.compiler.kernels.convolution import Convolution
-from motet.compiler.kernels.kernel import KernelCode, Packing, Phase, item_bytes
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Packing, Phase, item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
-from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.strides import Extent, StridedAccess
 from motet.compiler.kernels.windows import Window
+
+
+def task_loop(
+    f: TileFrame, outer: Sequence[tuple[Extent, int]], rank: int, blocks: int, splits: int,
+    task: Callable[[TileFrame, list[Index], Index, Index, ir.Value], None],
+) -> Phase:
+    """Ends the kernel's function with the loop over its tasks: `task` emits block and split at coordinates in the outer
+    loops, of `rank` dimensions."""
+    begin, end, scratch = f.arguments[2:]
+
+    def one(index: Index, _: list[ir.Value]) -> None:
+        block, rest = f.irem(index, blocks), f.idiv(index, blocks)
+        split, rest = f.irem(rest, splits), f.idiv(rest, splits)
+        at: list[Index] = [0] * rank
+        for position, (size, dim) in enumerate(reversed(outer)):
+            last = position == len(outer) - 1
+            at[dim] = rest if last else f.irem(rest, f.extent(size))
+            rest = rest if last else f.idiv(rest, f.extent(size))
+        task(f, at, block, split, scratch)
+
+    f.loop(begin, end, 1, one)
+    f.ret_void()
+    return Phase(f.kernel.name, product((blocks * splits, *(size.expression for size, _ in outer))))
+
+
+def external_bytes(kernel: Kernel) -> int:
+    """Bytes of everything outside, once; dynamic extents count as 1."""
+    shapes = [(kernel.values[i].shape, item_bytes(kernel.values[i].dtype)) for i in kernel.externals]
+    return sum(math.prod(size if isinstance(size, int) else 1 for size in shape) * item for shape, item in shapes)
 
 
 class Emitter:
@@ -56,35 +86,14 @@ class Emitter:
 
     def run(self) -> KernelCode:
         c, kernel = self.c, self.c.kernel
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
-        function.attributes.add("nounwind")
-        f = TileFrame(kernel, function)
-        begin, end, scratch = function.args[2:]
-
-        def task(index: Index, _: list[ir.Value]) -> None:
-            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
-            split, rest = f.irem(rest, self.splits()), f.idiv(rest, self.splits())
-            at: list[Index] = [0] * len(c.main.sizes)
-            for position, (size, dim) in enumerate(reversed(c.outer)):
-                last = position == len(c.outer) - 1
-                at[dim] = rest if last else f.irem(rest, f.extent(size))
-                rest = rest if last else f.idiv(rest, f.extent(size))
-            self.emit_task(f, at, block, split, scratch)
-
-        f.loop(begin, end, 1, task)
-        f.ret_void()
-        tasks = product((self.blocks * self.splits(), *(size.expression for size, _ in c.outer)))
+        f = task_function(self.module, kernel)
+        phase = task_loop(f, c.outer, len(c.main.sizes), self.blocks, self.splits(), self.emit_task)
         outer = math.prod(size.known or 1 for size, _ in c.outer)
         flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
         packings = {p.value: self.packing for p in c.filters} if self.packing is not None else {}
         return KernelCode(
-            "convolution", str(self.module), (Phase(kernel.name, tasks),),
-            self.scratch_elements() * item_bytes(c.product.dtype), (), packings, flops,
-            sum(
-                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
-                * item_bytes(kernel.values[i].dtype)
-                for i in kernel.externals
-            ),
+            "convolution", str(self.module), (phase,), self.scratch_elements() * item_bytes(c.product.dtype), (),
+            packings, flops, external_bytes(kernel),
         )
 
     # -- copying the image -----------------------------------------------------------------------
@@ -157,7 +166,7 @@ class Emitter:
         for row in range(height):
             for v, lane in enumerate(lanes):
                 value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
-                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, share=True)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
 
     def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         """The initial value of the sums at (`row`, `column`)."""
@@ -165,7 +174,7 @@ class Emitter:
         total: ir.Value | None = None
         for init in c.inits:
             if isinstance(init, StridedAccess):
-                raw = views.read(init, row, column, lanes, share=True)
+                raw = views.read(init, row, column, lanes)
                 value = widen(f, raw, init.dtype, (), c.product.dtype)
             else:
                 value = constant(c.product.dtype, init, lanes.lanes)

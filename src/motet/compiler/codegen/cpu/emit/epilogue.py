@@ -53,11 +53,12 @@ class Views:
                 place.dtype, f.address(place, coordinates), _stride(f, place, row), _stride(f, place, column)
             )
 
-    def read(self, place: StridedAccess, row: Index, column: Index, lanes: PartialVector, share: bool) -> ir.Value:
-        """The vector at (`row`, `column`) as stored; with `share`, loaded once for all rows of a straight-line tile."""
+    def read(self, place: StridedAccess, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
+        """The vector at (`row`, `column`) as stored; read once for all rows of a straight-line tile, whose numbers are
+        known."""
         view = self._views[place]
         key = None
-        if share and isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
+        if isinstance(row, int) and isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
             key = (place, column, lanes.count)
             if key in self._shared:
                 return self._shared[key]
@@ -76,8 +77,7 @@ def _stride(f: TileFrame, place: StridedAccess, dim: int | None) -> Index:
 
 
 def finish(
-    f: TileFrame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: PartialVector,
-    share: bool
+    f: TileFrame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: PartialVector
 ) -> None:
     """Run every step on `value`, of the compute type of the main stage's dtype, at (`row`, `column`); store the
     results."""
@@ -92,7 +92,7 @@ def finish(
             if known is not None:
                 operands.append(made[known])
             elif isinstance(read, StridedAccess):
-                operands.append(from_storage(f, views.read(read, row, column, lanes, share), read.dtype))
+                operands.append(from_storage(f, views.read(read, row, column, lanes), read.dtype))
             else:
                 output = step.stage.outputs[position - count].value
                 operands.append(constant(f.kernel.values[output].dtype, read or 0, lanes.lanes))

@@ -13,7 +13,7 @@ place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal nu
 | powf | ≤ 1 | libm | by log and exp in f64 |
 | sqrt, rsqrt, floor, ceil, round, roundeven, trunc, absf, copysign, fma | as IEEE | as IEEE | instructions |
 
-Other functions (`LIBM`) call the C library once per lane; the loader resolves those symbols.
+The others call the C library once per lane, in f32 by the names that end in `f`; the loader resolves those symbols.
 """
 
 from __future__ import annotations
@@ -25,26 +25,6 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I32, Builder
 from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes, Value, like, same_lanes, scalar_type
-
-LIBM = (
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-    "cbrt",
-    "erfc",
-    "erf",
-    "atan2",
-    "pow",
-    "fmod",
-)
-"""The C functions that may be called, in f64; in f32 they are called with an `f` behind the name."""
-
 
 # -- exponentials ----------------------------------------------------------------------------------
 

@@ -384,9 +384,12 @@ def _by_counting(b: Builder, sort: _LineSort, counts: Value, pairs: Value, other
     byte = ir.Constant(kind, 255)
     flips = [ir.Constant(kind, 0x80 if digit == digits - 1 else 0) for digit in range(digits)]  # of the sign bit
 
-    def slot(pair: Value, digit: int) -> Value:
+    def slot(value: Index, digit: int) -> Value:
+        return b.at(counts, b.iadd(value, 256 * digit), I32)
+
+    def slot_of(pair: Value, digit: int) -> Value:
         value = b.xor(b.and_(b.lshr(pair, ir.Constant(kind, low + 8 * digit)), byte), flips[digit])
-        return b.at(counts, b.iadd(_index(b, value), 256 * digit), I32)
+        return slot(_index(b, value), digit)
 
     def clear(i: Index, _: object) -> None:
         b.store(ir.Constant(I32, 0), b.at(counts, i, I32), align=4)
@@ -394,35 +397,36 @@ def _by_counting(b: Builder, sort: _LineSort, counts: Value, pairs: Value, other
     def tally(i: Index, _: object) -> None:
         pair = b.load(b.at(pairs, i, kind), typ=kind, align=8)
         for digit in range(digits):
-            _increase(b, slot(pair, digit))
+            _increase(b, slot_of(pair, digit))
 
     b.loop(0, 256 * digits, 1, clear)
     b.loop(0, count, 1, tally)
     source, target = pairs, other
     for digit in range(digits):
-        source, target = _distribute(b, kind, counts, digit, lambda pair, digit=digit: slot(pair, digit), source,
-                                     target, count)
+        slots = (lambda value, digit=digit: slot(value, digit)), (lambda pair, digit=digit: slot_of(pair, digit))
+        source, target = _distribute(b, kind, *slots, source, target, count)
     return source
 
 
 def _distribute(
-    b: Builder, kind: Any, counts: Value, digit: int, slot: Callable[[Value], Value], source: Value, target: Value,
-    count: Value,
+    b: Builder, kind: Any, slot: Callable[[Index], Value], slot_of: Callable[[Value], Value], source: Value,
+    target: Value, count: Value,
 ) -> tuple[Value, Value]:
-    """Move the pairs to the target by one byte; does not move them if all have the same byte."""
-    first = b.load(slot(b.load(source, typ=kind, align=8)), typ=I32, align=4)
+    """Move the pairs to the target by one byte; does not move them if all have the same byte. `slot` gives the address
+    of the count of a byte's value, `slot_of` that of a pair's."""
+    first = b.load(slot_of(b.load(source, typ=kind, align=8)), typ=I32, align=4)
     alike = b.icmp_unsigned("==", first, b.trunc(count, I32))
     moved: Value = b.select(alike, b.index(0), count)
 
     def begin(i: Index, carried: list[Value]) -> list[Value]:
-        place = b.at(counts, b.iadd(i, 256 * digit), I32)
+        place = slot(i)
         number = b.load(place, typ=I32, align=4)
         b.store(carried[0], place, align=4)
         return [b.add(carried[0], number)]
 
     def move(i: Index, _: object) -> None:
         pair = b.load(b.at(source, i, kind), typ=kind, align=8)
-        place = _increase(b, slot(pair))
+        place = _increase(b, slot_of(pair))
         b.store(pair, b.at(target, b.zext(place, I64), kind), align=8)
 
     b.loop(0, b.select(alike, b.index(0), b.index(256)), 1, begin, [ir.Constant(I32, 0)])

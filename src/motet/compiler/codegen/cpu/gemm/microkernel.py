@@ -73,6 +73,14 @@ class TileFrame(Builder):
         return self.at(self.pointer(place.value), self.offset(place, coordinates), MEMORY_TYPES[place.dtype])
 
 
+def task_function(module: ir.Module, kernel: Kernel, name: str = "") -> TileFrame:
+    """A function `(buffers, sizes, begin, end, scratch)` that runs some tasks of a phase, by default the kernel's."""
+    kind = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR])
+    function = ir.Function(module, kind, name or kernel.name)
+    function.attributes.add("nounwind")
+    return TileFrame(kernel, function)
+
+
 def internal_function(module: ir.Module, name: str, arguments: Sequence[ir.Type]) -> Any:
     """A function private to this module. LLVM must not inline it, so that its registers are allocated separately."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), list(arguments)), name)
@@ -275,6 +283,7 @@ class Ahead:
     stride: int
 
 
+# Parameters: the operands of a micro-kernel, which each of its callers has in a place of its own.
 def accumulate(
     f: TileFrame, factors: TileOperands, accumulators: Sequence[ir.Value], a: ir.Value, b: ir.Value,
     depth: Sequence[Depth], fused_steps: int, ahead: Ahead | None = None,

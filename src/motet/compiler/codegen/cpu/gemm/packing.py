@@ -13,10 +13,12 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileFrame,
     read_vector,
     shared_function,
+    task_function,
     transpose,
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
+from motet.compiler.codegen.cpu.gemm.tasks import Range
 from motet.compiler.kernels.kernel import Phase
 from motet.compiler.kernels.strides import ONE, ZERO, product_of
 
@@ -53,9 +55,7 @@ class PackedOperands(ContractionSpace):
         """The phase that packs the panels of B; a task packs a group of panels for a piece of K."""
         plan, c = self.plan, self.c
         name = f"{c.kernel.name}_pack"
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
-        function.attributes.add("nounwind")
-        f = TileFrame(c.kernel, function)
+        f = task_function(self.module, c.kernel, name)
         depth, n = product_of(c.depth).known, self.n.known
         assert depth is not None and n is not None
         pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
@@ -81,7 +81,7 @@ class PackedOperands(ContractionSpace):
 
             f.loop(begin, end, rows, some)
 
-        f.loop(function.args[2], function.args[3], 1, task)
+        f.loop(f.arguments[2], f.arguments[3], 1, task)
         f.ret_void()
         return Phase(name, -(-panels // plan.pack_panels) * pieces)
 
@@ -116,14 +116,13 @@ class PackedOperands(ContractionSpace):
             if step == 1 and step_n != 1 and not tail:
                 self._pack_transposed(g, at, destination, length, step_n)
             else:
-                self._pack_rows(g, at, destination, length, step, step_n, columns if tail else None)
+                self._pack_rows(g, at, destination, (0, length), step, step_n, columns if tail else None)
 
         nest(0, source, 0)
 
     def _pack_rows(
-        self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index,
+        self, g: TileFrame, source: ir.Value, target: ir.Value, depth: Range, step: Index, step_n: Index,
         left: Index | None,
-        begin: Index = 0,
     ) -> None:
         c, plan = self.c, self.plan
         element = MEMORY_TYPES[c.b.dtype]
@@ -142,7 +141,7 @@ class PackedOperands(ContractionSpace):
                     vector = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
                 g.store_vector(vector, g.at(to, v * plan.lanes, self.element), self.element)
 
-        g.loop(begin, deep, 1, row)
+        g.loop(*depth, 1, row)
 
     def _pack_transposed(self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
         """Transpose squares of `lanes x lanes` in registers, then the remaining steps of K element by element."""
@@ -162,7 +161,7 @@ class PackedOperands(ContractionSpace):
                     g.store_vector(vector, g.at(target, to, self.element), self.element)
 
         g.loop(0, whole, lanes, square)
-        self._pack_rows(g, source, target, deep, 1, step_n, None, whole)
+        self._pack_rows(g, source, target, (whole, deep), 1, step_n, None)
 
     def pack_a(self, f: TileFrame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
         """Copy a block of A to `target`, widened, with the order of its memory kept: rows or K outermost."""

@@ -5,6 +5,7 @@ Source of the blocking: Goto and van de Geijn, "Anatomy of High-Performance Matr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -215,7 +216,8 @@ def _plan_blocks(
         # B is read from memory, which is fastest in long contiguous stretches of its rows.
         panels = max(1, min(columns_total // _STREAMING_TASKS, _STREAMED_COLUMNS // plan.width))
         return replace(plan, depth_block=depth_block, tile_rows=rows_total, panels=panels)
-    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
+    cuts = _cuts(rows_total, most_rows), _cuts(columns_total, most_panels)
+    tile_rows, panels = _grid(c, plan, *cuts, deep, wanted, target)
     group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
     plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
     return replace(plan, ahead=_ahead(c, plan))
@@ -231,10 +233,11 @@ def _ahead(c: Contraction, plan: ContractionSchedule) -> int:
 
 
 def _grid(
-    c: Contraction, plan: ContractionSchedule, rows: int, columns: int, deep: int, wanted: int, most_rows: int,
-    most_panels: int, target: CpuTarget,
+    c: Contraction, plan: ContractionSchedule, row_cuts: Sequence[tuple[int, int]],
+    column_cuts: Sequence[tuple[int, int]], deep: int, wanted: int, target: CpuTarget,
 ) -> tuple[int, int]:
-    """The (row tiles, panels) per task that minimise the time of the slowest of `wanted` tasks.
+    """The (row tiles, panels) per task, from `row_cuts` and `column_cuts`, that minimise the time of the slowest of
+    `wanted` tasks.
 
     Costs are in vector multiply-adds: loading a vector of B costs 1 (16 if it comes from beyond the second-level
     cache, 4 if many tiles hide that), packing it 4 (8 across K), and an element of A a quarter.
@@ -243,8 +246,8 @@ def _grid(
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
     beyond = not packs and guess(product_of([c.n, *c.depth])) * item_bytes(c.b.dtype) > target.l2 // 2
     best: tuple[float, int, int] | None = None
-    for tile_rows, row_tasks in _cuts(rows, most_rows):
-        for panels, column_tasks in _cuts(columns, most_panels):
+    for tile_rows, row_tasks in row_cuts:
+        for panels, column_tasks in column_cuts:
             tasks = row_tasks * column_tasks
             work = tile_rows * plan.rows * panels * plan.vectors
             fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)

@@ -29,8 +29,7 @@ class ContractionSpace:
         self.row_dim = c.m[1] if c.m else None
         self.straight = sums_stay(c, plan)
         self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
-        self.whole_depth = plan.depth_block is None
-        self.kept: ir.Value | None = None  # the number of the panel that scratch memory holds from the previous task
+        self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
         self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
 
     def stride(self, f: TileFrame, place: StridedAccess) -> Index:

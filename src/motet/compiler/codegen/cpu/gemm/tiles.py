@@ -87,7 +87,7 @@ class Tiles(ContractionSpace):
             for row in range(rows):
                 for v, lane in enumerate(lanes):
                     value = narrow(f, result[row * len(lanes) + v], c.output)
-                    finish(f, c.epilogue, views, value, row, v * plan.lanes, lane, True)
+                    finish(f, c.epilogue, views, value, row, v * plan.lanes, lane)
             return
         for row in range(rows):
             for v in range(len(lanes)):
@@ -120,7 +120,7 @@ class Tiles(ContractionSpace):
         init = self.c.init
         kind = ir.VectorType(self.element, lanes.lanes)
         if isinstance(init, StridedAccess):
-            value = views.read(init, row, column, lanes, isinstance(row, int))
+            value = views.read(init, row, column, lanes)
             return widen(f, value, init.dtype, (), self.c.product.dtype)
         number = float(init) if self.c.product.is_float else int(init)
         return ir.Constant(kind, [number] * lanes.lanes) if number else ir.Constant(kind, None)
@@ -133,7 +133,7 @@ class Tiles(ContractionSpace):
             for v, lane in enumerate(lanes):
                 at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
                 value = narrow(f, f.load_vector(at, self.element, self.plan.lanes), self.c.output)
-                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, False)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
 
         f.loop(0, rows, 1, line)
 
@@ -226,7 +226,7 @@ class Tiles(ContractionSpace):
             lane = PartialVector(wide, columns if columns < wide else None)
             start = self._initial(f, views, row, 0, lane)
             vector = f.fadd(start, vector) if c.product.is_float else f.add(start, vector)
-            finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane, True)
+            finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane)
 
     def _along(
         self, f: TileFrame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: PartialVector

@@ -12,7 +12,7 @@ from llvmlite import ir
 from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm_int8.packing import PackedLines, packing_function
 from motet.compiler.codegen.cpu.gemm_int8.plan import used_loops
 from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space, count_of
@@ -36,7 +36,7 @@ class Int8PackPhase(Int8Space):
         if counts == [0, 0]:
             return None
         name = f"{self.kernel.name}_pack"
-        f = self.phase(name)
+        f = task_function(self.module, self.kernel, name)
         first = 0
         if self.a_workspace >= 0:
             first = f.imul(self._outer_count(f, c.a), f.iceil(f.extent(self.m), _PACKED_LINES))

@@ -19,12 +19,13 @@ Integer-Arithmetic-Only Inference", 2018, section 2.3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.gemm_int8.corrections import Int8Corrections
@@ -50,6 +51,18 @@ def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget)
 CLASS = KernelClass(IntegerProductSchedule, lambda kernel, _: match(kernel), choose, check, emit)
 
 
+@dataclass(frozen=True)
+class _PanelTiles:
+    """Register tiles `tiles` of panel `number` at outer coordinates `at`, whose sums begin at `sums`; `tail` says that
+    the panel is incomplete."""
+
+    at: list[Index]
+    tiles: Range
+    number: Index
+    tail: bool
+    sums: ir.Value
+
+
 class _Int8Emitter(Int8PackPhase, Int8Corrections):
     """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
 
@@ -59,7 +72,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         kernel, plan = self.kernel, self.plan
         tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
         phases = [Phase(kernel.name, tasks.count)]
-        f = self.phase(kernel.name)
+        f = task_function(self.module, kernel)
         begin, end, scratch = f.arguments[2:5]
         if self.how.way == "tiles":
             dot_tiles.configure(f, self.amx_rows)
@@ -96,24 +109,26 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
             def whole(p: Index, tail: bool) -> None:
                 at_b = self._panel(f, b, p)
                 self._sum_columns(f, at_b, tail)
-                self._tiles(f, at, tiles, p, tail, a, at_b, deep, scratch, ("multiply", "finish"))
+                self._tiles(f, a, at_b, deep, _PanelTiles(at, tiles, p, tail, scratch), ("multiply", "finish"))
 
             self._panels(f, panels, whole)
             return
         self._clear(f, scratch)
+
+        def panel(p: Index, tail: bool) -> _PanelTiles:
+            return _PanelTiles(at, tiles, p, tail, f.at(scratch, f.imul(f.isub(p, panels[0]), plan.width), I32))
 
         def block(begin: Index, _: list[ir.Value]) -> None:
             here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
             a_here = f.at(a, f.imul(begin, self.how.a_bytes), I8)
             b_here = f.at(b, f.imul(begin, BLOCK), I8)
             self._panels(f, panels, lambda p, tail: self._tiles(
-                f, at, tiles, p, tail, a_here, self._panel(f, b_here, p), here, self._sums_of(f, scratch, p, panels),
-                ("multiply",)))
+                f, a_here, self._panel(f, b_here, p), here, panel(p, tail), ("multiply",)))
 
         def last(p: Index, tail: bool) -> None:
             at_b = self._panel(f, b, p)
             self._sum_columns(f, at_b, tail)
-            self._tiles(f, at, tiles, p, tail, a, at_b, deep, self._sums_of(f, scratch, p, panels), ("finish",))
+            self._tiles(f, a, at_b, deep, panel(p, tail), ("finish",))
 
         f.loop(0, deep, plan.depth_block, block)
         self._panels(f, panels, last)
@@ -127,9 +142,6 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         lanes = self.how.lanes
         zero = ir.Constant(ir.VectorType(I32, lanes), None)
         f.loop(0, self.scratch_columns // 4, lanes, lambda i, _: f.store_vector(zero, f.at(sums, i, I32), I32))
-
-    def _sums_of(self, f: TileFrame, sums: ir.Value, p: Index, panels: tuple[Index, Index]) -> ir.Value:
-        return f.at(sums, f.imul(f.isub(p, panels[0]), self.plan.width), I32)
 
     def _factor_a(self, f: TileFrame, at: list[Index]) -> ir.Value:
         """The address of A's first row at outer coordinates `at`."""
@@ -194,16 +206,19 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         return f.arguments[4]
 
     def _tiles(
-        self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], p: Index, tail: bool, a: ir.Value, b: ir.Value,
-        deep: Index, sums: ir.Value, what: tuple[Literal["multiply", "finish"], ...],
+        self, f: TileFrame, a: ir.Value, b: ir.Value, deep: Index, panel: _PanelTiles,
+        what: tuple[Literal["multiply", "finish"], ...],
     ) -> None:
         """Multiply and finish the register tiles of a panel."""
-        n = f.imul(p, self.plan.width)
+        at, tail = panel.at, panel.tail
+        n = f.imul(panel.number, self.plan.width)
         columns = f.at(self._scratch_base(f), self.scratch_columns, I8)
-        row0 = self._row(f, tiles[0])
+        row0 = self._row(f, panel.tiles[0])
 
         def one(m: Index, rows: int) -> None:
-            at_sums = f.at(sums, f.imul(f.isub(m, row0), self.tile_width), I32) if self.blocked else sums
+            at_sums = panel.sums
+            if self.blocked:
+                at_sums = f.at(panel.sums, f.imul(f.isub(m, row0), self.tile_width), I32)
             if "multiply" in what:
                 at_a = f.at(a, f.imul(m, self._a_row(f)), I8)
                 f.call(self._multiply(rows, tail), [*f.arguments[:2], at_a, b, at_sums, f.index(deep)])
@@ -217,7 +232,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
                 outer = [f.index(at[dim]) for _, dim in self.c.outer]
                 f.call(self.finish_function(tail), [*f.arguments[:2], at_sums, columns, row_sums, *numbers, *outer])
 
-        self._row_tiles(f, tiles, one)
+        self._row_tiles(f, panel.tiles, one)
 
     def _row(self, f: TileFrame, t: Index) -> Index:
         """The first row of register tile `t`."""

@@ -73,11 +73,6 @@ class Int8Space:
         multiple = BLOCK if self.n.known is not None else self.plan.width
         return f.imul(f.iceil(f.extent(self.n), multiple), multiple)
 
-    def phase(self, name: str) -> TileFrame:
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
-        function.attributes.add("nounwind")
-        return TileFrame(self.kernel, function)
-
     @property
     def amx_rows(self) -> int:
         """The number of rows of one AMX tile."""

@@ -18,6 +18,7 @@ from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.attributes import static_or_none
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.intervals import Intervals
+from motet.compiler.ir.sizes import static_extent
 from motet.compiler.ir.source_names import source_name
 
 # What upstream's lowering asserts about the indices of a gather; the accesses at these indices have their own checks.
@@ -68,9 +69,9 @@ class _Checks:
         where = source_name(operation)
         with ir.InsertionPoint(operation), operation.location:
             for axis, index in enumerate(indices):
-                extent = static_extent(tensor, axis)
+                extent = static_extent(ir.ShapedType(tensor.type), axis)
                 if extent is None or not self.intervals.is_inside(index, extent):
-                    self._assert("ult", index, extent_of(tensor, axis), where)
+                    self._assert("ult", index, _extent(tensor, axis), where)
 
     def check_slice(self, operation: ir.Operation) -> None:
         """Check that the first and last elements of every axis are in bounds, and the size is at most the extent."""
@@ -84,7 +85,7 @@ class _Checks:
         where = f"{source_name(operation)}: slice"
         with ir.InsertionPoint(operation), operation.location:
             for axis, (offset, size, stride) in enumerate(zip(offsets, sizes, strides, strict=True)):
-                extent = static_extent(tensor, axis)
+                extent = static_extent(ir.ShapedType(tensor.type), axis)
                 numbers = (extent, offset, size, stride)
                 is_whole = offset == 0 and stride == 1 and _is_extent(size, tensor, axis)
                 if not is_whole and not all(isinstance(number, int) for number in numbers):
@@ -93,7 +94,7 @@ class _Checks:
     def _check_range(
         self, tensor: ir.Value, axis: int, range_: Sequence[ir.Value | int], where: str
     ) -> None:
-        extent = extent_of(tensor, axis)
+        extent = _extent(tensor, axis)
         offset, size, stride = map(_value, range_)
         zero, one = _value(0), _value(1)
         if not self._is_natural_below(offset, tensor, axis):
@@ -114,7 +115,7 @@ class _Checks:
         self._assert("ult", arith.SelectOp(empty, zero, last).result, arith.MaxSIOp(extent, one).result, where)
 
     def _is_natural_below(self, value: ir.Value, tensor: ir.Value, axis: int) -> bool:
-        extent = static_extent(tensor, axis)
+        extent = static_extent(ir.ShapedType(tensor.type), axis)
         return extent is not None and self.intervals.is_inside(value, extent + 1)
 
     def check_padding(self, operation: ir.Operation) -> None:
@@ -132,14 +133,9 @@ class _Checks:
         ir.Operation.create("cf.assert", operands=[holds], attributes={"msg": self._number(where)})
 
 
-def static_extent(tensor: ir.Value, axis: int) -> int | None:
-    kind = ir.ShapedType(tensor.type)
-    return None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis)
-
-
-def extent_of(tensor: ir.Value, axis: int) -> ir.Value:
-    """Create the extent of an axis as a value."""
-    extent = static_extent(tensor, axis)
+def _extent(tensor: ir.Value, axis: int) -> ir.Value:
+    """The extent of an axis as a value, a constant where it is known."""
+    extent = static_extent(ir.ShapedType(tensor.type), axis)
     if extent is not None:
         return _value(extent)
     name = "memref.dim" if isinstance(tensor.type, ir.MemRefType) else "tensor.dim"
@@ -149,7 +145,7 @@ def extent_of(tensor: ir.Value, axis: int) -> ir.Value:
 def _is_extent(size: ir.Value | int, tensor: ir.Value, axis: int) -> bool:
     """Whether `size` is defined as the extent of `axis`."""
     if isinstance(size, int):
-        return size == static_extent(tensor, axis)
+        return size == static_extent(ir.ShapedType(tensor.type), axis)
     owner = size.owner
     if isinstance(owner, ir.Block) or owner.name not in ("tensor.dim", "memref.dim") or owner.operands[0] != tensor:
         return False

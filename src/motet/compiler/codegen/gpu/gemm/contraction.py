@@ -140,14 +140,14 @@ def _filter_order(
 ) -> tuple[int, ...]:
     """The axes of a constant operand, with those of K, in the order of `image`, after the others (`depth_last`) or
     before."""
-    depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
+    depth = [d for d in _memory_order(kernel, image) if stage.iterators[d] == "reduction"]
     axes = {d: axis for axis, entry in enumerate(filters.map) for d in entry.dims}
     inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
     outside = [axis for axis in range(len(filters.map)) if axis not in inside]
     return tuple([*outside, *inside] if depth_last else [*inside, *outside])
 
 
-def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
+def _memory_order(kernel: Kernel, access: Access) -> list[int]:
     """The stage's dimensions by their strides in memory, the fastest last."""
     found: list[int] = []
     for axis in kernel.values[access.value].order:

@@ -252,13 +252,12 @@ class Flash:
 
     def describe(self, piece: KeyPiece, end: str) -> tuple[str, str]:
         """Create descriptors of this program's keys and values; elements from `end` on read as 0."""
-        a = self.attention
         return (
-            self._descriptor(piece.keys, a.depth, self.space.depth, self.depth, end),
-            self._descriptor(piece.values, a.column, self.space.columns, self.columns, end),
+            self._descriptor(piece.keys, self.space.depth, self.depth, end),
+            self._descriptor(piece.values, self.space.columns, self.columns, end),
         )
 
-    def _descriptor(self, access: Access, inner: int, extent: int, padded: int, end: str) -> str:
+    def _descriptor(self, access: Access, extent: int, padded: int, end: str) -> str:
         a, w = self.attention, self.w
         place = source_of(a.kernel, access, a.sizes)
         fixed = {dim: coordinate for dim, coordinate in self.at.items() if place.strides[dim].factor}

@@ -64,7 +64,7 @@ def emit(attention: Attention, parts: KeyParts, symbol: str, about: str, target:
     rows = max(LEAST, power_of_two(space.row_count.known or 1))
     width = max(LEAST, power_of_two(space.columns))
     tiles = [AttentionTile(rows, min(side, parts.keys), 4, stages) for side in _SIDES for stages in (3, 2)]
-    forms = tuple(_part(space, tile, parts, spaces, buffers, symbol, about, target) for tile in tiles)
+    forms = tuple(_part(_Partial(space, parts, spaces, buffers), tile, symbol, about, target) for tile in tiles)
     together = _Together(space, parts, spaces, rows, width)
     second = f"{symbol}_together"
     launches = (
@@ -76,13 +76,19 @@ def emit(attention: Attention, parts: KeyParts, symbol: str, about: str, target:
     return Emitted(launches, sizes)
 
 
-def _part(
-    space: AttentionSpace, tile: AttentionTile, parts: KeyParts, spaces: tuple[
-        int, ...
-    ], buffers: tuple[int, ...], symbol: str, about: str,
-    target: GpuTarget,
-) -> Form:
-    w = Writer(space.attention.kernel, buffers, (tile.rows, tile.keys))
+@dataclass(frozen=True)
+class _Partial:
+    """The launch that attends to parts of the keys; `spaces` are the workspaces for sums, maxima and totals."""
+
+    space: AttentionSpace
+    parts: KeyParts
+    spaces: tuple[int, ...]
+    buffers: tuple[int, ...]
+
+
+def _part(partial: _Partial, tile: AttentionTile, symbol: str, about: str, target: GpuTarget) -> Form:
+    space, parts, spaces = partial.space, partial.parts, partial.spaces
+    w = Writer(space.attention.kernel, partial.buffers, (tile.rows, tile.keys))
     flash = Flash(w, space, tile, target)
     program = w.program()
     count = _count(w, space, parts)

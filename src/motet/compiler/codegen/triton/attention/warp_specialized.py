@@ -27,9 +27,10 @@ from motet.compiler.codegen.triton.attention.operand_layout import matrices_of
 from motet.compiler.codegen.triton.attention.scores import Scores
 from motet.compiler.codegen.triton.attention.tile_schedule import every_tile, is_even, is_one_careful, one_tile
 from motet.compiler.codegen.triton.gemm.persistent_text import NEXT, WAIT
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, rounded, storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
+from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.strides import StridedAccess
 
 _HEAD = '''import triton
@@ -51,16 +52,12 @@ def power(x):  # of two; of small results it makes 0, as one instruction
 _BARRIERS = "qfull, kfull, vfull, ofull, qempty, kempty, vempty"
 
 
-class _WarpWriter(Writer):
+class _WarpWriter(GluonWriter):
     """A `Writer` for tiles in `layout`, which stores one of its results through shared memory."""
 
     layout = "SL"
     result: StridedAccess | None = None
     piece = 0
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, {self.layout}))[{inside}]"
 
     def spread(self, text: str, dtype: str) -> str:
         return f"({text}).to({carried_type(dtype)})"  # scores have the shape of their product

@@ -9,8 +9,9 @@ from motet.compiler.codegen.gpu.conv.image_boxes import UNIT, Boxes, Image, tile
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, barrier_lines, indented, tile_function
 from motet.compiler.codegen.triton.gemm.products import group_of
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.codegen.triton.text.writer import Coordinate
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
@@ -21,17 +22,13 @@ _RANK = 5  # rank of the tensors that TMA moves
 # -- epilogue ---------------------------------------------------------------------------------------
 
 
-class ImageWriter(Writer):
+class ImageWriter(GluonWriter):
     """Writes the epilogue of a piece of a tile in the layout `L`. The lines `store`, if any, store a result through
     shared memory."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], store: Sequence[str]) -> None:
         super().__init__(kernel, buffers, shape)
         self.store = store
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
         self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
@@ -202,7 +199,7 @@ def fetch({", ".join(self.fetched)}):
             end += self._pieces(f"acc{i}", width, sum(boxes.widths[:i]), arguments)
         count = len(boxes.widths)
         running, ended, done = ([f"{name}{i}" for i in range(count)] for name in ("r", "t", "acc"))
-        iteration.append(f"{_left(ended)} = {_waited(count, running)}")
+        iteration.append(f"{', '.join(ended)} = {_waited(count, running)}")
         iteration += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
         return f'''@gluon.jit
 def multiply({", ".join([*self.multiplied, *arguments])}):
@@ -222,7 +219,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
             if place == {boxes.stages}:
                 place = 0
                 phase ^= 1
-        {_left(done)} = {_waited(0, running)}
+        {", ".join(done)} = {_waited(0, running)}
         mbarrier.arrive(empty.index(last))
 {indented(end, 2)}
     tma.store_wait(0)'''
@@ -330,10 +327,6 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
 def _shared(shape: Sequence[int], kind: str) -> str:
     """The layout of a block in shared memory."""
     return f"gl.NVMMASharedLayout.get_default_for({list(shape)}, {kind})"
-
-
-def _left(names: Sequence[str]) -> str:
-    return ", ".join(names)
 
 
 def _waited(count: int, names: Sequence[str]) -> str:

@@ -19,8 +19,9 @@ from motet.compiler.codegen.gpu.gemm.persistent_tiles import PersistentParts, Ri
 from motet.compiler.codegen.triton.gemm import persistent_wide as ring_wide
 from motet.compiler.codegen.triton.gemm.descriptors import describe, short
 from motet.compiler.codegen.triton.gemm.products import group_of
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import from_storage, storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
+from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
@@ -43,7 +44,7 @@ NEXT = 'gl.inline_asm("griddepcontrol.launch_dependents;", "~{memory}")'  # befo
 _SLICE = 8  # steps of K that threads multiply at a time
 
 
-class RingWriter(Writer):
+class RingWriter(GluonWriter):
     """A `Writer` for the epilogue of a piece of a tile, in the layout of the products, that stores `result` through
     shared memory."""
 
@@ -71,10 +72,6 @@ class RingWriter(Writer):
             return super().read(source, at, other, raw)
         self.ahead = [text]
         return "e0" if raw else self.define("x", from_storage("e0", source.dtype))
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
         self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None

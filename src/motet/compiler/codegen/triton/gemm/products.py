@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
@@ -18,6 +19,8 @@ from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
 _TOGETHER = 128  # tiles computed at a time
+
+Side = Literal["left", "right"]  # of a product
 
 
 def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
@@ -145,8 +148,8 @@ def _step(
 ) -> None:
     """One iteration along K: loads and multiplies both operands."""
     w.remembered = {}
-    left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
-    right = factor_of(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
+    left = factor_of(w, c, "left", tile, at, masks, begin)
+    right = factor_of(w, c, "right", tile, at, masks, begin)
     multiply(w, c, left, right)
 
 
@@ -156,14 +159,16 @@ def multiply(w: Writer, c: ContractionLaunch, left: str, right: str, acc: str = 
 
 
 def factor_of(
-    w: Writer, c: ContractionLaunch, source: StridedAccess, shape: tuple[int, int], axis: int, at: dict[
-        int, Coordinate
-    ],
-    masks: dict[int, str | None], begin: str,
+    w: Writer, c: ContractionLaunch, side: Side, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str],
+    begin: str,
 ) -> str:
-    """Load a tile of `shape` of an operand; K is along `axis`."""
+    """A tile of a factor; `masks` are those of the result's rows and columns."""
+    if side == "left":
+        source, shape, axis = c.left, (tile.m, tile.k), 1
+    else:
+        source, shape, axis = c.right, (tile.k, tile.n), 0
     w.shape = shape
-    w.masks = {a: mask for a, mask in masks.items() if mask is not None}
+    w.masks = {a: mask for a, mask in masks.items() if a != axis}
     depth = w.define("k", f"{begin}{w.range(axis)}")
     length = total(c.k)
     if length.known is None or length.factor % shape[axis]:
