@@ -28,7 +28,7 @@ from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.riscv.installing import install, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
 from motet.runtime.drivers.riscv.options import RiscvOptions
-from motet.runtime.drivers.riscv.program import BatchInstance, RiscvCommandBuffer, load_riscv
+from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, load_riscv
 from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
 from motet.runtime.instantiate import Shape
 
@@ -83,9 +83,9 @@ def _fill(
         errata=True,  # the emulator's version is unknown
     )
     stride = -(-(STACK + concrete.scratch) // 64) * 64
-    private = RiscvBuffer(memory, memory.heap, harts * stride)
+    cores = Cores(harts, RiscvBuffer(memory, memory.heap, harts * stride), stride)
     commands = RiscvCommandBuffer(
-        memory, executable, concrete.work, concrete.externals, harts, private, stride, guard=False
+        memory, executable, concrete.work, concrete.externals, cores, guard=False
     )
     externals = _externals(memory, function)
     for buffer, array in zip(externals, inputs, strict=False):
@@ -104,7 +104,7 @@ def _fill(
         arena = externals[len(concrete.inputs) + len(concrete.results)]
         symbols["motet_checks"] = arena.address + concrete.statuses.offset
     symbols["motet_status"] = DRAM + RING + _offset(BATCH_TYPE, "status")
-    return symbols, max(buffer.address + buffer.bytes for buffer in (private, *externals))
+    return symbols, max(buffer.address + buffer.bytes for buffer in (cores.private, *externals))
 
 
 def _externals(memory: RiscvMemory, function: StaticFunction) -> list[RiscvBuffer]:
@@ -128,7 +128,7 @@ def _submit(memory: RiscvMemory, commands: RiscvCommandBuffer, instance: BatchIn
     ring = memory.part(DRAM + RING, SLOTS * BATCH_TYPE.itemsize).view(BATCH_TYPE)
     ring["commands"], ring["count"] = instance.memory.address, len(commands.work)
     ring["ready"] = instance.ready
-    ring["private"], ring["private_stride"] = commands.private.address, commands.stride
+    ring["private"], ring["private_stride"] = commands.cores.private.address, commands.cores.stride
     ring["status"] = Status.PENDING
     memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)["head"] = 1
 

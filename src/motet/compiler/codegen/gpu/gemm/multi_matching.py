@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from motet.compiler.codegen.gpu.accesses import source_of
 from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
+from motet.compiler.codegen.gpu.launches import LaunchPart
 from motet.compiler.codegen.gpu.tasks import LoopTask, total
 from motet.compiler.kernels.epilogue import Epilogue, EpilogueStep, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
@@ -107,12 +108,10 @@ def _written(stage: Stage) -> list[object] | None:
     return found
 
 
-def match(
-    kernel: Kernel, launch: Sequence[Stage], seen: Kernel, read: set[int], buffers: tuple[int, ...], symbol: str,
-    about: str, target: GpuTarget,
-) -> Joined | None:
-    """Read `launch` as combined products; `read` are the values that later launches read."""
-    found = matched(kernel, launch, seen)
+def match(launch: LaunchPart, target: GpuTarget) -> Joined | None:
+    """Read `launch` as combined products."""
+    kernel = launch.kernel
+    found = matched(kernel, launch.stages, launch.seen)
     if found is None:
         return None
     stages, epilogue = found
@@ -120,15 +119,15 @@ def match(
     stored: dict[int, StridedAccess] = {}
     for stage in stages:
         value = stage.outputs[0].value
-        if kernel.values[value].role == "result" or value in read:
+        if kernel.values[value].role == "result" or value in launch.read:
             stored[value] = source_of(kernel, Access(value, main.outputs[0].map), main.sizes)
     stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
-    task = LoopTask(kernel, main, epilogue, stored, buffers, symbol, about)
+    task = LoopTask(kernel, main, epilogue, stored, launch.buffers, launch.symbol, launch.about)
     products: list[ContractionLaunch] = []
     for stage in stages:
         own = {access.value: source_of(kernel, access, stage.sizes) for access in stage.outputs}
         c = contraction.match(
-            task if stage is main else LoopTask(kernel, stage, None, own, buffers, symbol, about), target
+            task if stage is main else replace(task, stage=stage, epilogue=None, stored=own), target
         )
         if c is None:
             return None
@@ -153,8 +152,19 @@ def _share(products: Sequence[ContractionLaunch]) -> bool:
 # -- epilogue of sums ------------------------------------------------------------------------------
 
 
-def parted(j: Joined) -> tuple[list[list[EpilogueStep]], list[EpilogueStep]]:
-    """The stages that depend on one product only, for each product but the last, and all other stages."""
+@dataclass(frozen=True)
+class StagesOfSums:
+    """The stages after the products. `own` has, for each product but the last, the stages that depend on its result
+    only; `rest` has all others. `later` are the values that `rest` reads, and the initial values of sums that are
+    another product's result."""
+
+    own: list[list[EpilogueStep]]
+    rest: list[EpilogueStep]
+    later: set[int]
+
+
+def split_stages(j: Joined) -> StagesOfSums:
+    """Split the stages after the products by the results that they depend on."""
     own: list[list[EpilogueStep]] = [[] for _ in j.products]
     rest: list[EpilogueStep] = []
     of = {value: {number} for number, value in enumerate(j.values)}
@@ -162,10 +172,5 @@ def parted(j: Joined) -> tuple[list[list[EpilogueStep]], list[EpilogueStep]]:
         needed = set[int]().union(*(of[value] for value in step.known if value is not None))
         of |= {output: needed for output, _ in step.writes}
         (own[min(needed)] if len(needed) == 1 and max(needed) + 1 < len(j.products) else rest).append(step)
-    return own, rest
-
-
-def needed_later(j: Joined, rest: Sequence[EpilogueStep]) -> set[int]:
-    """The values read by `rest`, and by sums whose initial value is another product's result."""
     begun = {c.task.inits[0].value for c in j.products if isinstance(c.task.inits[0], StridedAccess)}
-    return begun | {value for step in rest for value in step.known if value is not None}
+    return StagesOfSums(own, rest, begun | {value for step in rest for value in step.known if value is not None})

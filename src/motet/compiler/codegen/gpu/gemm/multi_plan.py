@@ -70,10 +70,7 @@ class ProductLaunches(LaunchClass[Joined, MultiPlan, FormT]):
         return 0
 
     def match(self, launch: LaunchPart, target: GpuTarget) -> Joined | None:
-        return multi_matching.match(
-            launch.kernel, launch.stages, launch.seen, set(launch.read), launch.buffers, launch.symbol, launch.about,
-            target,
-        )
+        return multi_matching.match(launch, target)
 
     def plan(self, found: Joined, target: GpuTarget) -> MultiPlan:
         return MultiPlan(choices(found, target), target)

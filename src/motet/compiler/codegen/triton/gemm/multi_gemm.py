@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from motet.artifact.expressions import product
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
-from motet.compiler.codegen.gpu.gemm.multi_matching import Joined, needed_later, parted
+from motet.compiler.codegen.gpu.gemm.multi_matching import Joined, split_stages
 from motet.compiler.codegen.gpu.gemm.multi_plan import MultiPlan, MultiTiles
 from motet.compiler.codegen.gpu.gemm.tiles import Tile
 from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.gemm.multi_persistent import form
 from motet.compiler.codegen.triton.gemm.multi_sums import Sums, ended, ended_at_once, settled
-from motet.compiler.codegen.triton.gemm.products import factor_of, multiply, tile_of
+from motet.compiler.codegen.triton.gemm.products import Side, factor_of, multiply, tile_of
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
@@ -61,23 +61,22 @@ def _in_turn(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
     """Compute one sum after the other."""
-    own, rest = parted(j)
-    later = needed_later(j, rest)
+    stages = split_stages(j)
     kept: dict[int, tuple[str, str]] = {}
     for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
         acc = f"acc{number}"
         w.line(f"{acc} = tl.zeros(({tile.m}, {tile.n}), {carried_type(c.sum)})")
         begin = _open_loop(w, c, tile)
         w.remembered = {}
-        left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, _only(masks, 0), begin)
-        right = factor_of(w, c, c.right, (tile.k, tile.n), 0, at, _only(masks, 1), begin)
+        left = factor_of(w, c, "left", tile, at, masks, begin)
+        right = factor_of(w, c, "right", tile, at, masks, begin)
         multiply(w, c, left, right, acc)
         w.level -= bool(begin)
         w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
         if c is not j.products[-1]:
             before = {value: from_storage(name, dtype) for value, (name, dtype) in kept.items()}
-            kept |= settled(w, j, number, acc, points, before, own[number], later)
-    ended(w, j, f"acc{len(j.products) - 1}", points, kept, rest)
+            kept |= settled(w, j, stages, number, acc, points, before)
+    ended(w, j, f"acc{len(j.products) - 1}", points, kept, stages.rest)
 
 
 def _at_once(
@@ -89,22 +88,17 @@ def _at_once(
         w.line(f"{acc} = tl.zeros(({tile.m}, {tile.n}), {carried_type(j.products[0].sum)})")
     begin = _open_loop(w, j.products[0], tile)
     w.remembered = {}
-    read: dict[tuple[StridedAccess, int], str] = {}
+    read: dict[tuple[StridedAccess, Side], str] = {}
     for acc, c, at in zip(sums, j.products, points, strict=True):
-        sides: list[str] = []
-        for axis, source, shape in ((1, c.left, (tile.m, tile.k)), (0, c.right, (tile.k, tile.n))):
-            key = source, axis
+        left: tuple[StridedAccess, Side] = c.left, "left"
+        right: tuple[StridedAccess, Side] = c.right, "right"
+        for key in (left, right):
             if key not in read:
-                read[key] = factor_of(w, c, source, shape, axis, at, _only(masks, 1 - axis), begin)
-            sides.append(read[key])
-        multiply(w, c, sides[0], sides[1], acc)
+                read[key] = factor_of(w, c, key[1], tile, at, masks, begin)
+        multiply(w, c, read[left], read[right], acc)
     w.level -= bool(begin)
     w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
     ended_at_once(w, j, sums, points)
-
-
-def _only(masks: dict[int, str], axis: int) -> dict[int, str | None]:
-    return {axis: masks.get(axis)}
 
 
 def _open_loop(w: Writer, c: ContractionLaunch, tile: Tile) -> str:

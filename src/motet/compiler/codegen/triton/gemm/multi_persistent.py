@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from motet.artifact.expressions import product
 from motet.compiler.codegen.gpu.gemm.launch import leaving
-from motet.compiler.codegen.gpu.gemm.multi_matching import Joined, needed_later, parted
+from motet.compiler.codegen.gpu.gemm.multi_matching import Joined, split_stages
 from motet.compiler.codegen.gpu.gemm.multi_rings import Fit, TmaOperands
 from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix
 from motet.compiler.codegen.gpu.gemm.tiles import stored_as
@@ -54,8 +54,7 @@ class _Text:
     def __init__(self, j: Joined, factors: TmaOperands, fit: Fit, result: Matrix | None) -> None:
         self.j, self.factors, self.fit, self.result = j, factors, fit, result
         self.ring, self.last = fit.ring, j.products[-1]
-        self.own, self.rest = parted(j)
-        self.later = needed_later(j, self.rest)
+        self.stages = split_stages(j)
         self.kept: dict[int, dict[int, str]] = {}  # by product, the values kept of it and their dtypes
         self.parts_at_once = len(j.products) if fit.at_once else 1
         self.w = self._writer((self.ring.m, self.ring.piece))
@@ -101,7 +100,7 @@ class _Text:
         else:
             kept = {value: (f"y{position}", dtype) for position, (value, dtype) in enumerate(self._kept())}
             names = [*(name for name, _ in kept.values()), "acc0"]
-            ended(w, j, "acc0", points, kept, self.rest)
+            ended(w, j, "acc0", points, kept, self.stages.rest)
         given = ", ".join([*names, "m_at", "n_at", "c", "out", "L: gl.constexpr", *self.arguments])
         return f"@gluon.jit\ndef finish({given}):\n{_body(w)}"
 
@@ -109,7 +108,7 @@ class _Text:
         """The function that computes the kept values of a product's sum."""
         w = self._writer((self.ring.m, self.fit.width))
         points = self._points(w)
-        made = settled(w, self.j, number, "acc0", points, {}, self.own[number], self.later)
+        made = settled(w, self.j, self.stages, number, "acc0", points, {})
         self.kept[number] = {value: dtype for value, (_, dtype) in made.items()}
         w.line(f"return {', '.join(name for name, _ in made.values())}")
         given = ", ".join(["acc0", "m_at", "n_at", "L: gl.constexpr", *self.arguments])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from motet.compiler.codegen.gpu.gemm.multi_matching import Joined
+from motet.compiler.codegen.gpu.gemm.multi_matching import Joined, StagesOfSums
 from motet.compiler.codegen.triton.gemm.products import whole
 from motet.compiler.codegen.triton.text.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
@@ -35,17 +35,16 @@ Points = Sequence[Mapping[int, Coordinate]]  # where the tile lies, in the dimen
 
 
 def settled(
-    w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[EpilogueStep],
-    later: set[int],
+    w: Sums, j: Joined, stages: StagesOfSums, number: int, acc: str, points: Points, before: Mapping[int, str]
 ) -> dict[int, tuple[str, str]]:
-    """Run the stages `own`, which depend on the sum `acc` of product `number` only; returns the names and dtypes, as
-    stored, of the values in `later`. `before` are results of earlier products."""
+    """Run the stages that depend on the sum `acc` of product `number` only; returns the names and dtypes, as stored, of
+    the values that later stages read. `before` are results of earlier products."""
     c = j.products[number]
     w.sums.add(acc)
     value = whole(w, c, acc, points[number], before)
-    made = w.finish(Epilogue(j.values[number], None, tuple(own)), value, points[-1], j.task.stored)
+    made = w.finish(Epilogue(j.values[number], None, tuple(stages.own[number])), value, points[-1], j.task.stored)
     kept: dict[int, tuple[str, str]] = {}
-    for other in made.keys() & later:
+    for other in made.keys() & stages.later:
         dtype = c.task.kernel.values[other].dtype
         narrow = dtype in SHORT_FLOATS
         kept[other] = w.define("y", to_storage(f"({made[other]})", dtype)) if narrow else made[other], dtype
