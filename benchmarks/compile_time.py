@@ -1,12 +1,12 @@
-"""How long programs take to compile: `python -m benchmarks.compile_time --markdown`.
+"""Compile times of programs: `python -m benchmarks.compile_time --markdown`.
 
-For a GPU (none is needed) by the command line, from an empty cache and from a full one, and in a warm Python process;
-for this machine's processors beside torch.compile, whose first call is its compilation. CPU seconds are those of all
-processes that took part: divided by the cores they are what the wall shows at best, however busy the machine is.
+For a GPU (which need not be present), by the command line with an empty and with a full cache, and in a warm Python
+process; for this machine's CPU, compared with torch.compile, whose first call compiles. CPU seconds include all
+processes involved: divided by the number of cores, they are a lower bound of the wall time on an idle machine.
 
     --rows NAME ...     some of benchmarks.gpu's (default: the ones of the table)
     --repeat N          the least of N (default: 2)
-    --peers             the processors too, beside torch.compile
+    --peers             also the CPU, compared with torch.compile
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 @dataclass
 class Measured:
-    """The least of several, in seconds."""
+    """The least of several measurements, in seconds."""
 
     wall: float = float("inf")
     cpu: float = float("inf")
@@ -59,7 +59,7 @@ class Result:
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds of `work`, with all processes that it started, their orphans included."""
+    """The wall and CPU seconds of `work`, including all processes that it started, and their orphans."""
     before, begin = _children(), time.perf_counter()
     work()
     wall = time.perf_counter() - begin
@@ -80,7 +80,7 @@ def _children() -> float:
 
 
 def command_line(model: Path, folder: Path, result: Result, repeat: int) -> None:
-    """`motet compile`, from an empty cache and from the one it has filled."""
+    """`motet compile` with an empty cache, and with the cache that it has filled."""
     made = folder / "made.motet"
     command = [sys.executable, "-m", "motet", "compile", str(model), "--device", f"gpu={DEVICE}", "-o", str(made)]
     for number in range(repeat):
@@ -100,10 +100,10 @@ def command_line(model: Path, folder: Path, result: Result, repeat: int) -> None
 
 
 def in_process(task: str, *arguments: str) -> dict[str, list[float]]:
-    """What a process of its own, which does `task` of this module, prints."""
+    """The output of a separate process that runs `task` of this module."""
     command = [sys.executable, "-m", "benchmarks.compile_time", "--child", task, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
-    seconds(lambda: None)  # processes that it leaves are none of the next row's
+    seconds(lambda: None)  # so that processes left over do not count for the next row
     if done.returncode:
         print((done.stderr.strip().splitlines() or ["no reason given"])[-1], file=sys.stderr)
         return {}
@@ -111,7 +111,7 @@ def in_process(task: str, *arguments: str) -> dict[str, list[float]]:
 
 
 def child(task: str, arguments: Sequence[str]) -> dict[str, list[float]]:
-    """In a process that has compiled something small before: wall seconds of each time."""
+    """Wall seconds of each run, in a process that has compiled a small program before."""
     if task == "motet":
         return _motet_times(arguments[0], int(arguments[1]))
     return _host_times(arguments[0], int(arguments[1]))
@@ -138,7 +138,7 @@ def _motet_times(path: str, repeat: int) -> dict[str, list[float]]:
 
 
 def _host_times(name: str, repeat: int) -> dict[str, list[float]]:
-    """First calls on the processors: Motet's of what is compiled, loaded and called, and torch.compile's."""
+    """First calls on the CPU: Motet's compile, load and call, and torch.compile's."""
     import torch
 
     import motet
@@ -221,7 +221,7 @@ def main() -> int:
     parser.add_argument("--rows", nargs="*", default=list(ROWS))
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--markdown", action="store_true", help="print the table; else JSON")
+    parser.add_argument("--markdown", action="store_true", help="print the table instead of JSON")
     parser.add_argument("--child", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -1,11 +1,11 @@
-"""How near programs over eight devices come to their critical paths: `python -m benchmarks.concurrency`.
+"""How close programs over eight devices come to their critical paths: `python -m benchmarks.concurrency`.
 
-Graphs of a thousand nodes run on eight null devices, whose clocks are a model: every launch takes LAUNCH seconds,
-writing to a device and reading from it MOVE each, one at a time on each queue. What is scheduled, submitted and awaited
-is real. HEFT has placed the nodes. The bound is the longest path of launches and transfers, or all launches of a device
-spread evenly over its queues where that is more: no schedule of this placement is shorter.
+Graphs of a thousand nodes run on eight null devices with simulated clocks: every launch takes LAUNCH seconds, writing
+to and reading from a device MOVE seconds each, one at a time on each queue. Scheduling, submission and waiting are
+real. HEFT places the nodes. The bound is the longest path of launches and transfers, or, if larger, all launches of a
+device spread evenly over its queues: no schedule of this placement is shorter.
 
-The second table is what the compiler takes to find the dependences of commands and to give them streams.
+The second table is the compiler's time to find the dependences of commands and to assign streams.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from motet.runtime.device_program import LoadedDevice
 from motet.runtime.drivers import null
 from motet.runtime.plan_executor import PlacedInstance
 
-LAUNCH, MOVE = 0.2, 0.01  # far more than submitting takes, which the model's clock does not wait for
+LAUNCH, MOVE = 0.2, 0.01  # far more than the time to submit, which the simulated clock does not include
 DEVICES = 8
 _ELEMENTS = 16
 _SUM = f"""
@@ -48,12 +48,12 @@ func.func @sum(%a: tensor<{_ELEMENTS}xf32>, %b: tensor<{_ELEMENTS}xf32>) -> tens
 }}
 """
 
-# Of each node the two it reads from; -1 is the function's input.
+# For each node, the two nodes that it reads; -1 is the function's input.
 Graph = list[tuple[int, int]]
 
 
 def layered(nodes: int, width: int, random: np.random.Generator) -> Graph:
-    """Layers of `width` nodes, each of which reads from two of the layer before."""
+    """Layers of `width` nodes, each of which reads two nodes of the previous layer."""
     graph: Graph = []
     for node in range(nodes):
         first = node // width * width - width
@@ -63,7 +63,7 @@ def layered(nodes: int, width: int, random: np.random.Generator) -> Graph:
 
 
 def scattered(nodes: int, reach: int, random: np.random.Generator) -> Graph:
-    """Each node reads from two of the `reach` before it."""
+    """Each node reads two of the `reach` nodes before it."""
     return [(-1, -1)] + [
         (int(random.integers(max(0, n - reach), n)), int(random.integers(max(0, n - reach), n)))
         for n in range(1, nodes)
@@ -90,7 +90,7 @@ def branches(nodes: int, count: int, random: np.random.Generator) -> Graph:
 
 
 def chains(nodes: int, count: int, random: np.random.Generator) -> Graph:
-    """Chains that need nothing of one another."""
+    """Independent chains."""
     return [(-1, -1) if n < count else (n - count, n - count) for n in range(nodes)]
 
 
@@ -107,8 +107,8 @@ COMMANDS = (1000, 2000, 5000)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds: those that scheduling took, and by the model's clock those of the call, of the critical path, and of
-    what no call can take less than."""
+    """Seconds: the time of scheduling, and, by the simulated clock, the times of the call and of the critical path, and
+    a lower bound of any call."""
 
     scheduling: float
     makespan: float
@@ -129,7 +129,7 @@ def place(graph: Graph) -> list[int]:
 
 
 def plan_of(graph: Graph, places: Sequence[int]) -> Plan:
-    """Value 0 is the input, value n + 1 what node n makes."""
+    """A plan in which value 0 is the input and value n + 1 the result of node n."""
     last = len(graph)
     steps = [
         Step("run", places[node], [a + 1, b + 1], [node + 1], "sum") for node, (a, b) in enumerate(graph)
@@ -138,10 +138,10 @@ def plan_of(graph: Graph, places: Sequence[int]) -> Plan:
 
 
 def critical_path(graph: Graph, places: Sequence[int]) -> float:
-    """The longest path of launches and transfers, the input's and the result's included."""
+    """The longest path of launches and transfers, including those of the input and the result."""
     ends: list[float] = []
     for node, pair in enumerate(graph):
-        ready = MOVE  # of the input, written
+        ready = MOVE  # of the input, once written
         for source in pair:
             if source >= 0:
                 moved = 0.0 if places[source] == places[node] else 2 * MOVE
@@ -155,7 +155,7 @@ def compile_sum() -> Artifact:
 
 
 def measure(artifact: Artifact, graph: Graph, queues: int) -> Outcome:
-    """Schedules a graph, runs it once, checks the result."""
+    """Schedule a graph, run it once, and check the result."""
     variant = artifact.manifest.variants[0]
     region, schedule = artifact.manifest.functions[0], variant.schedules["sum"]
     places = place(graph)
@@ -167,7 +167,7 @@ def measure(artifact: Artifact, graph: Graph, queues: int) -> Outcome:
     signature = Signature("f", [spec], [spec], [])
     for device in devices:
         _ = device.executable
-    begin = time.process_time()  # other processes' work does not count
+    begin = time.process_time()  # excludes other processes' work
     instance = PlacedInstance(
         signature, plan_of(graph, places), {"sum": region}, devices, {}, [{"sum": schedule}] * DEVICES
     )
@@ -177,7 +177,7 @@ def measure(artifact: Artifact, graph: Graph, queues: int) -> Outcome:
     events = [traced.event for traced in instance.run_traced([x, result])]
     for device in opened:
         device.close()
-    if not np.array_equal(result, x):  # each node is the mean of two that are equal
+    if not np.array_equal(result, x):  # each node is the mean of two equal tensors
         raise RuntimeError(f"the result is {result}; expected {x}")
     makespan = max(event.end for event in events) - min(event.begin for event in events)
     critical = critical_path(graph, places)
@@ -187,7 +187,7 @@ def measure(artifact: Artifact, graph: Graph, queues: int) -> Outcome:
 
 @dataclass(frozen=True)
 class Ordered:
-    """Seconds for the dependences of a graph's commands and for their streams, and what came out."""
+    """The seconds to find the dependences of a graph's commands and to assign their streams, and the results."""
 
     dependences: float
     streams: float
@@ -196,8 +196,8 @@ class Ordered:
 
 
 def order_commands(graph: Graph) -> Ordered:
-    """Every node is a command that reads two tensors and writes one; all may run at once, on as many streams as they
-    want."""
+    """Order commands that read two tensors and write one, one per node; all may run concurrently, on any number of
+    streams."""
     accesses = [
         CommandAccess([ByteSpan(a, 64), ByteSpan(b, 64)], [ByteSpan(node, 64)]) for node, (a, b) in enumerate(graph)
     ]
@@ -240,7 +240,7 @@ def print_orders() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--queues", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--markdown", action="store_true", help="as for a page, which is the only way there is")
+    parser.add_argument("--markdown", action="store_true", help="no effect: the output is always Markdown")
     print_makespans(parser.parse_args().queues)
     print()
     print_orders()

@@ -1,9 +1,9 @@
-"""The process of one contender: takes commands as lines of JSON, answers each with one.
+"""The process of one contender: reads commands as lines of JSON, and answers each with one line.
 
     {"do": "build" | "prepare", "workload": NAME}   {"do": "round", "seconds": S}   {"do": "limits"}
     {"do": "reference", "workload": NAME}           {"do": "motet"}
 
-Started as `-m benchmarks.contender NAME THREADS FOLDER` on the cores it may use. What libraries print goes to stderr.
+Started as `-m benchmarks.contender NAME THREADS FOLDER` on its cores. Output of libraries goes to stderr.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarks.peers import CONTENDERS, Absent, Contender
 from benchmarks.workloads import WORKLOADS, Workload
 
 NAMED = {workload.name: workload for workload in WORKLOADS}
-QUIET = 0.003  # seconds in which threads of the contender before fall asleep
-BATCH = 100e-6  # shorter calls are timed several at once
+QUIET = 0.003  # seconds in which threads of the previous contender fall asleep
+BATCH = 100e-6  # shorter calls are timed in batches
 
 
 class Process:
-    """One contender, and the workload it has ready."""
+    """One contender, and its current workload."""
 
     def __init__(self, contender: Contender, threads: int, folder: Path) -> None:
         self.contender, self.threads, self.folder = contender, threads, folder
@@ -58,7 +58,7 @@ class Process:
         return {"seconds": seconds, "error": error}
 
     def round(self, seconds: float) -> dict[str, Any]:
-        """Times of calls for about `seconds`, at least three; the first calls only warm up."""
+        """Times of calls for about `seconds`, at least three; the first calls are warm-up."""
         call = self.call
         time.sleep(QUIET)
         call()
@@ -80,7 +80,7 @@ class Process:
 
 
 def reference(workload: Workload, folder: Path) -> dict[str, Any]:
-    """Writes the model and its result: by numpy in float64, or by torch in float64, node by node."""
+    """Write the model and its result: by numpy in float64, or by torch in float64, node by node."""
     model = workload.model()
     onnx.save(model, str(folder / f"{workload.name}.onnx"))
     inputs = workload.inputs(model)
@@ -100,7 +100,8 @@ def reference(workload: Workload, folder: Path) -> dict[str, Any]:
 
 
 def motet_costs(folder: Path) -> dict[str, Any]:
-    """Compiling, loading and memory of ResNet-18. Peak memory is of this process, over what it held before."""
+    """Compile time, load time and memory of ResNet-18. Peak memory is this process's, minus the memory in use
+    before."""
     import motet
 
     workload = NAMED["resnet18"]

@@ -1,8 +1,8 @@
-"""What devices cost that a program is spread over: `python -m benchmarks.devices --markdown`.
+"""The overhead of programs over several devices: `python -m benchmarks.devices --markdown`.
 
-Calls of four elements over two instances of the host, beside IREE over two local devices, whose arrays lie there
-already and which makes its result anew; launches and transfers of each kind of device, beside `memmove` of the same
-bytes; and automatic placement of 3,000 operations. The fastest of several turns counts.
+Calls with four elements over two instances of the host, compared with IREE over two local devices, whose arrays are
+there already and which allocates its result; launches and transfers of each kind of device, compared with `memmove` of
+the same bytes; and automatic placement of 3,000 operations. Each value is the fastest of several rounds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import motet
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.runtime.device import Device, find_device, open_device
 from motet.runtime.device_program import LoadedDevice
 from motet.runtime.instantiate import make_concrete
@@ -31,10 +32,10 @@ from motet.runtime.session import load
 OPERATIONS = 3000
 SIZES = (64 << 10, 1 << 20, 16 << 20)
 DEVICES = ("host", "null", "riscv:qemu")
-_SECONDS = 0.1  # of a turn, about
-_TURNS = 10
+_SECONDS = 0.1  # of a round, approximately
+_ROUNDS = 10
 
-# Half of the work on @a, half on @b: one part after the other, or both at once.
+# Half of the work on @a, half on @b: in sequence, or concurrently.
 AFTER = """
 func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
   %0 = arith.mulf %x, %y {stream.affinity = #hal.device.promise<@a>} : tensor<4xf32>
@@ -63,21 +64,21 @@ func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured, Motet's value, and what stands beside it."""
+    """A measurement: its description, Motet's value, and the value compared with it."""
 
     what: str
     motet: str
     beside: str = "–"
 
 
-def fastest(call: Callable[[], Any], turns: int = _TURNS) -> float:
-    """Seconds of a call, the fastest of several turns."""
+def fastest(call: Callable[[], Any], rounds: int = _ROUNDS) -> float:
+    """The seconds of a call, the fastest of several rounds."""
     begin = time.perf_counter()
     for _ in range(3):
         call()
-    count = max(1, round(_SECONDS / turns * 3 / max(time.perf_counter() - begin, 1e-9)))
+    count = max(1, round(_SECONDS / rounds * 3 / max(time.perf_counter() - begin, 1e-9)))
     best = float("inf")
-    for _ in range(turns):
+    for _ in range(rounds):
         begin = time.perf_counter()
         for _ in range(count):
             call()
@@ -117,7 +118,7 @@ def motet_call(text: str, bound: dict[str, str], reference: Callable[..., np.nda
 
 
 def iree_call(text: str, reference: Callable[..., np.ndarray]) -> str:
-    """IREE from Python, and by its own benchmark, which is native code; "–" where it is not installed or refuses."""
+    """IREE from Python, and by its own native benchmark; "–" if it is not installed or fails."""
     tool = Path(sys.executable).with_name("iree-compile")
     try:
         import iree.runtime as runtime  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
@@ -214,7 +215,7 @@ def transfer_rows() -> list[Row]:
 
 
 def transfers(device: Device, size: int) -> tuple[float, float]:
-    """Seconds of writing an array to a device, and of reading it back."""
+    """The seconds to write an array to a device, and to read it back."""
     source = np.random.default_rng(0).integers(0, 255, size, np.uint8)
     target = np.zeros(size, np.uint8)
     buffer = device.allocate(size)
@@ -239,7 +240,7 @@ def _rate(size: int, seconds: float) -> str:
 
 
 def network(operations: int) -> str:
-    """Products and element-wise operations, in blocks of three branches that meet again."""
+    """Products and element-wise operations, in blocks of three branches with a combined result."""
     tensor, square = "tensor<64x256xf32>", "tensor<256x256xf32>"
     lines = [
         f"func.func @main(%x: {tensor}, %w: {square}) -> {tensor} {{", "  %zero = arith.constant 0.0 : f32",
@@ -264,20 +265,20 @@ def network(operations: int) -> str:
 
 
 def placement_rows() -> list[Row]:
-    """Reading a program and placing it by cost, less reading it."""
+    """The time to read and place a program by cost, minus the time to read it."""
     from motet.compiler.frontends import load_source
-    from motet.compiler.placement.erase_devices import erase_devices
+    from motet.compiler.pipeline import ONE_DEVICE, prepare
     from motet.compiler.placement.machine import rates_of_families
-    from motet.compiler.placement.place import placer
+    from motet.compiler.placement.place import Place
 
     text = network(OPERATIONS)
-    place = placer(("a=host", "b=cuda"), True, (), rates_of_families(None))
+    place = Place(parse_device_flags(("a=host", "b=cuda")), True, (), rates_of_families(None))
     took: dict[bool, float] = {}
     for automatic in (False, True):
         best = float("inf")
         for _ in range(2):
             begin = time.perf_counter()
-            load_source(text, "network.mlir", place=place if automatic else erase_devices)
+            prepare(load_source(text, "network.mlir"), place if automatic else ONE_DEVICE)
             best = min(best, time.perf_counter() - begin)
         took[automatic] = best
     shown = f"{took[True] - took[False]:.2f} s"

@@ -1,20 +1,18 @@
-"""Motet beside its peers on an NVIDIA GPU, in two steps, as the compiler needs no GPU and the runtime no compiler:
+"""Motet and its peers on an NVIDIA GPU, in two steps, as the compiler needs no GPU and the runtime no compiler:
 
     python -m benchmarks.gpu compile --out DIR          anywhere; --pack makes one small file of it
     python -m benchmarks.gpu run DIR --markdown FILE    on a machine with a GPU and PyTorch
     python -m benchmarks.gpu all --markdown FILE        both
     python -m benchmarks.gpu table DIR --merge A B …    the tables of several runs' results
 
-Row by row, all contenders make the row ready, their results are compared with a reference of more bits, and then
-they take turns, round by round, each with enough calls to fill some milliseconds, timed by CUDA events around them.
-Calls go over sets of inputs, fresh random numbers, that are larger than the second cache together. Shown is the
-fastest round, per call; the JSON lines have the median, whole calls by the clock, and what each kernel took. The limit
-of a row is the larger of its operations over the GPU's peak and its bytes over the bandwidth of a copy, measured in the
-same run.
-Rows run in a process of their own, which is started anew if it dies. Then come passes of their own: for IREE, whose
-driver may end the process, cold starts, in fresh processes (`benchmarks.gpu_cold`), and JAX's networks with max-
-autotune, which searches long and, as reduce-overhead, is given some rows alone. What the limit of time leaves out has
-no number.
+For each row, all contenders prepare it, their results are compared with a reference of higher precision, and then they
+run alternately in rounds, each with enough calls to fill some milliseconds, timed by CUDA events around them. Calls
+iterate over sets of fresh random inputs that together exceed the second-level cache. The table has the fastest round,
+per call; the JSON lines have the median, whole calls by the clock, and the time of each kernel. The limit of a row is
+the larger of its operations over the GPU's peak and its bytes over the bandwidth of a copy, measured in the same run.
+Rows run in a separate process, which is restarted if it dies. Separate passes follow: IREE, whose driver may end the
+process; cold starts, in fresh processes (`benchmarks.gpu_cold`); and JAX's networks with max-autotune, which searches
+for long and, like reduce-overhead, is given only some rows. Rows that exceed the time limit have no figures.
 """
 
 from __future__ import annotations
@@ -50,15 +48,16 @@ PEERS = {
     "max-autotune": "torch.compile that searches, in a CUDA graph; of some rows, with a limit of time for each",
 }
 RESULTS = "results.jsonl"
-_ALONE = (("IREE",), ("JAX", "max-autotune"))  # what has passes of its own
+_ALONE = (("IREE",), ("JAX", "max-autotune"))  # contenders measured in separate passes
 _PATIENCE = 50.0  # seconds without a result after which a row of such a pass is given up
-_SHARE = 0.6  # of the time that is left for IREE
-_DEATHS = 3  # rows one after the other with which the process ends, after which a pass does
+_SHARE = 0.6  # of the remaining time, for IREE
+_DEATHS = 3  # consecutive rows that end the process, after which a pass is given up
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Rows that a child measures, of these contenders, how many seconds one may take, and of the time left all."""
+    """Rows that a child measures with these contenders, the seconds for one row, and the fraction of the remaining
+    time."""
 
     contenders: tuple[str, ...]
     rows: tuple[str, ...]
@@ -85,7 +84,7 @@ def _has_alone(contender: str, row: Row) -> bool:
 
 
 def supervise(options: argparse.Namespace, folder: Path) -> None:
-    """Starts a child for each pass, and again from the next row on where it dies or takes too long over one."""
+    """Start a child for each pass; restart it at the next row if it dies or exceeds the time for one."""
     options.results.write_text("")
     end = time.time() + options.time_limit
     every = list(passes(options))
@@ -147,7 +146,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 def _chosen(options: argparse.Namespace) -> list[Row]:
-    """The rows asked for, by name or by group, in that order."""
+    """The requested rows, given by name or by group, in that order."""
     every = rows()
     if not options.rows:
         return every
@@ -166,7 +165,7 @@ def _measure(options: argparse.Namespace) -> None:
     from benchmarks.gpu_measure import measure_machine, run_rows
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=2")  # all that 4 does but to check the results
+    os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=2")  # like 4, but without checking results
     with torch.no_grad():
         if options.machine:
             note(options.results, {"machine": measure_machine()})
@@ -204,20 +203,20 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=["compile", "run", "all", "table", "child", "list"])
-    parser.add_argument("source", nargs="?", type=Path, help="what `compile` wrote: a folder, or a packed file")
+    parser.add_argument("source", nargs="?", type=Path, help="the output of `compile`: a folder, or a packed file")
     parser.add_argument("--out", type=Path, default=Path("build/gpu-benchmarks"), help="folder for artifacts")
-    parser.add_argument("--pack", type=Path, metavar="FILE", help="write the artifacts as one file too")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="also write the artifacts as one file")
     parser.add_argument("--target", default="sm_90a", help="architectures to compile for (default: %(default)s)")
     parser.add_argument("--programs", nargs="+", choices=COMPILED, default=["Motet"],
-                        help="whose programs `compile` makes (default: %(default)s); others that lie there are kept")
-    parser.add_argument("--models", type=Path, metavar="DIR", help="exported models are kept there, and not made anew")
-    parser.add_argument("--rows", nargs="+", metavar="ROW", help="only these, or groups of them; `list` has them")
+                        help="whose programs `compile` makes (default: %(default)s); others in the folder are kept")
+    parser.add_argument("--models", type=Path, metavar="DIR", help="cache of exported models")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="only these, or groups of them; `list` shows them")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), metavar="NAME",
                         help="; ".join(f"{name}: {what}" for name, what in PEERS.items()).replace("%", "%%"))
     parser.add_argument("--no-cold", dest="cold", action="store_false", help="measure no cold starts")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default: %(default)s)")
-    parser.add_argument("--slot", type=float, default=0.006, help="seconds of a turn (default: %(default)s)")
-    parser.add_argument("--time-limit", type=float, default=3600, metavar="S", help="begin no row after that long")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each contender (default: %(default)s)")
+    parser.add_argument("--slot", type=float, default=0.006, help="seconds of a round (default: %(default)s)")
+    parser.add_argument("--time-limit", type=float, default=3600, metavar="S", help="start no row after this time")
     parser.add_argument("--patience", type=float, default=150.0, metavar="S", help="seconds for one row at most")
     parser.add_argument("--results", type=Path, default=Path(RESULTS), metavar="FILE", help="lines of JSON")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")

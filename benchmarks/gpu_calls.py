@@ -1,10 +1,10 @@
-"""What a call with tensors on a GPU costs the host: one command, on a machine with a GPU and PyTorch.
+"""The host's cost of a call with tensors on a GPU, on a machine with a GPU and PyTorch.
 
     motet compile examples/fragment.mlir --device cuda -o fragment.motet      on any machine
     python -m benchmarks.gpu_calls fragment.motet --markdown                  on the GPU's
 
-The least of several rounds of many calls, queued one behind the other without waiting; a round is too short to fill the
-driver's queue. Peers do the same product and sum.
+The least of several rounds of many calls, queued without waiting; a round is too short to fill the driver's queue.
+Peers compute the same product and sum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CALLS, _ROUNDS = 500, 15
 
 
 def measure(torch: Any, calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Seconds of each call, rounds of all in turn."""
+    """The seconds of each call, in rounds that include all calls."""
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(_ROUNDS):
         for name, call in calls.items():
@@ -36,7 +36,7 @@ def measure(torch: Any, calls: dict[str, Callable[[], Any]]) -> dict[str, float]
 
 
 def captured(torch: Any, work: Callable[[], Any]) -> Callable[[], Any]:
-    """The same as a graph of PyTorch's."""
+    """`work` as a CUDA graph of PyTorch."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         work()

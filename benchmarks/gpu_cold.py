@@ -1,9 +1,8 @@
-"""Cold starts: how long a fresh process takes from its first line to the first result on the GPU.
+"""Cold starts: the time of a fresh process from its first line to the first result on the GPU.
 
-Motet's process imports the runtime alone and gives it arrays of NumPy; its weights come with the artifact. PyTorch's
-has its weights in memory already: making them is not counted, moving them to the GPU is. `torch.compile` finds its
-own caches on disk filled. Python's own start is the same for all, and not counted. Files are in memory from the runs
-before.
+Motet's process imports the runtime only and passes NumPy arrays; weights are part of the artifact. PyTorch's process
+has its weights in memory: their creation is not counted, their transfer to the GPU is. `torch.compile` has its disk
+caches filled. Python's own start is the same for all, and not counted. Files are in the page cache from earlier runs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ WAYS = ("Motet", "eager", "compile")
 
 
 def starts(chosen: list[Any], folder: Path, end: float) -> Iterator[dict[str, Any]]:
-    """A line for each of `ROWS` among the chosen rows: seconds of each way."""
+    """A line for each of `ROWS` among the chosen rows, with the seconds of each contender."""
     for row in (row for row in chosen if row.name in ROWS):
         found: dict[str, float | str] = {}
         for way in WAYS:

@@ -1,4 +1,4 @@
-"""Compiling the rows of `benchmarks.gpu`, for Motet and for IREE: neither needs a GPU."""
+"""Compiles the rows of `benchmarks.gpu` for Motet and for IREE; needs no GPU."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SUFFIXES = {"Motet": ".motet", "IREE": ".vmfb"}
 
 
 def file_of(folder: Path, row: Row, contender: str) -> Path:
-    """Where a contender's program for the row lies."""
+    """The path of a contender's program for the row."""
     return folder / f"{row.name}{_SUFFIXES[contender]}"
 
 
 def compile_rows(chosen: list[Row], folder: Path, target: str, contenders: list[str], models: Path | None) -> None:
-    """A program for each row and contender, and in `compiled.json` what it is like, or why there is none. Exported
-    models are kept in `models`, and taken from there."""
+    """Compile a program for each row and contender; `compiled.json` describes each, or tells why there is none.
+    Exported models are cached in `models`."""
     folder.mkdir(parents=True, exist_ok=True)
     about = folder / "compiled.json"
     for row in chosen:
@@ -40,7 +40,7 @@ def compile_rows(chosen: list[Row], folder: Path, target: str, contenders: list[
             try:
                 found = (_compile(row, model, file, target) if contender == "Motet"
                          else gpu_iree.compile_row(row, model, file))
-            except Exception as error:  # whatever one row meets, the others are compiled
+            except Exception as error:  # a failing row must not affect the others
                 file.unlink(missing_ok=True)
                 known = "" if isinstance(error, Absent) else f"{type(error).__name__}: "
                 found = {"error": f"{known}{error}"[:500]}
@@ -51,7 +51,7 @@ def compile_rows(chosen: list[Row], folder: Path, target: str, contenders: list[
 
 
 def kept(row: Row, models: Path | None) -> bytes:
-    """The row's model, from `models` if it is there already."""
+    """The row's model, from `models` if it is cached there."""
     if models is None or row.source:
         return exported(row)
     models.mkdir(parents=True, exist_ok=True)
@@ -77,11 +77,11 @@ def _compile(row: Row, model: bytes, file: Path, target: str) -> dict[str, Any]:
 
 
 class _Open(torch.nn.Module):
-    """A module whose weights are inputs, after its own; it can be called once."""
+    """A module with its weights as inputs after its own inputs; it can be called once."""
 
     def __init__(self, module: torch.nn.Module, names: list[str], own: int) -> None:
         super().__init__()
-        self.inside = [module]  # in a list: the exporter must find no weights
+        self.inside = [module]  # in a list, so that the exporter finds no weights
         self.names, self.own = names, own
 
     def forward(self, *values: torch.Tensor) -> Any:
@@ -96,8 +96,8 @@ class _Open(torch.nn.Module):
 
 
 def exported(row: Row) -> bytes:
-    """The row as an ONNX model, or as the StableHLO that it comes with. Traced on tensors without memory where PyTorch
-    can (it cannot with convolutions), so that nothing is computed; the weights are put in afterwards."""
+    """The row as an ONNX model, or as the StableHLO that it provides. Traced on meta tensors where PyTorch supports it
+    (not for convolutions), so that nothing is computed; the weights are inserted afterwards."""
     if row.source:
         return row.source.encode()
     import onnx
@@ -130,7 +130,7 @@ def exported(row: Row) -> bytes:
 
 
 def pack(folder: Path, file: Path) -> None:
-    """All of a folder as one file; weights repeat themselves, which a large window finds."""
+    """Pack a folder into one file; repeated weights compress well with a large window."""
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 26}]
     with lzma.open(file, "wb", filters=filters) as stream, tarfile.open(fileobj=stream, mode="w|") as archive:
         for member in sorted(folder.iterdir(), key=lambda path: path.stat().st_size):

@@ -1,8 +1,8 @@
-"""Motet and its peers on one GPU: each prepares a row for several sets of inputs, and then puts calls on its stream.
+"""Motet and its peers on one GPU: each prepares a row for several sets of inputs, then puts calls on its stream.
 
-A contender's `launch(i)` begins a call on set `i` and returns at once; `begin` and `end` mark its stream, and `elapsed`
-waits and says how many seconds lie between the marks. `call(i)` is a whole call as a caller sees it: begun and waited
-for. Products of `eager` are cuBLAS's, and cuBLASLt's where a bias comes with them.
+A contender's `launch(i)` starts a call on set `i` and returns immediately; `begin` and `end` mark its stream, and
+`elapsed` waits and returns the seconds between the marks. `call(i)` is a whole call as a caller sees it, including the
+wait. Products of `eager` are cuBLAS's, or cuBLASLt's if they have a bias.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Sets = Sequence[Sequence[Tensor]]
 
 
 class OnStream:
-    """What works on one CUDA stream of this process; timed by events."""
+    """Base of contenders that work on one CUDA stream of this process; timed by events."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.stream = stream
@@ -44,7 +44,7 @@ class OnStream:
 
 
 class Eager(OnStream):
-    """PyTorch as it is."""
+    """PyTorch in eager mode."""
 
     def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
         super().__init__(torch.cuda.current_stream())
@@ -60,7 +60,7 @@ class Eager(OnStream):
         self.stream.synchronize()
 
     def results(self) -> list[Tensor]:
-        """What a call on the first set gives."""
+        """The results of a call on the first set."""
         self.call(0)
         return flat(self.last)
 
@@ -81,7 +81,7 @@ def _check_searched(row: Row) -> None:
 
 
 class ReduceOverhead(Compiled):
-    """`torch.compile` with CUDA graphs of its own, into whose memory it copies the inputs."""
+    """`torch.compile` with its own CUDA graphs, into whose memory it copies the inputs."""
 
     mode = "reduce-overhead"
 
@@ -119,7 +119,7 @@ class Graphed(Eager):
 
 
 class CompiledGraphed(Graphed):
-    """A CUDA graph of what `torch.compile` makes."""
+    """A CUDA graph of `torch.compile`'s result."""
 
     mode: str | None = None
 
@@ -130,7 +130,7 @@ class CompiledGraphed(Graphed):
 
 
 class MaxAutotune(CompiledGraphed):
-    """A CUDA graph of what `torch.compile` makes when it searches; of rows that say so."""
+    """A CUDA graph of `torch.compile`'s result in max-autotune mode, for rows that request it."""
 
     mode = "max-autotune-no-cudagraphs"
 
@@ -140,7 +140,7 @@ class MaxAutotune(CompiledGraphed):
 
 
 class Jax:
-    """`jax.jit`; timed by the clock, over calls begun one after the other, as its streams are its own."""
+    """`jax.jit`, timed by the clock over consecutive calls, as it has separate streams."""
 
     def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
         if row.jax is None:
@@ -157,7 +157,7 @@ class Jax:
         self.last: Any = None
 
     def _array(self, tensor: Tensor) -> Any:
-        """The tensor as JAX's; integers of 64 bits become such of 32, which it works with."""
+        """The tensor for JAX; 64-bit integers become 32-bit ones, JAX's default."""
         if tensor.dtype == torch.int64:
             tensor = tensor.to(torch.int32)
         if tensor.dtype != torch.float8_e4m3fn:
@@ -190,8 +190,8 @@ class Jax:
 
 
 class Motet(Eager):
-    """The artifact's one function, called as PyTorch's are: with its tensors, on its current stream. Results are
-    made anew by each call."""
+    """The artifact's only function, called like PyTorch's functions: with its tensors, on its current stream. Each call
+    allocates its results."""
 
     def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
         super().__init__(row, module, sets, folder)
@@ -204,7 +204,7 @@ class Motet(Eager):
         self.first_seconds = time.perf_counter() - begin
 
     def kernels(self) -> list[tuple[str, float]]:
-        """Seconds of each launch of one call, one after the other."""
+        """The seconds of each launch of one call, run in sequence."""
         function = next(iter(self.session.functions.values()))
         _, events = function.trace(*[self.session.wrap(tensor) for tensor in self.sets[0]])
         return [(each.event.name, each.event.end - each.event.begin) for each in events if each.event.kind == "launch"]

@@ -1,10 +1,9 @@
-"""IREE beside Motet on a GPU: rows compiled for its CUDA target, and run by its own runtime (`iree-base-runtime`).
+"""IREE on a GPU: rows compiled for its CUDA target, and run by its own runtime (`iree-base-runtime`).
 
-It gets the same ONNX or StableHLO text as Motet. Its driver works on streams of its own, which events of PyTorch's do
-not see: calls are begun one after the other without waiting, by the asynchronous form of the function, each behind
-the one before it, and timed by the clock until the last has ended. Inputs lie on the device, results in cached
-blocks. The newest architecture that its compiler has is Ada's, whose text (PTX) the driver compiles when the module
-is loaded.
+It gets the same ONNX or StableHLO text as Motet. Its driver has separate streams, which PyTorch's events do not cover:
+calls are started without waiting, by the asynchronous form of the function, each after the previous one, and timed by
+the clock until the last has ended. Inputs are on the device, results in cached blocks. The newest architecture that its
+compiler supports is Ada's, whose PTX the driver compiles when the module is loaded.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from benchmarks.gpu_rows import Absent, Row, flat
 
 Tensor = torch.Tensor
 TARGETS = ("sm_89", "sm_80")  # the first that compiles; it has no Hopper
-_AHEAD = 8  # calls under way: each has memory for its results
-_LIMIT = 300  # seconds that compiling may take
+_AHEAD = 8  # calls in flight; each has memory for its results
+_LIMIT = 300  # seconds allowed for compilation
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def compile_row(row: Row, model: bytes, file: Path) -> dict[str, Any]:
-    """The row for IREE's CUDA, as `file`; raises `Absent` with its compiler's first error."""
+    """Compile the row for IREE's CUDA target to `file`. Raises `Absent` with the first error of its compiler."""
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary) / "row.mlir"
@@ -44,7 +43,7 @@ def compile_row(row: Row, model: bytes, file: Path) -> dict[str, Any]:
         words = [str(Path(sys.executable).with_name("iree-compile")), str(source), "-o", str(file),
                  "--iree-hal-target-device=cuda", "--iree-opt-level=O3"]
         if row.source:
-            words += ["--iree-input-type=stablehlo", "--iree-execution-model=async-external"]  # ONNX's are so anyway
+            words += ["--iree-input-type=stablehlo", "--iree-execution-model=async-external"]  # the default for ONNX
         for target in TARGETS:
             try:
                 _command([*words, f"--iree-cuda-target={target}"])
@@ -67,7 +66,7 @@ def _command(words: list[str]) -> None:
 
 
 class Iree:
-    """The module, on the CUDA device; `driver` names another of IREE's."""
+    """The module on the CUDA device; `driver` names another driver of IREE's."""
 
     def __init__(self, row: Row, module: torch.nn.Module, sets: Sequence[Sequence[Tensor]], file: Path,
                  driver: str = "cuda") -> None:
@@ -79,8 +78,8 @@ class Iree:
             raise Absent(f"its runtime has no driver {driver!r}")
         self.runtime = runtime
         begin = time.perf_counter()
-        # Measured: with pools of the driver's, which give memory back after each call, calls took up to 2.6 times as
-        # long as with a cache of blocks that were allocated plainly.
+        # Measured: with the driver's pools, which return memory after each call, calls took up to 2.6 times as long as
+        # with a cache of plainly allocated blocks.
         runtime.flags.parse_flags("--cuda_async_allocations=false")
         maker = runtime.get_driver(driver)
         self.device = maker.create_device(maker.query_available_devices()[0], allocators=["caching"])
@@ -130,12 +129,12 @@ class Iree:
         return time.perf_counter() - self.since
 
     def results(self) -> list[Tensor]:
-        """What a call on the first set gives."""
+        """The results of a call on the first set."""
         self.call(0)
         return [self._tensor(index) for index in range(len(self.meant))]
 
     def _view(self, tensor: Tensor) -> Any:
-        """The tensor in memory of IREE's."""
+        """The tensor in IREE's memory."""
         runtime, kinds = self.runtime, self.runtime.HalElementType
         kind = {
             torch.bfloat16: kinds.BFLOAT_16, torch.float16: kinds.FLOAT_16, torch.float32: kinds.FLOAT_32,

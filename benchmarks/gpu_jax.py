@@ -1,8 +1,8 @@
 """Rows of `benchmarks.gpu` for JAX: plain `jax.numpy` with the weights of PyTorch's modules.
 
-Each function here takes `jax` and `jax.numpy`, and gives the row's function: of the inputs, and then, where the
-module has weights, of a dictionary of them by PyTorch's names. Attention is `jax.nn.dot_product_attention`, by cuDNN
-where that runs. Normalisations calculate in f32, as PyTorch's do.
+Each function here takes `jax` and `jax.numpy`, and returns the row's function of the inputs and, if the module has
+weights, of a dictionary of them by PyTorch's names. Attention is `jax.nn.dot_product_attention`, by cuDNN where it is
+available. Normalisations compute in f32, as PyTorch's do.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Weights = dict[str, Any]
 
 @functools.cache
 def attention_by() -> str:
-    """`cudnn` where a small attention runs by it, else `xla`. To be asked first where nothing is being traced."""
+    """`cudnn` if it runs a small attention, else `xla`. Call it before tracing."""
     jax, jnp = importlib.import_module("jax"), importlib.import_module("jax.numpy")
     x = jnp.zeros((1, 128, 2, 64), jnp.bfloat16)
     try:
         jax.jit(lambda x: jax.nn.dot_product_attention(x, x, x, implementation="cudnn"))(x).block_until_ready()
-    except Exception as error:  # what it raises without a GPU or without cuDNN is of many kinds
+    except Exception as error:  # of various classes, without a GPU or without cuDNN
         sys.stderr.write(f"JAX's attention is not by cuDNN: {type(error).__name__}: {error}"[:300] + "\n")
         return "xla"
     return "cudnn"
 
 
 class Layers:
-    """Layers by their names among the weights."""
+    """Layers by their names in the weights."""
 
     def __init__(self, jax: Any, jnp: Any, weights: Weights) -> None:
         self.jax, self.jnp, self.weights = jax, jnp, weights
@@ -44,7 +44,7 @@ class Layers:
         return layer_norm(self.jax, self.jnp)(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
     def attend(self, q: Array, k: Array, v: Array, causal: bool) -> Array:
-        """Batch × tokens × heads × head."""
+        """Attention; tensors are batch × tokens × heads × head."""
         return self.jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation=attention_by())
 
     def self_attention(self, name: str, x: Array, heads: int, causal: bool) -> Array:
@@ -123,7 +123,8 @@ def two_convolutions(jax: Any, jnp: Any) -> Callable[..., Array]:
 
 
 def attention(causal: bool) -> Callable[[Any, Any], Callable[..., Array]]:
-    """Heads in the second dimension: cuDNN reads them there, if JAX's inner function that lets it is where it was."""
+    """Attention with heads in the second dimension, which cuDNN reads directly if JAX's inner function for it
+    exists."""
 
     def make(jax: Any, jnp: Any) -> Callable[..., Array]:
         try:
@@ -230,7 +231,7 @@ def bottleneck(layers: Layers, name: str, x: Array, stride: int) -> Array:
 
 
 def mobilenet(stages: tuple[tuple[int, int, int, int], ...]) -> Callable[[Any, Any], Callable[..., Array]]:
-    """Of `gpu_models.MOBILENET`: expansion, channels, depth and stride of each stage."""
+    """MobileNetV2 with `gpu_models.MOBILENET`: expansion, channels, depth and stride of each stage."""
 
     def make(jax: Any, jnp: Any) -> Callable[..., Array]:
         def function(image: Array, weights: Weights) -> Array:

@@ -1,4 +1,4 @@
-"""Measuring the rows of `benchmarks.gpu`, in a process that has the GPU for itself."""
+"""Measures the rows of `benchmarks.gpu` in a process that uses the GPU alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from benchmarks.gpu_contenders import CONTENDERS, Motet, MotetGraphed
 from benchmarks.gpu_rows import LATER, Absent, Input, Row, flat, say
 
 _MOST_SETS = 8
-_MOST_SECONDS = 0.7  # that a contender's turns of a row take, but that it has two
-_BEGUN = 8  # calls begun one after the other, to see what the host takes for one
+_MOST_SECONDS = 0.7  # of a contender's rounds for a row, of which there are at least two
+_BEGUN = 8  # consecutive calls for the host's time per call
 
 
 def run_rows(chosen: list[Row], options: argparse.Namespace, folder: Path) -> None:
-    """Measures row after row, and writes a line for each."""
+    """Measure one row after the other, and write a line for each."""
     end = options.until
     with options.results.open("a") as file:
         for row in chosen:
@@ -40,18 +40,18 @@ def run_rows(chosen: list[Row], options: argparse.Namespace, folder: Path) -> No
             since = time.perf_counter()
             try:
                 found = _measure(row, folder, options)
-            except Exception as error:  # a row that fails must not end the others
+            except Exception as error:  # a failing row must not end the others
                 traceback.print_exc()
                 found = {"error": f"{type(error).__name__}: {error}"[:500]}
             seconds = time.perf_counter() - since
             say(f"  {seconds:.1f} s")
             note(file, {"row": row.name, "seconds": seconds, **found})
             if "error" in found and not _works():
-                raise SystemExit(1)  # the next rows get a process of their own
+                raise SystemExit(1)  # the next rows get a new process
 
 
 def _works() -> bool:
-    """Whether the GPU still does in this process: after a fault nothing does."""
+    """Whether the GPU still works in this process; it does not after a fault."""
     try:
         torch.cuda.synchronize()
     except RuntimeError:
@@ -66,7 +66,7 @@ def note(file: io.TextIOBase, line: dict[str, Any]) -> None:
 
 def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     torch.compiler.reset()
-    gc.collect()  # devices of peers hold memory
+    gc.collect()  # peers' devices hold memory
     torch.cuda.empty_cache()
     _set_precision(row.unit)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
@@ -87,7 +87,7 @@ def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, A
         except Absent as why:
             answers[name] = {"absent": str(why)}
             continue
-        except Exception as why:  # a peer that cannot do a row is left out
+        except Exception as why:  # a peer that cannot run a row is omitted
             traceback.print_exc(limit=-3)
             answers[name] = {"absent": f"{type(why).__name__}: {why}"[:300]}
             continue
@@ -95,7 +95,7 @@ def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, A
         answers[name] = {"ready": time.perf_counter() - begin, "error": error}
         if isinstance(contender, Motet):
             answers[name] |= _about(contender)
-    _take_turns(ready, count, options, answers)
+    _run_rounds(ready, count, options, answers)
     for name, contender in ready.items():
         if isinstance(contender, Motet | MotetGraphed):
             answers[name]["error"] = max(answers[name]["error"], _again(contender, reference))
@@ -105,7 +105,7 @@ def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, A
 
 def _about(contender: Motet) -> dict[str, Any]:
     answer: dict[str, Any] = {"load": contender.load_seconds, "first": contender.first_seconds}
-    with contextlib.suppress(Exception):  # what its kernels take is for people to read, and may be missing
+    with contextlib.suppress(Exception):  # times of kernels are informative only
         contender.kernels()
         answer["kernels"] = contender.kernels()
     return answer
@@ -129,7 +129,7 @@ def _set_precision(unit: str) -> None:
 
 
 def _reference(row: Row, module: torch.nn.Module, values: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The first set's results in f32 for short numbers, in f64 for f32."""
+    """The first set's results, in f32 for types of at most 16 bits, in f64 for f32."""
     _set_precision("f32")
     wide = torch.float32 if row.inputs[0].dtype.itemsize <= 2 or row.unit == "bf16" else torch.float64
     converted = [value.to(wide) if value.is_floating_point() or value.dtype == torch.int8 else value
@@ -141,25 +141,25 @@ def _reference(row: Row, module: torch.nn.Module, values: list[torch.Tensor]) ->
 
 
 def _error(made: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    """The largest of the results' distances to the reference, relative to its norm; NaNs count as far away."""
+    """The largest distance of the results to the reference, relative to its norm; infinite for NaNs."""
     worst = 0.0
     for own, other in zip(made, expected, strict=True):
         if own.shape != other.shape:
             raise ValueError(f"shape {tuple(own.shape)}; expected {tuple(other.shape)}")
-        apart = (own.to(other.device).double() - other.double()).norm() / other.double().norm().clamp_min(1e-30)
-        worst = max(worst, apart.item() if torch.isfinite(apart) else math.inf)
+        distance = (own.to(other.device).double() - other.double()).norm() / other.double().norm().clamp_min(1e-30)
+        worst = max(worst, distance.item() if torch.isfinite(distance) else math.inf)
     return worst
 
 
 def _again(contender: Any, reference: list[torch.Tensor]) -> float:
-    """The error after the timed calls, whose memory may still hold earlier results: it is spoilt first."""
+    """The error after the timed calls, whose memory, which may hold earlier results, is overwritten first."""
     for _ in range(3):
         for tensor in contender.results():
             tensor.fill_(math.nan if tensor.is_floating_point() else -1)
     return _error(contender.results(), reference)
 
 
-def _take_turns(ready: dict[str, Any], sets: int, options: argparse.Namespace, answers: dict[str, Any]) -> None:
+def _run_rounds(ready: dict[str, Any], sets: int, options: argparse.Namespace, answers: dict[str, Any]) -> None:
     counts: dict[str, int] = {}
     for name in list(ready):
         try:
@@ -196,7 +196,7 @@ def _take_turns(ready: dict[str, Any], sets: int, options: argparse.Namespace, a
 
 
 def _round(contender: Any, sets: int, count: int) -> float:
-    """Seconds of a call among `count` in a row."""
+    """The seconds of one of `count` consecutive calls."""
     torch.cuda.synchronize()
     contender.launch(0)
     contender.begin()
@@ -207,7 +207,7 @@ def _round(contender: Any, sets: int, count: int) -> float:
 
 
 def _begun(contender: Any, sets: int) -> float:
-    """Seconds that the host takes to begin a call, with nothing before it on the GPU."""
+    """The host's seconds to start a call on an idle GPU."""
     begin = time.perf_counter()
     for number in range(_BEGUN):
         contender.launch(number % sets)
@@ -217,7 +217,7 @@ def _begun(contender: Any, sets: int) -> float:
 
 
 def measure_machine() -> dict[str, Any]:
-    """The GPU, warmed up, and the bandwidth of a copy, in bytes read and written per second."""
+    """The GPU's properties, and the bandwidth of a copy after warm-up, in bytes read and written per second."""
     properties = torch.cuda.get_device_properties(0)
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     for _ in range(100):

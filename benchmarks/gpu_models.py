@@ -1,9 +1,9 @@
-"""Networks as plain PyTorch modules: the same definition is compiled by Motet and run by its peers.
+"""Networks as plain PyTorch modules, compiled by Motet and run by its peers.
 
 He et al. 2016 (ResNet-50), Devlin et al. 2019 (BERT), Dosovitskiy et al. 2021 (ViT), Radford et al. 2019 (GPT-2),
 Grattafiori et al. 2024 (Llama 3), Sandler et al. 2018 (MobileNetV2), Rombach et al. 2022 (the U-Net of Stable
-Diffusion), Radford et al. 2022 (Whisper). Attention is PyTorch's own, which takes its fastest kernel; exported models
-hold it as the two products and the softmax that it stands for.
+Diffusion), Radford et al. 2022 (Whisper). Attention is PyTorch's function, which selects its fastest kernel; exported
+models contain the two products and the softmax that it computes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Tensor = torch.Tensor
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """Heads in the second dimension; keys and values may have fewer, each for several queries' heads."""
+    """Attention with heads in the second dimension; keys and values may have fewer heads, each for several of
+    queries."""
     groups = int(q.shape[1]) // int(k.shape[1])
     if groups > 1:
         k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
@@ -49,7 +50,7 @@ class SelfAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """A transformer's block: normalisation before each part, or, as in BERT, after it."""
+    """A transformer block, with normalisation before each part or, as in BERT, after it."""
 
     def __init__(self, width: int, heads: int, causal: bool = False, before: bool = True, tanh: bool = False) -> None:
         super().__init__()
@@ -99,7 +100,7 @@ class Vit(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """Tokens to the logits that follow the last one."""
+    """GPT-2: tokens to the logits after the last one."""
 
     def __init__(self, positions: int = 1024, layers: int = 12, width: int = 768, heads: int = 12,
                  words: int = 50257) -> None:
@@ -116,7 +117,7 @@ class Gpt2(nn.Module):
 
 
 class Gpt2Step(nn.Module):
-    """One more token after `past` ones: logits, and the keys and values of the token for all layers."""
+    """One more token after `past` ones: its logits, and its keys and values in all layers."""
 
     def __init__(self, past: int, layers: int = 12, width: int = 768, heads: int = 12, words: int = 50257) -> None:
         super().__init__()
@@ -126,7 +127,7 @@ class Gpt2Step(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, token: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens: batch × 1; keys and values: layers × batch × heads × past × 64."""
+        """Shapes: token is batch × 1; keys and values are layers × batch × heads × past × 64."""
         x = self.words(token) + self.positions.weight[self.past]
         b, _, d = map(int, x.shape)
         own_keys: list[Tensor] = []
@@ -154,13 +155,14 @@ class RmsNorm(nn.Module):
 
 
 def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary positions (Su et al. 2021), in halves."""
+    """Rotary positions (Su et al. 2021), applied to halves."""
     left, right = x.chunk(2, -1)
     return x * cosine + torch.cat([-right, left], -1) * sine
 
 
 class LlamaBlock(nn.Module):
-    """Grouped queries, rotary positions, SwiGLU; `past` keys and values before it, or causal over what it is given."""
+    """A Llama block: grouped queries, rotary positions, SwiGLU; with `past` keys and values, or causal over its
+    input."""
 
     def __init__(self, past: int, width: int = 4096, heads: int = 32, groups: int = 8, hidden: int = 14336) -> None:
         super().__init__()
@@ -172,7 +174,8 @@ class LlamaBlock(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, *cache: Tensor) -> Any:
-        """x: batch × tokens × width; cosine, sine: tokens × head; keys, values: batch × groups × past × head."""
+        """Shapes: x: batch × tokens × width; cosine, sine: tokens × head; keys, values: batch × groups × past ×
+        head."""
         b, s, _ = map(int, x.shape)
         sizes = [self.heads * self.head, self.groups * self.head, self.groups * self.head]
         parts = self.inward(self.first(x)).split(sizes, -1)
@@ -227,7 +230,7 @@ def _step(before: int, after: int, size: int = 1, stride: int = 1, groups: int =
 
 
 class Inverted(nn.Module):
-    """Out to more channels, a convolution of each channel alone, and back."""
+    """An inverted residual: expansion of channels, a depthwise convolution, and projection."""
 
     def __init__(self, before: int, after: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -252,7 +255,7 @@ def mobilenet_v2() -> nn.Module:
 
 
 class CrossAttention(nn.Module):
-    """Of tokens with others, which may be themselves."""
+    """Attention of tokens to other tokens, or to themselves."""
 
     def __init__(self, width: int, other: int, heads: int) -> None:
         super().__init__()
@@ -268,7 +271,7 @@ class CrossAttention(nn.Module):
 
 
 class UNetBlock(nn.Module):
-    """A residual block and a transformer's block over an image, a time and a text, as on the U-Net's second level."""
+    """A residual block and a transformer block over an image, a time and a text, as on the U-Net's second level."""
 
     def __init__(self, width: int = 640, heads: int = 8, text: int = 768, time: int = 1280) -> None:
         super().__init__()
@@ -337,8 +340,8 @@ def models() -> list[Row]:
     heads = Input((4, 32, 4096, 128), BF16)
     full = 4.0 * 4 * 32 * 4096 * 4096 * 128
     cache, layer_cache = Input((12, 1, 12, 512, 64), BF16), Input((1, 8, 2048, 128), BF16)
-    turns = (Input((1, 128), BF16),) * 2, (Input((2048, 128), BF16),) * 2
-    llama = 2.0 * (6144 * 4096 + 4096 * 4096 + 3 * 14336 * 4096)  # operations for a token, bytes of the weights
+    rotations = (Input((1, 128), BF16),) * 2, (Input((2048, 128), BF16),) * 2
+    llama = 2.0 * (6144 * 4096 + 4096 * 4096 + 3 * 14336 * 4096)  # operations for one token, bytes of the weights
     bert, vit, gpt2 = 85.0e6, 86.0e6, 85.0e6  # weights of the layers
     return [
         Row("attention", "attention bf16 b4 h32 s4096 d128", "attention", lambda: Attention(False), (heads,) * 3,
@@ -365,10 +368,10 @@ def models() -> list[Row]:
         _network("gpt2-step", "GPT-2 bf16, one token after 512", lambda: Gpt2Step(512),
                  (*tokens(1, 1, 50257), cache, cache), 2 * 124e6, 2 * 124e6 + 2.0 * cache.bytes),
         _network("llama-step", "Llama-3 8B block bf16, one token after 2048", lambda: LlamaBlock(2048),
-                 (Input((1, 1, 4096), BF16), *turns[0], layer_cache, layer_cache), llama,
+                 (Input((1, 1, 4096), BF16), *rotations[0], layer_cache, layer_cache), llama,
                  llama + 2.0 * layer_cache.bytes),
         _network("llama-prefill", "Llama-3 8B block bf16, 2048 tokens", lambda: LlamaBlock(0),
-                 (Input((1, 2048, 4096), BF16), *turns[1]), 2048 * llama + 4096.0 * 2048 * 2048, llama + 64 * MIB),
+                 (Input((1, 2048, 4096), BF16), *rotations[1]), 2048 * llama + 4096.0 * 2048 * 2048, llama + 64 * MIB),
         _network("mobilenet-1", "MobileNetV2 bf16, batch 1", mobilenet_v2, image(1), 0.6e9, 7.0e6),
         _network("mobilenet-64", "MobileNetV2 bf16, batch 64", mobilenet_v2, image(64), 64 * 0.6e9,
                  7.0e6 + 64 * 27e6, jax=gpu_jax.mobilenet(MOBILENET)),

@@ -1,7 +1,7 @@
-"""What is measured on GPUs: each row is a PyTorch module, which every contender gets, and what its inputs look like.
+"""The rows measured on GPUs: each is a PyTorch module for all contenders, with a description of its inputs.
 
-Weights are a fixed sample of 8191 numbers gone round and round, so that the machine that compiles and the one that
-runs have the same ones, and an artifact with them compresses well; no time depends on the values.
+Weights repeat a fixed sample of 8191 numbers, so that the compiling and the running machine have the same ones, and an
+artifact with them compresses well; times do not depend on the values.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmarks import gpu_jax
 
 Tensor = torch.Tensor
 BF16, F16, F32, I64 = torch.bfloat16, torch.float16, torch.float32, torch.int64
-LATER = {"JAX": ("networks",)}  # groups of contenders whose rows are measured in a pass of their own: they take long
-_PERIOD = 8191  # a prime: rows of weights begin at different places of the sample
+LATER = {"JAX": ("networks",)}  # groups of contenders whose rows are measured in a separate pass, as they take long
+_PERIOD = 8191  # a prime: rows of weights begin at different offsets of the sample
 MIB = 1 << 20
 
 
 class Absent(Exception):
-    """A contender that has no such row; the text says why."""
+    """A contender does not support the row; the text tells why."""
 
 
 def say(text: str) -> None:
@@ -38,13 +38,13 @@ def say(text: str) -> None:
 
 
 def flat(results: Any) -> list[Tensor]:
-    """The tensors of a result: one, or a tuple of them."""
+    """The tensors of a result, which is one or a tuple."""
     return [results] if isinstance(results, Tensor) else list(results)
 
 
 @dataclass(frozen=True)
 class Input:
-    """Normal numbers; of integers, all below `below`. A `weight` stays the same from call to call in use."""
+    """Normal numbers; for integers, uniform ones below `below`. A `weight` is the same in all calls."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype = F32
@@ -57,11 +57,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Row:
-    """`flops` and `bytes` are the least that must be computed and moved, `unit` what computes (a column of the table
-    of peaks). `options` go into the device expression of the compiler. `source` is the row as StableHLO, where PyTorch
-    cannot export it. `searched` rows are given to `max-autotune` and `reduce-overhead` too, which take long. `jax`
-    makes the same function of `jax` and `jax.numpy`: of the inputs and, if the module has weights, of a dictionary of
-    them. `tolerance` is relative to the root of the reference's mean square."""
+    """`flops` and `bytes` are the minimum to compute and to move, `unit` is the unit that computes (a column of the
+    table of peaks). `options` are added to the compiler's device expression. `source` is the row as StableHLO, if
+    PyTorch cannot export it. `searched` rows are also given to `max-autotune` and `reduce-overhead`, which take long.
+    `jax` makes the same function from `jax` and `jax.numpy`: of the inputs and, if the module has weights, of a
+    dictionary of them. `tolerance` is relative to the root mean square of the reference."""
 
     name: str
     title: str
@@ -90,8 +90,8 @@ class Apply(nn.Module):
 
 
 def with_pattern(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """`module` in `dtype`, its weights set, scaled by their fan-in; scales are around one, but those of
-    batch normalisations one."""
+    """`module` in `dtype` with its weights set, scaled by their fan-in; scales are around one, those of batch
+    normalisations exactly one."""
     sample = np.random.default_rng(5).standard_normal(_PERIOD).astype(np.float32)
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     folded = {name for name, part in module.named_modules() if isinstance(part, nn.BatchNorm2d)}
@@ -100,7 +100,7 @@ def with_pattern(module: nn.Module, dtype: torch.dtype) -> nn.Module:
             continue
         values = np.resize(np.roll(sample, 97 * number), tensor.numel()).reshape(tensor.shape)
         if tensor.ndim == 1 and name.rpartition(".")[0] in folded and not name.endswith(("bias", "mean")):
-            values = np.ones_like(values)  # they are multiplied into weights, which would no more repeat themselves
+            values = np.ones_like(values)  # they are folded into weights, which would then no longer repeat
         elif tensor.ndim == 1:
             values = 0.05 * values + (1 if name.endswith("weight") else 0)
         else:
@@ -131,14 +131,14 @@ def _product(name: str, title: str, group: str, m: int, n: int, k: int, dtype: t
 
 
 def _linear(name: str, title: str, m: int, n: int, k: int) -> Row:
-    """A layer whose weights lie as PyTorch keeps them, N×K."""
+    """A layer with weights in PyTorch's layout, N×K."""
     return Row(name, title, "layers", lambda: Apply(lambda x, w: f.linear(x, w)),
                (Input((m, k), BF16), Input((n, k), BF16)), 2.0 * m * n * k, 2.0 * (m * k + n * k + m * n),
                jax=(lambda jax, jnp: lambda x, w: x @ w.T) if n == LAYERS[0][1] else None)
 
 
 class _ScaledMm(nn.Module):
-    """PyTorch's product of 8-bit floats, with scales of one; of others, for the reference, a plain one."""
+    """PyTorch's product of 8-bit floats with scales of one; for the reference, a plain product of other types."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,8 +156,8 @@ def _int_mm(x: Tensor, w: Tensor) -> Tensor:
 
 def _short(name: str, title: str, module: Callable[[], nn.Module], dtype: torch.dtype, kinds: tuple[str, str, str],
            jax: Callable[[Any, Any], Callable[..., Any]]) -> Row:
-    """A product of 8-bit numbers 4096³, whose weights lie as PyTorch's products want them, N×K; `kinds` are the types
-    of factors, sum and result in MLIR."""
+    """A product of 8-bit numbers 4096³ with weights in the layout of PyTorch's products, N×K; `kinds` are the types of
+    operands, sum and result in MLIR."""
     factor, total, result = (f"tensor<4096x4096x{kind}>" for kind in kinds)
     turned = "" if total == result else f"%r = stablehlo.convert %p : ({total}) -> {result}"
     source = f"""func.func @main(%x: {factor}, %w: {factor}) -> {result} {{
@@ -207,7 +207,7 @@ def _products() -> list[Row]:
     return rows
 
 
-# -- what memory binds -----------------------------------------------------------------------------
+# -- memory-bound rows -----------------------------------------------------------------------------
 
 
 def _moving(name: str, title: str, function: Callable[..., Any], inputs: tuple[Input, ...], out_bytes: float,

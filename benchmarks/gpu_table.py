@@ -21,7 +21,7 @@ _ABOUT = """\
 JAX and IREE are timed by the clock over calls begun one after the other, as events do not see their streams; *JAX*
 has the rows that are written for it, *IREE* gets what Motet gets, for `sm_89` or `sm_80`, the newest that it has, as
 text that the driver compiles. *By* is the fastest of the peers."""
-_WRONG = 2.0  # times the error of PyTorch's own result
+_WRONG = 2.0  # relative to the error of PyTorch's own result
 
 
 def markdown(every: Sequence[Row], lines: Sequence[Mapping[str, Any]], compiled: Mapping[str, Any]) -> str:
@@ -45,7 +45,7 @@ def markdown(every: Sequence[Row], lines: Sequence[Mapping[str, Any]], compiled:
 
 
 def merged(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What was found of each row; where several runs have measured a contender, the faster time of it."""
+    """The results of each row; for a contender measured by several runs, the faster time."""
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         if "row" not in line:
@@ -71,7 +71,7 @@ def limit_of(row: Row, machine: Mapping[str, Any]) -> float:
 
 def _table(chosen: Sequence[Row], found: Mapping[str, Any], machine: Mapping[str, Any]
            ) -> tuple[list[str], list[float]]:
-    """The table of a group, and how many times as long as Motet the best peer takes, row by row."""
+    """The table of a group, and the ratio of the best peer's time to Motet's, row by row."""
     names = list(dict.fromkeys(name for row in chosen for name, answer in found[row.name].get("peers", {}).items()
                                if "min" in answer))
     peers = [name for name in names if not name.startswith("Motet")]
@@ -105,7 +105,7 @@ def _table(chosen: Sequence[Row], found: Mapping[str, Any], machine: Mapping[str
 
 
 def _means(gains: Mapping[str, Sequence[float]]) -> list[str]:
-    """Geometric means by group, and of all."""
+    """Geometric means by group, and of all rows."""
     lines = ["### Means", "", "Best peer ÷ Motet (its faster way), geometric mean; *level* is 0.95 to 1.05.", "",
              "| group | rows | mean | ahead | level | behind | least | most |", "|---|" + "---:|" * 7]
     everything = [gain for group in gains.values() for gain in group]
@@ -124,7 +124,7 @@ def is_wrong(answers: Mapping[str, Any], row: Row) -> bool:
 
 
 def is_far(answer: Mapping[str, Any], row: Row) -> bool:
-    """Whether a peer's result is none: further from the reference than any rounding of its own takes it."""
+    """Whether a peer's result is wrong: further from the reference than rounding explains."""
     return answer.get("error", 0.0) > max(row.tolerance, 0.2)
 
 
@@ -144,7 +144,7 @@ def _ratio(one: float | None, other: float | None) -> str:
 
 
 def _costs(every: Sequence[Row], found: Mapping[str, Any], compiled: Mapping[str, Any]) -> list[str]:
-    """Sizes, loading, and calls by the clock."""
+    """Sizes, load times, and times of calls by the clock."""
     lines = ["### Loading and calling", "",
              "*Load* is from the file to a session in a process that has the GPU, *first* the call after it, *call* a "
              "whole call by the clock, with its wait, and *host* what the host takes to begin one while the GPU has "
@@ -178,7 +178,7 @@ def _starts(every: Sequence[Row], lines: Sequence[Mapping[str, Any]]) -> list[st
 
 
 def _absences(every: Sequence[Row], found: Mapping[str, Any], compiled: Mapping[str, Any]) -> list[str]:
-    """Why IREE and searching have no number where they were tried: by reason, the rows."""
+    """Why IREE and searching peers have no figures: the rows by reason."""
     reasons: dict[str, list[str]] = {}
     for row in every:
         for name in ("IREE", "JAX", "max-autotune"):

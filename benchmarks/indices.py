@@ -1,4 +1,4 @@
-"""What bounds checks of indices cost on the host: gathers and scatters with checks against the same without them.
+"""The cost of bounds checks of indices on the host: gathers and scatters with and without checks.
 
     python -m benchmarks.indices
 

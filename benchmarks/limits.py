@@ -1,7 +1,7 @@
-"""What this machine can do, measured by loops emitted for it: multiply-adds and memory traffic per second.
+"""Measures this machine's limits by generated loops: multiply-adds and memory traffic per second.
 
-Peak: twelve independent chains of float32 vector multiply-adds. Bandwidth: c = a + b over three arrays of
-64 MiB that are used again and again, stores past the caches. One thread per core, the best of many rounds.
+Peak: twelve independent chains of float32 vector multiply-adds. Bandwidth: c = a + b over three arrays of 64 MiB,
+repeatedly, with stores past the caches. One thread per core, the best of many rounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _source(lanes: int) -> str:
         for i in chains)
     starts = "\n".join(
         f"  %p{i} = getelementptr {vector}, ptr %p, i64 {i + 1}\n  %z{i} = load {vector}, ptr %p{i}, align 64"
-        for i in chains)  # different ones, or the chains would be one
+        for i in chains)  # with different values, or the compiler would merge the chains
     sums = "\n".join(
         f"  %s{i} = fadd {vector} {'%b0' if i == 1 else f'%s{i - 1}'}, %b{i}" for i in chains if i)
     return f"""
@@ -90,7 +90,7 @@ def _copied(array: np.ndarray) -> np.ndarray:
 
 
 class Limits:
-    """Emits the loops once; `peak` and `bandwidth` measure. Keep the object as long as they are called."""
+    """Generates the loops once; `peak` and `bandwidth` measure. Keep the object alive during calls."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
@@ -123,7 +123,7 @@ class Limits:
 
 
 def _best(jobs: list[tuple[Any, tuple[int, ...]]], rounds: int) -> float:
-    """Seconds until every job, each on a thread of its own, is done; the best round."""
+    """The seconds until every job, each on a separate thread, is done, in the best round."""
     barrier = threading.Barrier(len(jobs))
     spans: list[list[tuple[float, float]]] = [[] for _ in jobs]
 
@@ -140,4 +140,4 @@ def _best(jobs: list[tuple[Any, tuple[int, ...]]], rounds: int) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    return min(max(end for _, end in turn) - min(start for start, _ in turn) for turn in zip(*spans, strict=True))
+    return min(max(end for _, end in number) - min(start for start, _ in number) for number in zip(*spans, strict=True))

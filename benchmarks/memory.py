@@ -1,9 +1,9 @@
-"""The memory that intermediate tensors take, planned and not: `python -m benchmarks.memory`.
+"""The memory of intermediate tensors with and without planning: `python -m benchmarks.memory`.
 
-Of each network: the arena as compiled; the arena where one command runs after the other; the most bytes that are in use
-at once then, below which no plan goes; what an allocator takes that, command by command, gives each tensor the smallest
-free block that holds it, and frees a tensor's block after its last use; and the sum of all intermediate tensors.
-`pairs` are the commands that may run at once. Nothing is run.
+For each network: the arena as compiled; the arena for sequential commands; the most bytes in use at the same time in
+that case, a lower bound for all plans; the size reached by an allocator that gives each tensor, command by command, the
+smallest free block that fits, and frees it after its last use; and the sum of all intermediate tensors. `pairs` is the
+number of pairs of commands that may run concurrently. No network is run.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def tensors_of(schedule: Schedule) -> list[Tensor]:
 
 
 def best_fit(tensors: Sequence[Tensor]) -> int:
-    """The bytes that an allocator reaches that knows nothing of the future: best fit, neighbours joined when freed."""
-    free: dict[int, int] = {}  # blocks by their begin
+    """The size that an online allocator reaches: best fit, with neighbouring free blocks merged."""
+    free: dict[int, int] = {}  # blocks by their start
     place: dict[Tensor, list[int]] = {}
     top = 0
     for moment in range(1 + max((tensor.last for tensor in tensors), default=-1)):
@@ -83,7 +83,7 @@ def concurrent_pairs(schedule: Schedule) -> int:
 
 
 def row(name: str) -> str:
-    """One line of the table, in Markdown."""
+    """One row of the Markdown table."""
     schedule = motet.compile(models.MODELS[name]()).manifest.variants[0].schedules["main"]
     tensors = tensors_of(schedule)
     total = sum(tensor.bytes for tensor in tensors)

@@ -1,13 +1,13 @@
-"""How much faster branches are that run at once: `python -m benchmarks.overlap --markdown`.
+"""The speedup of concurrent branches: `python -m benchmarks.overlap --markdown`.
 
-Each model is compiled once. *Serial* is the same code with every command waiting for the one before it, and over
-several devices every step for the one before it. The bound is what no order of the same commands can be faster than:
-the longest path of the commands' own times, each measured alone with the whole device to itself, or, where that is
-more, the time that all threads together spent on them, spread evenly over the threads. Over several devices it is the
-longest path of the plan's steps and moves, or all steps of one device where that is more.
+Each model is compiled once. *Serial* is the same code with every command waiting for the previous one, and over several
+devices every step for the previous one. The bound is a lower bound for all orders of the same commands: the longest
+path of the commands' times, each measured alone on the whole device, or, if larger, the total time of all threads
+divided by their number. Over several devices, it is the longest path of the plan's steps and transfers, or all steps of
+one device if that is larger.
 
-The accelerator is emulated: its cores are threads of QEMU, which share the machine's processors with each other and
-with this process, and its times are those of the wall clock. QEMU counts instructions of one core only.
+The accelerator is emulated: its cores are QEMU threads, which share the machine's CPUs with each other and with this
+process, and its times are wall-clock times. QEMU counts instructions of a single core only.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from motet.runtime.trace import Traced
 THREADS = 4
 RISCV = f"riscv:qemu?harts={THREADS}"
 HOSTS = ("host?cores=0-1", "host/1?cores=2-3")
-_SECONDS = 1.0  # for each of what is compared
-_TURNS = 5
+_SECONDS = 1.0  # for each measurement
+_ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Model:
-    """`build` makes the graph with the branches on the devices given, one for each; None: nowhere in particular."""
+    """`build` makes the graph with its branches on the given devices, one for each; None: unplaced."""
 
     name: str
     build: Callable[[Sequence[str | None]], Graph]
@@ -84,7 +84,7 @@ def inception(blocks: int, size: int, channels: int) -> Callable[[Sequence[str |
 def branches(
     rows: int, width: int, lengths: Sequence[int], widths: Sequence[int] = ()
 ) -> Callable[[Sequence[str | None]], Graph]:
-    """Chains of products with softmax behind each, which meet in a sum; `widths` are what the branches work on."""
+    """Chains of products, each followed by softmax, with a sum of all chains; `widths` are the branches' sizes."""
 
     def build(devices: Sequence[str | None]) -> Graph:
         graph = Graph("main")
@@ -112,7 +112,7 @@ MODELS = {
                    branches(1024, 768, (2, 2)), (1024, 768)),
     "long": Model("two branches of 8 products 32x512x512", branches(32, 512, (8, 8)), (32, 512)),
 }
-# On the accelerator, whose clock is a fiftieth.
+# For the accelerator, which is 50 times slower.
 SMALLER = {
     "inception": Model("an Inception block, 32 channels of 8x8", inception(1, 8, 32), (1, 32, 8, 8)),
     "small": Model("two branches of 4 products 8x64x64", branches(8, 64, (4, 4)), (8, 64)),
@@ -126,7 +126,7 @@ UNLIKE = Model("a branch of 12 products 64x2048x2048 beside one of 3 products 64
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds, the fastest of several calls each."""
+    """The seconds of each variant, the fastest of several calls."""
 
     where: str
     model: str
@@ -143,7 +143,7 @@ class Row:
 
 
 def chained(artifact: Artifact) -> Artifact:
-    """The same code, each command waiting for the one before it."""
+    """The same code with each command waiting for the previous one."""
     manifest = artifact.manifest
     variants = [
         msgspec.structs.replace(
@@ -194,14 +194,14 @@ def _check_equal(one: np.ndarray, other: np.ndarray, model: Model) -> None:
 
 
 def fastest(calls: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """The fastest time of each of some calls, which are made in turns for `seconds` each."""
+    """The fastest time of each of several calls, run alternately for `seconds` each."""
     best = [float("inf")] * len(calls)
     for call in calls:
         call()
     end = time.perf_counter() + seconds * len(calls)
-    turns = 0
-    while time.perf_counter() < end or turns < _TURNS:
-        turns += 1
+    rounds = 0
+    while time.perf_counter() < end or rounds < _ROUNDS:
+        rounds += 1
         for number, call in enumerate(calls):
             begin = time.perf_counter()
             call()
@@ -210,7 +210,7 @@ def fastest(calls: Sequence[Callable[[], object]], seconds: float) -> list[float
 
 
 def _bound(schedule: Schedule, runs: Sequence[Sequence[Traced]]) -> float:
-    """From traces of commands that run alone."""
+    """The bound, from traces of commands that run alone."""
     runs = [[traced for traced in run if traced.event.kind in ("launch", "copy")] for run in runs]
     taken = [[traced.event.end - traced.event.begin for traced in run] for run in runs]
     alone = [min(seconds) for seconds in zip(*taken, strict=True)]
@@ -225,7 +225,7 @@ def _bound(schedule: Schedule, runs: Sequence[Sequence[Traced]]) -> float:
 
 
 def several_devices(devices: Sequence[str], where: str, model: Model) -> Row:
-    """With one branch on each of two devices."""
+    """A row with one branch on each of two devices."""
     names = ("a", "b")
     families = [parse_family(uri) for uri in devices]
     artifact = motet.compile(model.build(names), devices=dict(zip(names, families, strict=True)))
@@ -256,11 +256,11 @@ def _plan_bound(plan: Plan, seconds: Sequence[float]) -> float:
     return max(*ends.values(), *busy.values())
 
 
-# -- the model of time -----------------------------------------------------------------------------
+# -- simulated devices -----------------------------------------------------------------------------
 
 
 def modelled(model: Model) -> Row:
-    """On two devices without hardware, by the clock of their model: each launch takes 200 µs, each move 20 µs."""
+    """A row on two null devices, by their simulated clock: each launch takes 200 µs, each transfer 20 µs."""
     names = ("a", "b")
     artifact = motet.compile(model.build(names), devices=dict.fromkeys(names, "null"))
     options = "latency=2e-5&task-time=180e-6&bandwidth=1e15&memory-bandwidth=1e15"
@@ -279,19 +279,19 @@ def modelled(model: Model) -> Row:
     return Row("two null devices, modelled time", model.name, launches, min(spans), _plan_bound(plan, steps) + 4e-5)
 
 
-_TURNS_OF_LOOP, _ROWS, _WIDTH = 16, 64, 256
+_ITERATIONS, _ROWS, _WIDTH = 16, 64, 256
 _LOOP = f"""
-func.func @main(%x: tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>, %w: tensor<{_WIDTH}x{_WIDTH}xf32>)
-    -> tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> {{
+func.func @main(%x: tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>, %w: tensor<{_WIDTH}x{_WIDTH}xf32>)
+    -> tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32> {{
   %begin = arith.constant 0 : index
-  %end = arith.constant {_TURNS_OF_LOOP * _ROWS} : index
+  %end = arith.constant {_ITERATIONS * _ROWS} : index
   %step = arith.constant {_ROWS} : index
   %zero = arith.constant 0.0 : f32
-  %all = tensor.empty() : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+  %all = tensor.empty() : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
   %r = scf.for %i = %begin to %end step %step iter_args(%acc = %all)
-      -> tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> {{
+      -> tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32> {{
     %part = tensor.extract_slice %x[%i, 0] [{_ROWS}, {_WIDTH}] [1, 1]
-      : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> to tensor<{_ROWS}x{_WIDTH}xf32>
+      : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32> to tensor<{_ROWS}x{_WIDTH}xf32>
     %e = tensor.empty() : tensor<{_ROWS}x{_WIDTH}xf32>
     %f = linalg.fill ins(%zero : f32) outs(%e : tensor<{_ROWS}x{_WIDTH}xf32>) -> tensor<{_ROWS}x{_WIDTH}xf32>
     %m = linalg.matmul {{motet.affinity = "b"}}
@@ -300,17 +300,17 @@ func.func @main(%x: tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>, %w: tensor<{_
     %back = "motet.transfer"(%m) {{to = "a"}}
       : (tensor<{_ROWS}x{_WIDTH}xf32>) -> tensor<{_ROWS}x{_WIDTH}xf32>
     %next = tensor.insert_slice %back into %acc[%i, 0] [{_ROWS}, {_WIDTH}] [1, 1]
-      : tensor<{_ROWS}x{_WIDTH}xf32> into tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
-    scf.yield %next : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+      : tensor<{_ROWS}x{_WIDTH}xf32> into tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
+    scf.yield %next : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
   }}
-  return %r : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+  return %r : tensor<{_ITERATIONS * _ROWS}x{_WIDTH}xf32>
 }}
 """
 
 
 def looped() -> Row:
-    """Parts of a batch on a device without hardware, each moved there while it computes on the one before: 4 ms of
-    computing and 1 ms each way. The bound is what it computes, and the first and last part's way."""
+    """Parts of a batch on a null device, each transferred there while the previous one is computed: 4 ms of computation
+    and 1 ms for each transfer. The bound is the computation plus the first and last part's transfers."""
     artifact = motet.compile(_LOOP, devices={"a": "host", "b": "null"})
     move, compute = 1e-3, 4e-3
     (schedules,) = [v.schedules for v in artifact.manifest.variants if v.family == "null"]
@@ -321,15 +321,15 @@ def looped() -> Row:
     each = (compute - launches * move) / tasks
     options = f"latency={move}&task-time={each}&bandwidth=1e15&memory-bandwidth=1e15&pace=1"
     random = np.random.default_rng(0)
-    x = random.standard_normal((_TURNS_OF_LOOP * _ROWS, _WIDTH), np.float32)
+    x = random.standard_normal((_ITERATIONS * _ROWS, _WIDTH), np.float32)
     w = random.standard_normal((_WIDTH, _WIDTH), np.float32)
     with load(artifact, devices={"a": "host", "b": f"null?{options}"}) as session:
         if not np.allclose(session(x, w), x @ w, rtol=1e-3, atol=1e-3):
             raise RuntimeError("the loop's result is wrong")
         runs = [[t.event for t in session.main.trace(x, w)[1] if t.device.startswith("null")] for _ in range(5)]
     serial = sum(event.end - event.begin for event in runs[0])
-    bound = _TURNS_OF_LOOP * compute + 3 * move  # the weights are moved, too
-    name = f"a loop of {_TURNS_OF_LOOP} turns, 1 ms there, 4 ms of computing, 1 ms back, in the memory of two"
+    bound = _ITERATIONS * compute + 3 * move  # including the weights
+    name = f"a loop of {_ITERATIONS} turns, 1 ms there, 4 ms of computing, 1 ms back, in the memory of two"
     return Row("host and a null device, paced", name, serial, min(_span(events) for events in runs), bound)
 
 
@@ -341,7 +341,7 @@ def _span(events: Sequence[Event]) -> float:
 
 
 def rows(names: Sequence[str]) -> Iterator[Row]:
-    """Of the groups with these names: host, riscv, placed, null."""
+    """The rows of the groups with these names: host, riscv, placed, null."""
     accelerator = not any(not info.available for info in probe("riscv") if info.uri == "riscv:qemu")
     if "host" in names:
         yield from one_device(f"host?threads={THREADS}", f"host, {THREADS} threads", [*MODELS.values()], "host")
@@ -362,10 +362,10 @@ def rows(names: Sequence[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How much faster branches are that run at once.")
+    parser = argparse.ArgumentParser(description="The speedup of concurrent branches.")
     groups = ["host", "riscv", "placed", "null"]
     parser.add_argument("--only", nargs="+", choices=groups, default=groups)
-    parser.add_argument("--markdown", action="store_true", help="print a table; there is no other form")
+    parser.add_argument("--markdown", action="store_true", help="no effect: the output is always Markdown")
     arguments = parser.parse_args()
     print("| where | model | serial, ms | at once, ms | speed-up | bound, ms | most speed-up | of bound |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")

@@ -1,8 +1,8 @@
-"""The contenders: each makes a workload ready for a number of threads, or says why it cannot.
+"""The contenders: each prepares a workload for a number of threads, or tells why it cannot.
 
-`build` does once what does not depend on threads (artifacts, modules, in a folder); `prepare` gives a
-function without arguments that runs the workload and returns its result in whatever form is the contender's
-own; `array` reads that as numpy. Nothing of a contender is imported before it is asked for.
+`build` does what does not depend on threads, once (artifacts, modules, in a folder); `prepare` returns a function
+without arguments that runs the workload and returns its result in the contender's own form; `array` converts that to
+numpy. Contenders are imported when needed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class Absent(Exception):
 
 
 class Contender:
-    """`memory` says where results go; `module` must be there to take part."""
+    """`memory` tells where results are allocated; `module` must be installed."""
 
     name = ""
     module = ""
     memory = "its own"
 
     def start(self, threads: int) -> None:
-        """Once per process, before everything else. Raises Absent."""
+        """Called once per process, before everything else. Raises Absent."""
         try:
             importlib.import_module(self.module)
         except ImportError as error:
             raise Absent(f"not installed: {error}") from None
 
     def build(self, workload: Workload, model: onnx.ModelProto, folder: Path) -> None:
-        """Compile ahead of time, where the contender does; all cores may be used."""
+        """Compile ahead of time, if the contender does; may use all cores."""
 
     def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
                 folder: Path) -> Call:
@@ -72,13 +72,13 @@ class Motet(Contender):
 
 
 class MotetAllocating(Motet):
-    """As most callers write it: every call makes its results."""
+    """Motet as most callers use it: every call allocates its results."""
 
     name = "Motet, its memory"
     memory = "its own"
 
     def build(self, workload: Workload, model: onnx.ModelProto, folder: Path) -> None:
-        """It runs what `Motet` has built."""
+        """Nothing to build: it uses the artifact of `Motet`."""
 
     def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
                 folder: Path) -> Call:
@@ -142,7 +142,7 @@ class TorchCompile(Torch):
 
         tensors = [torch.from_numpy(array) for array in inputs]
         torch.compiler.reset()
-        torch._inductor.config.freezing = True  # constants are constants, as for all others
+        torch._inductor.config.freezing = True  # with constants frozen, as for all other contenders
         graph = torch.compile(TorchGraph(model).eval(), dynamic=False)
         graph(*tensors)
         return lambda: graph(*tensors)
@@ -259,7 +259,7 @@ CONTENDERS: tuple[type[Contender], ...] = (
 
 
 def touched_like(array: Any) -> np.ndarray:
-    """Memory for results whose pages are there already, aligned as frameworks want it."""
+    """Memory for results with its pages mapped, aligned as frameworks prefer."""
     array = np.asarray(array)
     raw = np.zeros(array.nbytes + 64, np.uint8)
     raw += 1

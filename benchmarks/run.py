@@ -1,11 +1,10 @@
-"""Motet beside its peers, and beside what the machine can do: `python -m benchmarks.run --markdown FILE`.
+"""Motet compared with its peers and with the machine's limits: `python -m benchmarks.run --markdown FILE`.
 
-For each number of cores, each contender has a process of its own on those cores (affinity and thread
-variables are set before it starts; none runs while another is timed). Row by row, all make the workload
-ready, their results are compared with a float64 reference, and then they take turns, round by round. Shown
-is the fastest call, the median in the JSON file. The limit of a row is the larger of its operations over the
-multiply-add peak and its bytes over the bandwidth, both measured in the same run (see limits.py); int8 may do
-four times the operations of float32.
+For each number of cores, each contender has a separate process on those cores (affinity and thread variables are set
+before it starts; none runs while another one is timed). For each row, all contenders prepare the workload, their
+results are compared with a float64 reference, and then they run alternately in rounds. The table has the fastest call,
+the JSON file also the median. The limit of a row is the larger of its operations over the multiply-add peak and its
+bytes over the bandwidth, both measured in the same run (see limits.py); int8 has four times the peak of float32.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from benchmarks.workloads import WORKLOADS, Workload
 HERE = Path(__file__).parent
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 PACKAGES = ("motet", "numpy", "torch", "onnxruntime", "openvino", "iree-base-compiler", "torch-mlir", "llvmlite")
-SPINNING = {"KMP_BLOCKTIME": "10", "OMP_WAIT_POLICY": "passive"}  # milliseconds; else up to 200
+SPINNING = {"KMP_BLOCKTIME": "10", "OMP_WAIT_POLICY": "passive"}  # milliseconds; the default is up to 200
 INT8_RATE = 4
 OWN = ("Motet", "Motet, its memory")
 
 
 class Child:
-    """A contender's process; started at its first command, and again after it died or took too long."""
+    """A contender's process, started at its first command, and again after it died or took too long."""
 
     def __init__(self, name: str, cores: list[int], folder: Path) -> None:
         self.name, self.cores, self.folder = name, cores, folder
@@ -51,7 +50,7 @@ class Child:
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # `receive` says so
+            pass  # `receive` reports it
 
     def receive(self, timeout: float) -> dict[str, Any]:
         process = self._process
@@ -85,7 +84,7 @@ class Child:
 
 
 def measure(workload: Workload, children: dict[str, Child], rounds: int, options: argparse.Namespace) -> dict[str, Any]:
-    """What each contender answers: `times` in seconds, or why there are none."""
+    """The answer of each contender: `times` in seconds, or why there are none."""
     answers: dict[str, Any] = {}
     for name, child in children.items():
         answers[name] = child.ask(options.timeout, do="prepare", workload=workload.name)
@@ -109,7 +108,7 @@ def measure(workload: Workload, children: dict[str, Child], rounds: int, options
 def measure_limits(
     cores: list[int], folder: Path, options: argparse.Namespace, before: dict[str, float]
 ) -> dict[str, float]:
-    """The better of now and `before`: whatever disturbs can only make them lower."""
+    """The better of the current limits and `before`, as disturbances only lower them."""
     child = Child("limits", cores, folder)
     await_quiet(time.monotonic() + options.patience)
     limit = child.ask(60, do="limits")
@@ -118,7 +117,7 @@ def measure_limits(
 
 
 def await_quiet(end: float) -> None:
-    """Wait while other programs run on this machine, until `end`: spinning threads suffer most from them."""
+    """Wait until other programs on this machine are idle, at most until `end`: they affect spinning threads most."""
     while time.monotonic() < end:
         if int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) <= 1:
             return
@@ -167,7 +166,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def save(report: dict[str, Any], file: Path | None) -> None:
-    """After every row, so that nothing is lost when a run is cut short."""
+    """Save after every row, so that an interrupted run keeps its results."""
     if file is not None:
         file.write_text(json.dumps(report, indent=1))
 
@@ -199,7 +198,7 @@ def _version(package: str) -> str:
 
 
 def say(text: str) -> None:
-    """Progress: one line on a terminal, a line each elsewhere."""
+    """Print progress: updates one line on a terminal, else prints a line each."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
     elif text:
@@ -296,12 +295,12 @@ def main() -> None:
     parser.add_argument("--contenders", nargs="+", choices=[c.name for c in CONTENDERS], metavar="NAME",
                         help=f"Motet and these: {', '.join(c.name for c in CONTENDERS)}")
     parser.add_argument("--cores", nargs="+", type=int, metavar="N", help="numbers of cores (default: 1, and all)")
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each contender (default: %(default)s)")
-    parser.add_argument("--slot", type=float, default=0.04, help="seconds of a turn (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of each contender (default: %(default)s)")
+    parser.add_argument("--slot", type=float, default=0.04, help="seconds of a round (default: %(default)s)")
     parser.add_argument("--patience", type=float, default=8, metavar="S",
                         help="seconds to wait per row for a machine without other work (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=90, help="seconds to get ready (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, not to the terminal")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="motet-bench-") as folder:

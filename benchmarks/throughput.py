@@ -1,10 +1,10 @@
-"""Calls per second of one session that several threads call: `python -m benchmarks.throughput --markdown`.
+"""Calls per second of one session called by several threads: `python -m benchmarks.throughput --markdown`.
 
-Each program is called from 1, 2 and 4 threads at once, with arrays of their own, and by `submit` with as many calls in
-flight and some more waiting: by a session whose calls take one core each, and by one that may take all of them. Beside
-it onnxruntime, one session with as many threads calling; and threads that compute a hash, which says what the machine
-gave meanwhile. All take turns, and of each the best turn counts; ratios are to one caller. The last column is processor
-time: what a call takes of all processors together with four callers, to what it takes with one.
+Each program is called from 1, 2 and 4 threads concurrently, with separate arrays, and by `submit` with as many calls in
+flight and some more waiting: by a session whose calls use one core each, and by one that may use all cores. Compared
+with onnxruntime, one session with as many calling threads, and with threads that compute a hash, which measure the
+machine's own scaling. All run alternately, and the best round of each counts; ratios are relative to one caller. The
+last column is CPU time: that of a call on all CPUs with four callers, relative to one caller.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from motet.artifact.reader import Artifact
 from motet.runtime.session import Session, load
 
 CALLERS = (1, 2, 4)
-QUEUED = 4  # calls that are submitted and not done, for each that may run
+QUEUED = 4  # calls submitted and not done, per call that may run
 STAGES = (256, 512, 2)  # rows, width and layers of each half of a program over two devices
-_QUIET = 0.02  # seconds in which threads of the way before fall asleep
-# How a program is called, and by how many at once: runs so long and gives calls per second.
+_QUIET = 0.02  # seconds in which threads of the previous measurement fall asleep
+# A way to call a program with a number of callers for some seconds; returns calls per second.
 Way = Callable[[int, float], float]
-Measured = tuple[float, float]  # calls per second, seconds of processors per call
+Measured = tuple[float, float]  # calls per second, CPU seconds per call
 
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is called, and what it is called in the table."""
+    """A program, and its title in the table."""
 
     title: str
     model: Callable[[], onnx.ModelProto]
@@ -67,7 +67,7 @@ def inputs_of(model: onnx.ModelProto) -> list[np.ndarray]:
 
 
 def from_threads(make: Callable[[], Callable[[], Any]]) -> Way:
-    """Each thread calls what `make` gives it, one call after the other."""
+    """Each thread calls the result of `make` repeatedly."""
 
     def run(count: int, seconds: float) -> float:
         calls = [make() for _ in range(count)]
@@ -96,7 +96,7 @@ def from_threads(make: Callable[[], Callable[[], Any]]) -> Way:
 
 
 def submitted(start: Callable[[int], Session], inputs: Sequence[np.ndarray]) -> Way:
-    """One thread submits to a session that runs `count` calls at once, `start(count)`, and keeps a few more waiting."""
+    """One thread submits to a session with `count` concurrent calls, `start(count)`, and keeps a few more waiting."""
     sessions = {count: start(count) for count in CALLERS}
 
     def run(count: int, seconds: float) -> float:
@@ -118,13 +118,13 @@ def submitted(start: Callable[[int], Session], inputs: Sequence[np.ndarray]) -> 
 
 
 def hashed() -> Way:
-    """What threads reach that need nothing of one another."""
+    """The scaling of independent threads."""
     data = bytes(1 << 18)
     return from_threads(lambda: lambda: hashlib.sha256(data).digest())
 
 
 def _places(session: Session, inputs: Sequence[np.ndarray]) -> Any:
-    """Memory for results like those of a call."""
+    """Memory for the results of a call."""
     results = session(*inputs)
     if isinstance(results, tuple):
         return tuple(np.empty_like(result) for result in results)
@@ -169,7 +169,7 @@ def onnxruntime_called(model: onnx.ModelProto, inputs: Sequence[np.ndarray], thr
 
 
 def two_stages(rows: int, width: int, layers: int) -> str:
-    """A chain of products, its first half on @a, its second on @b."""
+    """A chain of products, its first half on @a, its second half on @b."""
     tensor, square = f"tensor<{rows}x{width}xf32>", f"tensor<{width}x{width}xf32>"
     lines = [
         f"func.func @main(%x: {tensor}, %w: {square}) -> {tensor} {{",
@@ -190,7 +190,7 @@ def two_stages(rows: int, width: int, layers: int) -> str:
 
 @dataclass(frozen=True)
 class Placement:
-    """A program over two devices, and what they are bound to here."""
+    """A program over two devices, and their bindings here."""
 
     title: str
     devices: dict[str, str]
@@ -213,7 +213,7 @@ class Row:
     program: str
     way: str
     rates: list[float]  # calls per second, by `CALLERS`
-    costs: list[float]  # seconds of processors per call
+    costs: list[float]  # CPU seconds per call
 
     def cells(self) -> list[str]:
         ratios = [f"{rate:,.0f} ({rate / self.rates[0]:.2f})" for rate in self.rates[1:]]
@@ -221,7 +221,7 @@ class Row:
 
 
 def measure(program: str, ways: dict[str, Way], rounds: int, seconds: float) -> list[Row]:
-    """Every way with every number of callers, in turns; the best of each counts."""
+    """Measure every way with every number of callers, alternately; the best of each counts."""
     best: dict[tuple[str, int], Measured] = {(name, count): (0.0, math.inf) for name in ways for count in CALLERS}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -277,7 +277,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--markdown", action="store_true", help="print rows of a Markdown table")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.4, help="that each measurement takes")
+    parser.add_argument("--seconds", type=float, default=0.4, help="seconds of each measurement")
     parser.add_argument("--only", default="", help="programs whose titles contain this")
     arguments = parser.parse_args()
     rows: list[Row] = []

@@ -1,6 +1,6 @@
-"""An ONNX model as a torch program: its nodes, one after the other, by functions of torch.
+"""An ONNX model as a torch program that runs its nodes in order by torch functions.
 
-Just the operators of the benchmarks' models. In float64 it is the reference for whole networks.
+It supports the operators of the benchmarks' models. In float64 it is the reference for whole networks.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 class TorchGraph(torch.nn.Module):
-    """The model's graph; called with tensors for its inputs, gives its first result.
+    """The model's graph; called with tensors for its inputs, returns its first result.
 
-    Constants are buffers, but for shapes and scalars, which are Python numbers as in a written model.
+    Constants are buffers, except shapes and scalars, which are Python numbers as in hand-written models.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:

@@ -1,8 +1,9 @@
-"""What is measured: each workload is one ONNX model, inputs, its work, and where it is short, numpy's way.
+"""The workloads: each is one ONNX model with its inputs, its amount of work, and, if it is short, a numpy
+implementation.
 
-Every contender gets the same model. `numpy_run(inputs, out)` computes in the inputs' dtype, into `out` where
-that is possible, so that in float64 it is the reference. Single operations take all operands as inputs;
-networks hold their weights as constants.
+Every contender gets the same model. `numpy_run(inputs, out)` computes in the inputs' dtype, into `out` where possible,
+so that in float64 it is the reference. Single operations take all operands as inputs; networks contain their weights as
+constants.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Run = Callable[[list[np.ndarray], Any], Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """`flops` and `bytes` are the least that must be computed and moved; `tolerance` is relative to the
-    largest value of the reference. `ops` names what computes, float or int8."""
+    """`flops` and `bytes` are the minimum to compute and to move; `tolerance` is relative to the largest value of the
+    reference. `ops` is the type of operations, float or int8."""
 
     name: str
     title: str
@@ -30,7 +31,7 @@ class Workload:
     flops: float
     bytes: float
     numpy_run: Run | None = None
-    torch_out: str = ""  # the torch function that takes `out=`, where the workload is just that
+    torch_out: str = ""  # the torch function that takes `out=`, if the workload consists of it
     tolerance: float = 1e-4
     ops: str = "float"
 
@@ -99,7 +100,7 @@ def _numpy_fragment(inputs: list[np.ndarray], out: Any) -> np.ndarray:
 
 
 def _numpy_int8(inputs: list[np.ndarray], out: Any) -> np.ndarray:
-    """By way of float64, which is exact here: numpy multiplies integer matrices without BLAS."""
+    """An int8 product in float64, which is exact here: numpy multiplies integer matrices without BLAS."""
     return np.matmul(inputs[0].astype(np.float64), inputs[1].astype(np.float64)).astype(np.int32)
 
 

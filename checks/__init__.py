@@ -1,1 +1,1 @@
-"""Checks of the project itself: its structure, and whether a change leaves compiled code as it was."""
+"""Checks of the project itself: its structure, its list of modules, and equality of compiled code."""

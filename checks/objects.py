@@ -78,7 +78,7 @@ def _node_cases() -> Iterator[Program]:
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # overflows and divisions by zero that the cases are about
+        warnings.simplefilter("ignore")  # the cases test overflows and divisions by zero
         cases = sorted(load_model_tests(kind="node"), key=lambda case: case.name)
     for case in cases:
         if (model := case.model) is not None:

@@ -1,4 +1,4 @@
-"""What can be measured of the project's structure, and how much of it is allowed.
+"""Measures the project's structure against limits.
 
     python -m checks.structure [--show CHECK]
 
@@ -29,9 +29,7 @@ LINES_OF_FUNCTION = 60
 PARAMETERS = 7
 
 # Findings that a check may have; 0 where it is not named.
-ALLOWED: dict[str, int] = {
-    "many-parameters": 30,
-}
+ALLOWED: dict[str, int] = {}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -50,8 +48,8 @@ class Module:
 
     @cached_property
     def imports(self) -> frozenset[str]:
-        """The names that its imports mention, those for types and those within functions included: modules, and for
-        `from a import b` both a and a.b."""
+        """The names that its imports mention, including those for types and within functions: modules, and for `from a
+        import b` both a and a.b."""
         found: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -60,6 +58,11 @@ class Module:
                 found.add(node.module)
                 found.update(f"{node.module}.{alias.name}" for alias in node.names)
         return frozenset(found)
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        """How often the module mentions a name."""
+        return Counter(mentioned(self.tree))
 
     def functions(self) -> Iterator[Function]:
         return (node for node in ast.walk(self.tree) if isinstance(node, Function))
@@ -111,8 +114,17 @@ def kernel_imports(modules: Modules) -> Iterator[str]:
                     yield f"{module.name} imports {name}"
 
 
+def frontend_imports(modules: Modules) -> Iterator[str]:
+    """Imports of placement by frontends, which return before the pipeline places a program."""
+    for module in modules:
+        if module.name.startswith("motet.compiler.frontends"):
+            for name in sorted(module.imports):
+                if name.startswith("motet.compiler.placement"):
+                    yield f"{module.name} imports {name}"
+
+
 def circles(modules: Modules) -> Iterator[str]:
-    """Groups of modules that import each other, for types and late imports included."""
+    """Groups of modules that import each other, including imports for types and late imports."""
     names = {module.name for module in modules}
     edges = {m.name: sorted((m.imports & names) - {m.name}) for m in modules}
     for group in strongly_connected(edges):
@@ -172,21 +184,22 @@ def long_functions(modules: Modules) -> Iterator[str]:
 
 
 def many_parameters(modules: Modules) -> Iterator[str]:
-    """Functions of more than 7 parameters without a comment that gives the reason ("# Parameters: …" above them)."""
+    """Functions of more than 7 parameters without a comment that gives the reason: a line above them that names the
+    parameters."""
     for module in modules:
         for function in module.functions():
             arguments = function.args
             names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
             count = len([name for name in names if name not in ("self", "cls")])
             first = min((d.lineno for d in function.decorator_list), default=function.lineno)
-            reason = first > 1 and module.line(first - 1).lstrip().startswith("# Parameters:")
+            reason = first > 1 and re.match(r"\s*# .*\bparameters\b", module.line(first - 1), re.I)
             if count > PARAMETERS and not reason:
                 yield f"{module.name}.{function.name}: {count} parameters"
 
 
 def passes_outside_registry(modules: Modules) -> Iterator[str]:
-    """Passes that the registry does not know: classes that derive from a pass, and classes of the packages of passes
-    that have a name and `run`, or a name of a pass that no class has."""
+    """Passes unknown to the registry: classes derived from a pass, and classes in the packages of passes with a name
+    and `run`; also names of passes without a class."""
     known = registered_passes(modules)
     found: set[str] = set()
     for module in modules:
@@ -206,7 +219,7 @@ def passes_outside_registry(modules: Modules) -> Iterator[str]:
 
 
 def pass_name(node: ast.ClassDef) -> str:
-    """The text that a class with a method `run` or `run_on` has as `name`; "" for other classes."""
+    """The value of `name` of a class with a method `run` or `run_on`; "" for other classes."""
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     names = [
         each.value.value for each in node.body
@@ -217,7 +230,7 @@ def pass_name(node: ast.ClassDef) -> str:
 
 
 def registered_passes(modules: Modules) -> dict[str, str]:
-    """The names of passes, each with the module that the registry has it in."""
+    """The names of passes, with their modules in the registry."""
     registry = next(module for module in modules if module.name == REGISTRY)
     for node in registry.tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "PACKAGES":
@@ -250,15 +263,61 @@ def shared_class_names(modules: Modules) -> Iterator[str]:
             yield f"{name}: {', '.join(places)}"
 
 
+def unused(modules: Modules) -> Iterator[str]:
+    """Functions, classes and constants of modules that nothing in the package names: no import, no other place of their
+    own module, no attribute, no word of a string. Passes are found by their names, decorated functions by what
+    decorates them; tests alone are no users."""
+    named: dict[str, set[str]] = defaultdict(set)  # the modules that name something so, as a word or by an import
+    for module in modules:
+        for word in module.words:
+            named[word].add(module.name)
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and pass_name(node):
+                continue
+            if isinstance(node, Function) and node.decorator_list:
+                continue
+            inside = Counter(mentioned(node))
+            for name in defined(node):
+                elsewhere = named[name] - {module.name} or module.words[name] > inside[name]
+                if not elsewhere and not name.startswith("__"):
+                    yield f"{module.name}.{name}"
+
+
+def defined(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(node, Function | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def mentioned(tree: ast.AST) -> Iterator[str]:
+    """The names that are read somewhere in a tree, and the words of its strings, those of docstrings excepted."""
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+            yield from re.findall(r"\w+", node.value)
+
+
 CHECKS: dict[str, tuple[str, Check]] = {
     "backend-imports": ("imports between back ends", backend_imports),
     "kernel-imports": ("imports of llvmlite, triton or a back end under kernels/", kernel_imports),
+    "frontend-imports": ("imports of placement under frontends/", frontend_imports),
     "circles": ("circles of imports", circles),
     "long-modules": (f"modules above {LINES_OF_MODULE} lines", long_modules),
     "long-functions": (f"functions above {LINES_OF_FUNCTION} lines", long_functions),
     "many-parameters": (f"functions of more than {PARAMETERS} parameters", many_parameters),
     "passes-outside-registry": ("passes outside the registry", passes_outside_registry),
     "passes-without-test": ("passes without a FileCheck test", passes_without_test),
+    "unused": ("functions, classes and constants that nothing uses", unused),
     "shared-class-names": ("class names in several modules", shared_class_names),
 }
 

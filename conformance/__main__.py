@@ -1,11 +1,11 @@
-"""Runs public suites, reports what passes, and holds a change to what passed before.
+"""Runs public suites, reports the results, and compares them with earlier ones.
 
     python -m conformance run                            every suite
     python -m conformance run --suite onnx-node --filter Resize --jobs 2
     python -m conformance run --suite onnx-node --shard 1/4 --resume
-    python -m conformance peer                           what ONNX Runtime passes of the ONNX suites
-    python -m conformance report                         docs/conformance.md, of the last results
-    python -m conformance ratchet [--drop]               conformance/passing/, of the last results
+    python -m conformance peer                           ONNX Runtime's results for the ONNX suites
+    python -m conformance report                         docs/conformance.md, from the last results
+    python -m conformance ratchet [--drop]               conformance/passing/, from the last results
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("command", choices=("run", "peer", "report", "ratchet"))
     parser.add_argument("--suite", action="append", choices=list(SUITES), help="all if not given")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="run the cases whose names it matches somewhere")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="run the cases whose names contain a match")
     parser.add_argument("--shard", type=_shard, default=(1, 1), metavar="I/N", help="run the I-th of N parts")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="cases at once")
-    parser.add_argument("--resume", action="store_true", help="leave out the cases that the last run has results of")
-    parser.add_argument("--drop", action="store_true", help="let the ratchet forget cases that fail now")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="concurrent cases")
+    parser.add_argument("--resume", action="store_true", help="skip the cases with results of the last run")
+    parser.add_argument("--drop", action="store_true", help="remove cases that fail now from the ratchet")
     parser.add_argument("--python", type=Path, default=FRAMEWORKS, metavar="PATH",
                         help=f"the Python that has the frameworks; default: what {INSTALL} makes")
     return parser.parse_args()
@@ -67,7 +67,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def run_suite(suite: Suite, options: argparse.Namespace) -> None:
-    """Runs the cases asked for and keeps their results: with those of other cases, unless every case is to be run."""
+    """Run the selected cases and store their results, together with those of other cases unless all are selected."""
     python = interpreter(suite.packages, options.python)
     if python is None:
         print(f"{suite.name}: skipped: needs {', '.join(suite.packages)}; install them with: {INSTALL}")
@@ -104,7 +104,7 @@ def _run(suite: Suite, children: Sequence[Child], chosen: Sequence[str], path: P
 def _recorder(
     suite: str, total: int, write: Callable[[str], object], flush: Callable[[], object]
 ) -> Callable[[Result], None]:
-    """Writes a result's line at once, and says now and then how far the run is."""
+    """A function that writes a result's line immediately, and prints progress now and then."""
     done: list[Result] = []
 
     def record(result: Result) -> None:

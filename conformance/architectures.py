@@ -1,6 +1,6 @@
-"""The form of a named architecture: what builds its module, and the tensors that it is called with."""
+"""The description of a named architecture: its module, and the tensors that it is called with."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Built = tuple[torch.nn.Module, Inputs]
 class Architecture:
     """One case. `build` returns the module, with random weights, and its example inputs.
 
-    `dynamic_shapes` is torch.export's argument of that name. The program is called with `inputs_again`, if given: the
-    same inputs with other extents.
+    `dynamic_shapes` is torch.export's argument of that name. The program is also called with `inputs_again`, if given:
+    the same inputs with other extents.
     """
 
     name: str

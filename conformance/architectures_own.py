@@ -1,6 +1,6 @@
 """Architectures written here with `torch.nn`: images, sequences, sound, physics and reinforcement learning."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from conformance.architectures import Architecture, image, token_ids
 
 
 class UNet(nn.Module):
-    """Ronneberger, 2015: skips between an encoder and a decoder of two levels."""
+    """Ronneberger, 2015: an encoder and a decoder of two levels with skip connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class VariationalAutoencoder(nn.Module):
 
 
 class VectorQuantised(nn.Module):
-    """van den Oord, 2017: the nearest of the codes for each place of an image."""
+    """van den Oord, 2017: the nearest code for each position of an image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class Factorised(nn.Module):
 
 
 class Experts(nn.Module):
-    """A sparse mixture: the two best experts of each token, written back by index_add."""
+    """A sparse mixture of experts: the two best experts of each token, combined by index_add."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ class Denoiser(nn.Module):
 
 
 class WaveNet(nn.Module):
-    """van den Oord, 2016: causal convolutions further and further apart, with gates."""
+    """van den Oord, 2016: causal convolutions with increasing dilation, and gates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ class WaveNet(nn.Module):
 
 
 class Duelling(nn.Module):
-    """Wang, 2015: values of actions as the state's and the actions' advantages, and the best action."""
+    """Wang, 2015: values of actions from the state's value and the actions' advantages, and the best action."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -376,7 +376,7 @@ class NeuralEquation(nn.Module):
 
 
 class RadianceField(nn.Module):
-    """Mildenhall, 2020: colours along rays, weighed by what light gets through."""
+    """Mildenhall, 2020: colours along rays, weighted by transmittance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -393,7 +393,7 @@ class RadianceField(nn.Module):
 
 
 class Diffusion(nn.Module):
-    """DDPM's block, Ho, 2020: an image and a time step, group normalisation, attention over places."""
+    """DDPM's block, Ho, 2020: an image and a time step, group normalisation, attention over positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -454,7 +454,7 @@ class GroupedDecoder(nn.Module):
 
 
 class Branches(nn.Module):
-    """torch.cond: one of two bodies, as the sum of the input says."""
+    """torch.cond: one of two bodies, selected by the sum of the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -537,7 +537,7 @@ class Flow(nn.Module):
 
 
 class SpatialTransformer(nn.Module):
-    """Jaderberg, 2015: an image sampled where an affine map of its own says."""
+    """Jaderberg, 2015: an image sampled at positions given by an affine map computed from it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -573,7 +573,7 @@ class KolmogorovArnold(nn.Module):
 
 
 class RandomField(nn.Module):
-    """A conditional random field over tags: the best path's score and its tags, by the recursion of Viterbi."""
+    """A conditional random field over tags: the best path's score and its tags, by the Viterbi algorithm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -595,7 +595,7 @@ class RandomField(nn.Module):
 
 
 class MaskedEncoder(nn.Module):
-    """torch.nn's encoder with padding hidden, and the mean over what is not."""
+    """torch.nn's encoder with padding masked, and the mean over the rest."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Image models of `timm`: one of each family, by its own factory function, with few layers and small images."""
+"""Image models of `timm`: one of each family, by its factory function, with few layers and small images."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

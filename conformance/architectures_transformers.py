@@ -1,6 +1,6 @@
-"""Models of `transformers`: one of each family, of its own configuration with few and narrow layers."""
+"""Models of `transformers`: one of each family, with a small configuration of few and narrow layers."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from conformance.architectures import Architecture, Built, Inputs, image, token_ids
 
-# What configurations call the same things; each takes those that it has.
+# Names of the same options in different configurations; each configuration takes those that it has.
 _TINY: Mapping[str, Any] = {
     "vocab_size": 99, "hidden_size": 32, "d_model": 32, "num_hidden_layers": 2, "num_layers": 2, "encoder_layers": 2,
     "decoder_layers": 2, "num_decoder_layers": 2, "num_attention_heads": 4, "num_heads": 4,
@@ -34,7 +34,7 @@ _CONVOLVED: Mapping[str, Any] = {
     "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2,
 }  # fmt: skip
 
-# name of the configuration, what the model is called with, what its configuration has besides
+# name of the configuration, kind of inputs, further options of the configuration
 MODELS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     # encoders
     ("bert", "masked", {}),

@@ -1,7 +1,7 @@
 """The process that runs cases: `python -m conformance.child MODULE SUITE`, one command of JSON on each line.
 
-`{"list": true}` is answered by the names of the cases, or why there are none; `{"case": NAME}` by the case's result.
-Answers go to the process's standard output; what the cases print goes nowhere.
+`{"list": true}` is answered by the names of the cases, or by why there are none; `{"case": NAME}` by the case's result.
+Answers go to the process's standard output; output of the cases is discarded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
         answer = run_case(module, suite, command["case"]).to_line() if "case" in command else _names(module, suite)
         answers.write(answer + "\n")
         answers.flush()
-    os._exit(0)  # an orderly end takes frameworks down piece by piece
+    os._exit(0)  # an orderly exit would spend time on destroying frameworks
 
 
 def _names(module: ModuleType, suite: str) -> str:
@@ -61,7 +61,7 @@ def _outcome(module: ModuleType, suite: str, case: str) -> tuple[Outcome, str]:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the code an exception comes from."""
+    """The place in the code at which an exception was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

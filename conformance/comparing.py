@@ -9,16 +9,16 @@ import numpy as np
 
 from conformance.results import Wrong
 
-# Of an element's size, or of a twentieth of the largest element's, where sums cancel.
+# Relative to an element, or to a twentieth of the largest element, for sums with cancellation.
 CLOSE = {"float64": 1e-6, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "complex64": 1e-5, "complex128": 1e-6}
-SMALL = 1e-7  # an error this small never counts
+SMALL = 1e-7  # errors up to this never count
 EXACT_KINDS = "biuOSUT"
 
 
 def compare(results: Sequence[Any], expected: Sequence[Any], relative: float, absolute: float) -> str:
-    """Raises Wrong unless `results` are `expected`: by at most `absolute` plus `relative` times an element's size, and
-    at most what the type's precision explains (`CLOSE`) where that is more. Returns a note where an error is more than
-    that, and "" otherwise. Lists of arrays stand for sequences, None for what is absent."""
+    """Raises Wrong unless `results` equal `expected` up to `absolute` plus `relative` times an element, or up to what
+    the type's precision explains (`CLOSE`), if that is more. Returns a note if an error is more than the precision
+    explains, else "". Lists of arrays represent sequences, None an absent value."""
     if len(results) != len(expected):
         raise Wrong(f"{len(results)} results, expected {len(expected)}")
     notes = [
@@ -44,7 +44,7 @@ def _compare_value(where: str, result: Any, wanted: Any, relative: float, absolu
 
 
 def compare_arrays(where: str, result: np.ndarray, wanted: np.ndarray, relative: float, absolute: float) -> str:
-    """`compare` for one array, which a difference calls `where`."""
+    """`compare` for one array, named `where` in messages."""
     if result.dtype != wanted.dtype:
         raise Wrong(f"{where}: type {result.dtype}, expected {wanted.dtype}")
     if result.shape != wanted.shape:

@@ -1,5 +1,5 @@
-"""Compiles in this process: half the time that a worker in a process of its own takes. A crash ends the child
-process, which counts as the case's crash."""
+"""Compiles in this process, in half the time of a worker process. A crash ends the child process, which counts as the
+case's crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from motet.compiler.process.worker import perform
 
 
 def compile_here(source: bytes, name: str, format: str = "auto", sequences: str = "") -> Artifact:
-    """An artifact for this machine's processor, of a program's bytes or UTF-8 text. `sequences` is the option."""
+    """An artifact for this machine's CPU, from a program's bytes or UTF-8 text. `sequences` is the option of that
+    name."""
     job = Job("compile", name, source, format in ("mlir", "stablehlo"), format, ("native",), sequences=sequences)
     with tempfile.TemporaryDirectory(prefix="motet-case-") as folder:
         perform(job, Path(folder))

@@ -1,4 +1,4 @@
-"""Forty functions as JAX users write them, whose results are compared with those of JAX."""
+"""Forty functions in typical JAX style, whose results are compared with JAX's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cases(suite: str) -> list[str]:
 
 
 def check(suite: str, case: str) -> None:
-    """Compiles and runs one of them."""
+    """Compile and run a case."""
     _check(_by_name()[case])
 
 
@@ -268,7 +268,7 @@ def _check(case: Case) -> None:
     lowered = function.lower(*case.inputs)
     wanted = [np.asarray(value) for value in jax.tree.leaves(function(*case.inputs))]
     artifact = motet.compile(lowered.as_text().encode(), format="stablehlo", devices=DEVICES, cache=False)
-    # What a function does not read is no argument of the exported program.
+    # Inputs that a function does not read are not arguments of the exported program.
     kept = sorted(lowered.compile()._executable._kept_var_idx)  # pyright: ignore
     leaves = jax.tree.leaves(case.inputs)
     results = motet.load(artifact, threads=1)(*(np.asarray(leaves[number]) for number in kept))

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the ONNX cases, their operator sets and versions labelled as the latest that it supports."""
+"""ONNX Runtime on the ONNX cases, with versions lowered to the latest that it supports."""
 
 from __future__ import annotations
 

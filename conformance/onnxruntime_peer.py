@@ -1,4 +1,4 @@
-"""ONNX Runtime on the ONNX cases, the models as they stand."""
+"""ONNX Runtime on the ONNX cases, with unchanged models."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _VERSION = re.compile(r"max supported IR version: (\d+)")
 
 
 def check(suite: str, case: str) -> str:
-    """Runs a case; what ONNX Runtime refuses is a CompileError, as if it were Motet's refusal."""
+    """Run a case; an error of ONNX Runtime becomes a CompileError, as if it were Motet's."""
     return run(onnx_cases.load(suite, case), lowered=False)
 
 
 def run(case: onnx_cases.Case, lowered: bool) -> str:
-    """Runs a case, if need be with its versions lowered to those that ONNX Runtime supports."""
+    """Run a case, with its versions lowered to those that ONNX Runtime supports, if needed."""
     session = _open(case.model, lowered)
     names = [value.name for value in session.get_inputs()]
     for inputs, expected in case.data:
@@ -39,7 +39,7 @@ def run(case: onnx_cases.Case, lowered: bool) -> str:
 def _open(model: onnx.ModelProto, lowered: bool) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
-    for _ in range(4):  # one version at a time is complained about
+    for _ in range(4):  # each error names one version
         try:
             return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         except Exception as error:
@@ -47,11 +47,11 @@ def _open(model: onnx.ModelProto, lowered: bool) -> onnxruntime.InferenceSession
             if lower is None:
                 raise CompileError(str(error)) from None
             model = lower
-    raise CompileError("its versions cannot be lowered to any that is supported")
+    raise CompileError("its versions cannot be lowered to supported ones")
 
 
 def _lowered(model: onnx.ModelProto, complaint: str) -> onnx.ModelProto | None:
-    """`model` with the version that `complaint` is about lowered to the one that it names; None if it names none."""
+    """`model` with the version named by `complaint` lowered to the supported one; None if it names none."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     if found := _VERSION.search(complaint):

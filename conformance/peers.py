@@ -1,4 +1,4 @@
-"""What ONNX Runtime passes of the ONNX suites: measured once for a version, and kept in `peers/onnxruntime.json`."""
+"""ONNX Runtime's results for the ONNX suites, measured once per version and stored in `peers/onnxruntime.json`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PACKAGES = ("onnx", "onnxruntime")
 
 @dataclass(frozen=True)
 class Peer:
-    """`failing` has the names of the cases that ONNX Runtime does not pass, by suite and by way of labelling; `total`
-    how many cases the suite has."""
+    """`failing` are the names of the cases that ONNX Runtime does not pass, by suite and treatment of versions; `total`
+    is the number of cases of a suite."""
 
     versions: dict[str, str] = field(default_factory=dict[str, str])
     total: dict[str, int] = field(default_factory=dict[str, int])
     failing: dict[str, dict[str, list[str]]] = field(default_factory=dict[str, dict[str, list[str]]])
 
     def passed(self, suite: str, way: str) -> int | None:
-        """How many cases of `suite` it passes; None if that was not measured."""
+        """The number of cases of `suite` that it passes; None if not measured."""
         failing = self.failing.get(suite, {}).get(way)
         return None if failing is None else self.total[suite] - len(failing)
 
@@ -37,7 +37,7 @@ def read_peer() -> Peer:
 
 
 def measure(frameworks: Path) -> None:
-    """Runs the ONNX suites by ONNX Runtime, unless what is kept is of the versions that are installed."""
+    """Run the ONNX suites with ONNX Runtime, unless stored results are of the installed versions."""
     python = interpreter(_PACKAGES, frameworks)
     if python is None:
         print(f"onnxruntime: not measured: needs {', '.join(_PACKAGES)}; install them with: {INSTALL}")

@@ -1,14 +1,14 @@
 """Compiles 150 PyTorch architectures and compares them with PyTorch.
 
-    python -m conformance.pytorch RESULTS.tsv                     # all that RESULTS.tsv does not have yet
+    python -m conformance.pytorch RESULTS.tsv                     # all cases without a line in RESULTS.tsv
     python -m conformance.pytorch RESULTS.tsv --match 'gpt|lstm'
     python -m conformance.pytorch RESULTS.tsv --tenth             # the fixed tenth of `make test`
 
-Each case runs in a process of its own, which has a time limit, so that a crash costs one case. RESULTS.tsv gets a line
-for each: name, ok | wrong | refused | crash, reason, seconds. Expected numbers are PyTorch's own, in f64.
+Each case runs in a separate process with a time limit, so that a crash costs one case. RESULTS.tsv gets a line for
+each: name, ok | wrong | refused | crash, reason, seconds. Expected values are PyTorch's, in f64.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SECONDS = 240  # for each case
-TOLERANCE = 1e-3  # of the largest difference, over the root mean square of what is expected
+SECONDS = 240  # per case
+TOLERANCE = 1e-3  # of the largest difference, relative to the root mean square of the expected values
 
 
 class Outcome(NamedTuple):
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 def architectures() -> list[Any]:
-    """All cases, each with a name of its own."""
+    """All cases, with unique names."""
     from conformance import architectures_own, architectures_timm, architectures_transformers, torchvision_operators
 
     torchvision_operators.declare()
@@ -49,12 +49,12 @@ def architectures() -> list[Any]:
 
 
 def tenth(cases: Sequence[Any]) -> list[Any]:
-    """The same ones each time, of all parts of the list."""
+    """A fixed tenth of the cases, spread over the list."""
     return list(cases[::10])
 
 
 def run(cases: Iterable[Any], seconds: float = SECONDS) -> Iterable[Outcome]:
-    """The outcome of each case. The libraries are loaded once, and the processes of the cases are forked."""
+    """The outcome of each case. Libraries are loaded once, and the processes of cases are forked."""
     import timm  # noqa: F401  # pyright: ignore[reportUnusedImport]
     import torch
     import transformers
@@ -96,13 +96,13 @@ def _child(case: Any, send: Any) -> None:
         answer = "refused", str(error)
     except WorkerCrash as error:
         answer = "crash", str(error)
-    except Exception as error:  # whatever the model's code or the compiler raises is the case's outcome
+    except Exception as error:  # any exception of the model's code or the compiler is the case's outcome
         answer = "crash", f"{type(error).__name__}: {error}"
     send.send(answer)
 
 
 def check(case: Any) -> tuple[str, str]:
-    """Compiles one architecture, runs it, and says whether its numbers are PyTorch's."""
+    """Compile one architecture, run it, and compare its results with PyTorch's."""
     import torch
 
     torch.manual_seed(0)
@@ -121,7 +121,7 @@ def check(case: Any) -> tuple[str, str]:
 
 
 def _compiled(case: Any, module: Any, inputs: Any) -> Any:
-    """What calls the compiled program with inputs like `inputs`."""
+    """A function that calls the compiled program with inputs like `inputs`."""
     import torch
 
     import motet
@@ -138,7 +138,7 @@ def _compiled(case: Any, module: Any, inputs: Any) -> Any:
 
 
 def _refuse_fallback(call: Any) -> Any:
-    """The backend leaves graphs that it cannot compile to PyTorch, with a warning: an error here."""
+    """Make an error of the backend's fallback, which leaves graphs that it cannot compile to PyTorch with a warning."""
     import logging
 
     from motet.errors import CompileError
@@ -161,8 +161,8 @@ def _refuse_fallback(call: Any) -> Any:
 
 
 def _vary(module: Any) -> None:
-    """Parameters that are all alike, such as zeros of a classifier, become different ones: else they would hide
-    what was calculated before them."""
+    """Vary parameters whose elements are all equal, such as a classifier's zeros, which would hide what is computed
+    before them."""
     import torch
 
     with torch.no_grad():
@@ -176,7 +176,7 @@ def _call(module: Any, inputs: Any) -> Any:
 
 
 def _expected(module: Any, inputs: Any) -> list[Any]:
-    """What PyTorch calculates in f64, or in f32 where the model's own code insists on it."""
+    """PyTorch's results in f64, or in f32 if the model's code requires it."""
     import torch
     from torch.utils._pytree import tree_map
 
@@ -199,8 +199,8 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def _difference(found: Sequence[Any], expected: Sequence[Any], eager: Sequence[Any]) -> tuple[float, str]:
-    """The largest difference over the root mean square, and why it is too large. Where PyTorch itself loses digits
-    in f32, ten times as many may be lost."""
+    """The largest difference relative to the root mean square, and why it is too large. Ten times PyTorch's own error
+    in f32 is allowed."""
     import torch
 
     if len(found) != len(expected):
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("results", type=Path)
     parser.add_argument("--match", default="", help="only cases whose names this regular expression matches")
     parser.add_argument("--tenth", action="store_true", help="only a fixed tenth of them")
-    parser.add_argument("--again", action="store_true", help="those that are not ok in RESULTS, once more")
+    parser.add_argument("--again", action="store_true", help="repeat the cases that are not ok in RESULTS")
     given = parser.parse_args(arguments)
     known = _known(given.results)
     cases = [case for case in architectures() if re.search(given.match, case.name)]
@@ -257,7 +257,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _known(results: Path) -> dict[str, str]:
-    """The verdicts of an earlier run; the last of each name."""
+    """The verdicts of an earlier run, the last one of each name."""
     lines = results.read_text().splitlines() if results.exists() else []
     return {parts[0]: parts[1] for line in lines if len(parts := line.split("\t")) >= 4}
 

@@ -25,5 +25,5 @@ def cases(suite: str) -> list[str]:
 
 
 def check(suite: str, case: str) -> None:
-    """Compiles and runs one of them."""
+    """Compile and run a case."""
     raise_for(*pytorch.check(_architectures()[case]))

@@ -1,4 +1,4 @@
-"""The ratchet: lists of the cases that pass, `passing/SUITE.txt`, which a change must not make shorter."""
+"""The ratchet: lists of the passing cases, `passing/SUITE.txt`, which a change must not shorten."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def passing(suite: str) -> list[str]:
 
 
 def tenth(cases: Iterable[str]) -> list[str]:
-    """One of ten cases, the same ones every time, however many cases are added."""
+    """A tenth of the cases, which stays the same when cases are added."""
     return [case for case in cases if hashlib.sha256(case.encode()).digest()[0] * 10 < 256]
 
 
 def update(suite: str, results: Path, drop: bool) -> int:
-    """Adds what passes in the last results to the list of `suite`. Names whose cases fail leave it only with `drop`;
-    the status is 1 where there are such names and it is not given."""
+    """Add the passing cases of the last results to the list of `suite`. Failing cases are removed only with `drop`;
+    otherwise the status is 1 if there are any."""
     found = read_results(results / f"{suite}.jsonl")
     before, now = set(passing(suite)), {name for name, result in found.items() if result.outcome == "ok"}
     lost = sorted(name for name in before - now if name in found)

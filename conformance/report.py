@@ -41,7 +41,7 @@ _FAILURES = """
 
 
 def write_report(results: Path) -> None:
-    """Writes the page from the results of the last runs. Suites without results stand in it as not run."""
+    """Write the page from the results of the last runs. Suites without results are listed as not run."""
     found = {name: list(read_results(results / f"{name}.jsonl").values()) for name in SUITES}
     PAGE.write_text("".join(_page(found, read_peer())), encoding="utf-8")
     print(f"{PAGE}: {sum(len(every) for every in found.values())} cases")
@@ -70,7 +70,7 @@ def _table(found: dict[str, list[Result]], peer: Peer) -> Iterator[str]:
 
 
 def _passed(suite: str, peer: Peer) -> str:
-    """What ONNX Runtime passes of a suite, with its versions lowered where that is more."""
+    """ONNX Runtime's passing cases of a suite, with lowered versions if these are more."""
     as_labelled, lowered = (peer.passed(suite, way) for way in MODULES)
     if as_labelled is None or lowered is None:
         return ""
@@ -85,7 +85,7 @@ def _peer_note(peer: Peer) -> str:
 
 
 def _note(suite: str, failing: Sequence[Result], peer: Peer) -> str:
-    """How the failures of a suite are spread, and which of them ONNX Runtime passes."""
+    """The distribution of a suite's failures, and those that ONNX Runtime passes."""
     kinds: dict[str, int] = defaultdict(int)
     for result in failing:
         kinds[result.outcome] += 1

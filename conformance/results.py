@@ -1,14 +1,14 @@
-"""The record of a case of a suite, how a suite's module says what happened, and files of such records.
+"""The record of a case, the interface of a suite's module, and files of records.
 
 A suite's module (see `suites.py`) has two functions:
 
     def cases(suite: str) -> list[str]              # the names of the cases, each once
     def check(suite: str, case: str) -> None        # compiles and runs one of them
 
-`check` returns where the case passes. It raises `Wrong` where a result differs from what is expected; an error of
-Motet's counts as a refusal, `Crash`, a `WorkerCrash` and every other exception as a crash. `cases` raises
-`Unavailable`, with the command that helps, where the suite's data are not here. `check` runs in a child process with a
-time limit; what it prints is dropped.
+`check` returns if the case passes. It raises `Wrong` if a result differs from the expected one. An error of Motet
+counts as a refusal; `Crash`, a `WorkerCrash` and every other exception as a crash. `cases` raises `Unavailable`, with
+the command that helps, if the suite's data are missing. `check` runs in a child process with a time limit; its output
+is discarded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Wrong(Exception):
 
 
 class Crash(Exception):
-    """A case ended with neither a result nor an error message, in a process that `check` looked after itself."""
+    """A case ended without a result or an error message, in a process run by `check` itself."""
 
 
 class Unavailable(Exception):
@@ -38,7 +38,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one case. `reason` is one line, empty where the case passes."""
+    """The outcome of one case. `reason` is one line, empty if the case passes."""
 
     name: str
     outcome: Outcome
@@ -54,7 +54,7 @@ class Result:
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    """The results in a file of JSON lines, by name; the last one of a name counts. A line cut short is left out."""
+    """The results in a file of JSON lines, by name; the last one of a name counts. An incomplete line is ignored."""
     found: dict[str, Result] = {}
     if not path.exists():
         return found
@@ -62,13 +62,13 @@ def read_results(path: Path) -> dict[str, Result]:
         try:
             result = Result.from_line(line)
         except (ValueError, TypeError):
-            continue  # the run was stopped while it wrote this one
+            continue  # the run was stopped while it wrote this line
         found[result.name] = result
     return found
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
-    """Writes a file of results, sorted by name, whole or not at all."""
+    """Write a file of results, sorted by name, atomically."""
     lines = [result.to_line() + "\n" for result in sorted(results, key=lambda result: result.name)]
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text("".join(lines), encoding="utf-8")
@@ -76,7 +76,7 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
 
 
 def counts(results: Iterable[Result]) -> dict[Outcome, int]:
-    """How many results there are of each outcome."""
+    """The number of results by outcome."""
     found = dict.fromkeys(OUTCOMES, 0)
     for result in results:
         found[result.outcome] += 1
@@ -89,6 +89,6 @@ def failures(results: Iterable[Result]) -> Iterator[Result]:
 
 
 def one_line(text: str, length: int = 300) -> str:
-    """`text` on one line, cut at `length` characters."""
+    """`text` on one line, truncated to `length` characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"

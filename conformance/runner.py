@@ -1,4 +1,4 @@
-"""Runs the cases of a suite in child processes. A case that crashes or takes too long costs itself only."""
+"""Runs the cases of a suite in child processes, so that a crash or a timeout affects a single case."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from typing import Any
 from conformance.results import Result, Unavailable, one_line
 
 ROOT = Path(__file__).parent.parent
-LIFE = 300  # cases after which a child is replaced, whatever memory its libraries still hold
-_LISTING = 600.0  # seconds; suites may have to generate their cases, or fetch them
+LIFE = 300  # cases after which a child is replaced, to release its libraries' memory
+_LISTING = 600.0  # seconds; suites may generate or download their cases
 
 
 class Child:
-    """A process that runs cases; started at its first command, and again after it ended."""
+    """A process that runs cases, started at its first command, and again after it ended."""
 
     def __init__(self, python: str, module: str, suite: str) -> None:
         self._command = [python, "-m", "conformance.child", module, suite]
@@ -32,7 +32,7 @@ class Child:
         self._done = 0
 
     def names(self) -> list[str]:
-        """The suite's cases. Raises Unavailable where they cannot be had."""
+        """The suite's cases. Raises Unavailable if they cannot be listed."""
         answer = self._ask({"list": True}, _LISTING)
         if isinstance(answer, str):
             raise Unavailable(f"its cases cannot be listed: {answer}")
@@ -62,7 +62,7 @@ class Child:
             process.stdin.write(json.dumps(command).encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # reading tells
+            pass  # reading reports it
         ready, _, _ = select.select([process.stdout], [], [], limit)
         line = process.stdout.readline() if ready else b""
         if line:
@@ -92,7 +92,7 @@ class Child:
 def run_cases(
     children: Sequence[Child], cases: Sequence[str], limit: float, done: Callable[[Result], None]
 ) -> None:
-    """Has `children` run `cases`, and calls `done` with every result as it comes, from one thread at a time."""
+    """Run `cases` on `children`, and call `done` with every result, from one thread at a time."""
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for case in cases:
         waiting.put(case)
@@ -116,7 +116,7 @@ def run_cases(
 
 
 def interpreter(packages: Sequence[str], frameworks: Path) -> str | None:
-    """The Python that has all of `packages`: this one, or else that of the environment `make frameworks` makes."""
+    """The Python with all of `packages`: this one, or that of the environment made by `make frameworks`; else None."""
     for python in (Path(sys.executable), frameworks):
         if python.exists() and _has(python, packages):
             return str(python)

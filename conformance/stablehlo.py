@@ -1,8 +1,8 @@
-"""Reads StableHLO's own interpreter tests, and its test data as JAX exports them, as programs and expected results.
+"""Reads StableHLO's interpreter tests, and its test data exported from JAX, as programs and expected results.
 
 The folder of StableHLO's repository is MOTET_STABLEHLO, or a clone in build/stablehlo. A function's checks become its
-results; the constants of the checks are read here, not by Motet. Functions that run programs on several devices through
-the reference interpreter's own dialect are skipped.
+results; the constants of the checks are read here, not by Motet. Functions that run programs on several devices by the
+reference interpreter's own dialect are skipped.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Check:
-    """What a result has to be; equal, or nearly so."""
+    """An expected result, to be matched exactly or approximately."""
 
     want: np.ndarray
     nearly: bool
-    tolerance: float = 1e-4  # the reference's own
+    tolerance: float = 1e-4  # the reference's default
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Case:
 
 
 def balanced(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` has closed."""
+    """The position after the bracket that closes the one at `start`."""
     opening, depth, quoted = "<([{", 0, False
     for at in range(start, len(text)):
         if text[at] == '"':
@@ -72,7 +72,7 @@ def balanced(text: str, start: int) -> int:
 
 
 def tensor(literal: str, kind: str) -> np.ndarray:
-    """The array that `dense<literal> : kind` is."""
+    """The array denoted by `dense<literal> : kind`."""
     *sizes, element = re.fullmatch(r"tensor<((?:\d+x)*)(.*)>", kind.replace(" ", "")).groups()  # type: ignore[union-attr]
     shape = [int(size) for size in "".join(sizes).split("x") if size]
     dtype = np.dtype(_TYPES[element])
@@ -80,12 +80,12 @@ def tensor(literal: str, kind: str) -> np.ndarray:
         return np.frombuffer(bytes.fromhex(literal.strip()[3:-1]), dtype).reshape(shape)
     tokens = re.findall(r"[^\s,\[\]()]+", literal)
     values = [_number(token, dtype) for token in tokens]
-    if dtype.kind == "c":  # made of parts, which keeps infinities as they are
+    if dtype.kind == "c":  # built from parts, which preserves infinities
         values = [complex(*pair) for pair in zip(values[::2], values[1::2], strict=True)]
     with np.errstate(all="ignore"):
         wide = {"c": np.complex128, "b": np.bool_, "i": dtype, "u": dtype}.get(dtype.kind, np.float64)
         array = np.array(values, wide).astype(dtype) if values else np.zeros(0, dtype)
-    if element == "f8E8M0FNU":  # which has no zero; LLVM reads its smallest number
+    if element == "f8E8M0FNU":  # it has no zero; LLVM reads its smallest number
         array = np.where(np.array(values) == 0, np.zeros(1, np.uint8).view(dtype), array)
     return np.broadcast_to(array.reshape(()), shape) if array.size == 1 else array.reshape(shape)
 
@@ -118,7 +118,7 @@ def interpreted(folder: Path) -> Iterator[Case]:
 
 
 def _functions(text: str) -> Iterator[str]:
-    """The parts of a file with checks; also those that no line separates."""
+    """The parts of a file with checks, also if no separator line divides them."""
     for part in re.split(r"^// -----.*$", text, flags=re.M):
         checked = [piece for piece in re.split(r"^(?=func\.func)", part, flags=re.M) if "check.expect" in piece]
         yield from (checked if len(checked) > 1 else [part] if checked else [])
@@ -162,13 +162,13 @@ def _interpreted_case(name: str, text: str) -> Case:
 
 
 def _checked_function(text: str) -> tuple[int, int]:
-    """Where the last function without arguments begins, and where its return does."""
+    """The positions of the last function without arguments and of its return."""
     function = [found.start() for found in re.finditer(r"func\.func\s+(public\s+)?@[\w.]+\s*\(\)", text)][-1]
     return function, [found.start() for found in re.finditer(r"(?<![\w.])(func\.)?return(?!\w)", text)][-1]
 
 
 def exported(folder: Path) -> Iterator[Case]:
-    """One case for each file of what JAX exported."""
+    """One case for each file exported from JAX."""
     for path in sorted((folder / "stablehlo/testdata").glob("*.mlir")):
         yield _exported_case(path.stem, re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.M))
 
@@ -215,7 +215,7 @@ def _expected(text: str) -> list[np.ndarray]:
 
 
 def difference(got: np.ndarray, check: Check) -> str:
-    """In what they differ, or nothing."""
+    """A description of the difference; empty if there is none."""
     want = check.want
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
@@ -256,7 +256,7 @@ def run_case(case: Case) -> None:
 
 
 def repository() -> Path:
-    """The folder of StableHLO's repository. Raises Unavailable where there is none."""
+    """The folder of StableHLO's repository. Raises Unavailable if there is none."""
     if folder := os.environ.get("MOTET_STABLEHLO"):
         if not (Path(folder) / "stablehlo/tests/interpret").is_dir():
             raise Unavailable(f"{folder}: no stablehlo/tests/interpret in it; expected a checkout of {REPOSITORY}")

@@ -1,6 +1,6 @@
-"""StableHLO's interpreter tests and test data, as `stablehlo.py` reads them, as two suites.
+"""StableHLO's interpreter tests and test data (`stablehlo.py`) as two suites.
 
-Functions without constants to compare with are no cases.
+Functions without constants to compare with are omitted.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ def cases(suite: str) -> list[str]:
 
 
 def check(suite: str, case: str) -> None:
-    """Compiles and runs one of them."""
+    """Compile and run a case."""
     stablehlo.run_case(_cases(suite)[case])

@@ -1,4 +1,4 @@
-"""The table of suites, and what each of them needs."""
+"""The table of suites, with their requirements."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Makes torchvision importable where its library does not load.
+"""Makes torchvision importable if its library cannot be loaded.
 
-timm needs torchvision, whose wheels in PyTorch's main registry link to CUDA. Next to a PyTorch for processors alone
-their library does not load, and `import torchvision` fails, because it describes operators that the library declares:
+timm needs torchvision, whose wheels in PyTorch's main registry link to CUDA. With a CPU-only PyTorch, their library
+cannot be loaded, and `import torchvision` fails, because it registers functions for operators that the library
+declares:
 
     @torch.library.register_fake("torchvision::nms")    → RuntimeError: operator torchvision::nms does not exist
 
-None of the models here runs such an operator, so that a declaration without a kernel is enough.
+No model here runs such an operator, so that a declaration without a kernel is enough.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DESCRIBED = re.compile(r'register_fake\("torchvision::(\w+)"\)')
 
 
 def declare() -> list[str]:
-    """Declares the operators that torchvision describes but cannot load, and returns their names."""
+    """Declare the operators that torchvision registers but cannot load; returns their names."""
     import torch
 
     spec = find_spec("torchvision")

@@ -1,4 +1,4 @@
-"""Verdicts of suites that have runners of their own, as the exceptions that `results.py` describes."""
+"""Converts verdicts of suites with separate runners to the exceptions of `results.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from motet.errors import CompileError
 
 
 def raise_for(verdict: str, reason: str) -> None:
-    """Returns for `ok`; a case that is `skipped` counts as refused."""
+    """Raise the exception for a verdict; returns for `ok`. `skipped` cases count as refused."""
     if verdict == "wrong":
         raise Wrong(reason)
     if verdict == "crash":

@@ -1,6 +1,6 @@
 """Compiles an ONNX model whose weights are in a file next to it: `python examples/external_weights.py`.
 
-Writes build/external.onnx and its data file, by PyTorch's exporter where torch and onnxscript are installed, by onnx
+Writes build/external.onnx and its data file, by PyTorch's exporter if torch and onnxscript are installed, by onnx
 otherwise; compiles the model by its path, and compares it with the same network in numpy, in float64. Run the model by
 
     motet run build/external.onnx --input 3x300xf32=random:1 --verify
@@ -20,7 +20,7 @@ import motet
 MODEL = Path("build/external.onnx")
 ROWS = 3
 WIDTHS = (300, 512, 257, 10)
-TOLERANCE = 1e-5  # of the largest result
+TOLERANCE = 1e-5  # relative to the largest result
 
 Layers = list[tuple[np.ndarray, np.ndarray]]
 
@@ -88,7 +88,7 @@ def write_by_onnx(layers: Layers) -> None:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, WIDTHS[-1]])
     graph = helper.make_graph(nodes, "external", [x], [y], initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    # onnx appends to a data file that is there
+    # onnx appends to an existing data file
     MODEL.with_name(f"{MODEL.name}.data").unlink(missing_ok=True)
     onnx.save_model(model, MODEL, save_as_external_data=True, location=f"{MODEL.name}.data")
 

@@ -4,7 +4,7 @@ Weights are drawn with a fixed seed and scaled by their fan-in (He et al. 2015),
 their magnitude through any depth and results can be compared with tight tolerances. The architectures follow
 He et al. 2016 (ResNet, with the stride in the 3x3 of a bottleneck), Sandler et al. 2018 (MobileNetV2), Szegedy et al.
 2016 (Inception-v3, normalisation folded into biases), Ronneberger et al. 2015 (U-Net, padded), Vaswani et al. 2017
-(encoder block, normalisation first, exact gelu) and Radford et al. 2019 (GPT-2 block). Needs `onnx` and numpy alone.
+(encoder block, normalisation first, exact gelu) and Radford et al. 2019 (GPT-2 block). Needs only `onnx` and numpy.
 """
 
 from __future__ import annotations
@@ -328,12 +328,12 @@ def _conv_relu(
     return g.add("Relu", [y])
 
 
-# A block's branches; each is what it convolves with, one after the other: output channels, kernel.
+# A block's branches; each is a sequence of convolutions: output channels, kernel.
 Branch = Sequence[tuple[int, tuple[int, int]]]
 
 
 def _branches(g: Graph, x: str, c_in: int, branches: Sequence[Branch], stride: int = 1) -> tuple[list[str], int]:
-    """The branches of an Inception block; a stride is the last convolution's, which then does not pad."""
+    """The branches of an Inception block; a stride applies to the last convolution, which is then not padded."""
     ends, total = [], 0
     for branch in branches:
         y, channels = x, c_in
@@ -347,7 +347,7 @@ def _branches(g: Graph, x: str, c_in: int, branches: Sequence[Branch], stride: i
 
 
 def _inception_block(g: Graph, x: str, c_in: int, branches: Sequence[Branch], pooled: int) -> tuple[str, int]:
-    """Branches, and one of average pooling and `pooled` channels."""
+    """Branches, and one of average pooling with `pooled` channels."""
     ends, total = _branches(g, x, c_in, branches)
     mean = g.add("AveragePool", [x], kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1], count_include_pad=1)
     ends.append(_conv_relu(g, mean, (c_in, pooled)))
@@ -364,8 +364,8 @@ def _reduction_block(g: Graph, x: str, c_in: int, branches: Sequence[Branch]) ->
 def inception_v3(
     batch: int = 1, size: int = 299, divisor: int = 1, classes: int = 1000, seed: int = 0
 ) -> onnx.ModelProto:
-    """Inception-v3 without the auxiliary classifier, and where branches fork in the last blocks, whole branches
-    instead. All widths are divided by `divisor`."""
+    """Inception-v3 without the auxiliary classifier; branches that fork in the last blocks are separate whole branches.
+    All widths are divided by `divisor`."""
     g = Graph("inception_v3", seed)
 
     def c(channels: int) -> int:
@@ -405,8 +405,8 @@ def inception_v3(
 
 
 def unet(batch: int = 1, size: int = 256, width: int = 32, levels: int = 4, seed: int = 0) -> onnx.ModelProto:
-    """U-Net: two convolutions on each level, down by max pooling, up by transposed convolution; what was on the way
-    down is joined on the way up. `width` channels on the first level."""
+    """U-Net: two convolutions on each level, down by max pooling, up by transposed convolution, with skip connections.
+    `width` channels on the first level."""
     g = Graph("unet", seed)
     x, channels = "x", 3
     kept: list[str] = []

@@ -1,1 +1,1 @@
-"""A wide table: operators and networks that the compiler was not written for, next to its peers."""
+"""Compares Motet with its peers on many operators and networks for which it was not tuned."""

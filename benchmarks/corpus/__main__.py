@@ -1,7 +1,7 @@
-"""Motet and its peers on many operators and networks: `python -m benchmarks.corpus --device host --cores 1,2`.
+"""Measures Motet and its peers on many operators and networks: `python -m benchmarks.corpus --device host --cores 1,2`.
 
-Nine parts of ten are fixed rows; the rest are drawn for this run from the same families, with odd extents. Models,
-references and what peers needed are kept in `--folder`. `--resume` goes on with a run that was ended.
+Nine of ten rows are fixed; the others are drawn for each run from the same families, with odd extents. Models,
+references and the times of peers are kept in `--folder`. `--resume` continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ def parse() -> argparse.Namespace:
                         "such as host{cpu=x86-64-v3}")
     parser.add_argument("--cores", default="1", metavar="N,N", help="numbers of cores (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="30 rows, without torch.compile")
-    parser.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows whose name has one of these texts")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="NAME", help=f"these alone: {', '.join(PEERS)}")
-    parser.add_argument("--shard", metavar="I/N", help="every Nth row, beginning with the Ith (from 1)")
-    parser.add_argument("--resume", action="store_true", help="go on with the last run in the folder")
-    parser.add_argument("--again", action="store_true", help="measure peers anew, whatever is kept of them")
-    parser.add_argument("--seed", type=int, help="of the fresh rows (default: a new one)")
-    parser.add_argument("--rounds", type=int, help="turns of each contender (default: 3 with --quick, else 6)")
-    parser.add_argument("--slot", type=float, default=0.04, help="seconds of a turn (default: %(default)s)")
+    parser.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows whose name contains one of these texts")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="NAME", help=f"only these: {', '.join(PEERS)}")
+    parser.add_argument("--shard", metavar="I/N", help="every Nth row, starting at row I (from 1)")
+    parser.add_argument("--resume", action="store_true", help="continue the last run in the folder")
+    parser.add_argument("--again", action="store_true", help="measure peers again instead of using stored times")
+    parser.add_argument("--seed", type=int, help="seed of the fresh rows (default: random)")
+    parser.add_argument("--rounds", type=int, help="rounds of each contender (default: 3 with --quick, else 6)")
+    parser.add_argument("--slot", type=float, default=0.04, help="seconds per round (default: %(default)s)")
     parser.add_argument("--patience", type=float, default=2, metavar="S",
                         help="seconds to wait per row for a machine without other work (default: %(default)s)")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds to get ready (default: %(default)s)")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds for preparing a row (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("build/corpus"), help="default: %(default)s")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, not to the terminal")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, not the terminal")
     given = parser.parse_args()
     if absent := [name for name in NEEDED if find_spec(name) is None]:
         parser.error(f"not installed: {', '.join(absent)}; expected what `pip install 'motet[corpus]'` installs")
@@ -61,7 +61,7 @@ def _shard(parser: argparse.ArgumentParser, text: str | None) -> tuple[int, int]
 
 
 def make_plan(given: argparse.Namespace) -> Any:
-    """The rows and how they are measured."""
+    """The plan of a run that the options describe."""
     from benchmarks.corpus.measure import OWN, SHARE_FRESH, Plan, rows_of
     from benchmarks.corpus.peers import DEFAULT_TARGET
 

@@ -1,9 +1,9 @@
-"""The process of one contender of the corpus: takes commands as lines of JSON, answers each with one.
+"""The process of one contender of the corpus: reads commands as lines of JSON and answers each with one line.
 
     {"do": "subject" | "prepare", "row": NAME}   {"do": "round", "seconds": S}   {"do": "profile"}
 
 Started as `-m benchmarks.corpus.contender NAME THREADS FOLDER SEED COUNT TARGET` on the cores it may use. SEED and
-COUNT are those of the fresh rows. What libraries print goes to stderr.
+COUNT are those of the fresh rows. Output of libraries is redirected to stderr.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from benchmarks.peers import Absent
 
 
 class Seat(Process):
-    """One contender, and the row it has ready."""
+    """One contender and its prepared row."""
 
     def __init__(self, peer: Peer, threads: int, folder: Path) -> None:
         self.peer, self.threads, self.folder = peer, threads, folder
         self.call: Any = None
 
     def ready(self, row: Row) -> dict[str, Any]:
-        """Makes `row` ready, and compares its result with the reference."""
+        """Prepare `row` and compare its result with the reference."""
         self.call = None
         start = time.perf_counter()
         call, read = self.peer.prepare(row, self.folder, self.threads)
@@ -49,7 +49,7 @@ class Seat(Process):
 
 
 def rows_of(seed: int, count: int) -> dict[str, Row]:
-    """Every row by name: operators, networks, and `count` fresh ones of `seed`."""
+    """All rows by name: operators, networks, and `count` fresh rows drawn with `seed`."""
     return {row.name: row for row in (*operator_rows(), *network_rows(), *fresh_rows(seed, count))}
 
 

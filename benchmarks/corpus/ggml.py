@@ -1,6 +1,6 @@
-"""ggml, the kernels of llama.cpp, as a peer for weights of 4 bits: called through its C interface.
+"""Calls ggml, the kernels of llama.cpp, through its C interface, as a peer for 4-bit weights.
 
-The weights are its Q4_0: blocks of 32 numbers of 4 bits with a scale in f16. It rounds the other operand to 8 bits.
+Weights have the format Q4_0: blocks of 32 4-bit numbers with an f16 scale. ggml rounds the other operand to 8 bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Plan(ctypes.Structure):
 
 
 class Library:
-    """The functions that are used, with their types."""
+    """The functions used, with their types."""
 
     def __init__(self) -> None:
         spec = find_spec("libggml")
@@ -69,7 +69,7 @@ class Library:
         return self.cpu.ggml_threadpool_new(parameters)
 
     def product(self, x: Array, weights: Array, columns: int, pool: int, threads: int) -> tuple[Call, Array]:
-        """A call that multiplies `x` (M×K, f32) by Q4_0 `weights` (N×K as bytes), and the memory of its result."""
+        """A call that multiplies `x` (M×K, f32) by Q4_0 `weights` (N×K as bytes), and the array of its result."""
         base = self.base
         m, k = x.shape
         size = x.nbytes + weights.nbytes + 4 * m * columns + (4 << 20)
@@ -95,7 +95,7 @@ class Library:
 
 
 def blocks_of(model: onnx.ModelProto) -> tuple[Array, int]:
-    """The weights of a model that is one MatMulNBits as Q4_0, and how many columns they have."""
+    """The weights of a model of one MatMulNBits in Q4_0, and their number of columns."""
     packed, scales = (numpy_helper.to_array(each) for each in model.graph.initializer)
     columns, count, half = packed.shape
     numbers = np.stack([packed & 15, packed >> 4], -1).reshape(columns, count, 2 * half)
@@ -106,7 +106,7 @@ def blocks_of(model: onnx.ModelProto) -> tuple[Array, int]:
 
 
 def prepare(row: Row, folder: Path, library: Library, pool: int, threads: int) -> tuple[Call, Sequence[Array]]:
-    """The row's call and the memory of its result. Raises Absent for all but products by weights of 4 bits."""
+    """The row's call and the arrays of its results. Raises Absent unless the row is a product with 4-bit weights."""
     if row.dtype != "int4":
         raise Absent("no such operator")
     (x,) = load_inputs(row, folder)

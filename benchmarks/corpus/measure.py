@@ -1,6 +1,6 @@
-"""Runs the rows: contenders in processes of their own take turns, and every answer is kept as soon as it is there.
+"""Measures the rows: contenders alternate, each in a separate process, and every answer is stored at once.
 
-What a peer needed for a row is kept by its version and the machine (`peers.json`), and measured again with `--again`.
+Times of peers are stored by row, version and machine (`peers.json`); `--again` measures them again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from benchmarks.run import HERE, SPINNING, THREADS, Child, await_quiet, machine,
 
 Answers = dict[str, dict[str, Any]]
 OWN = "Motet"
-SHARE_FRESH = 10  # one fresh row for so many fixed ones
-RESTART = 25  # rows after which processes begin again
+SHARE_FRESH = 10  # fixed rows per fresh row
+RESTART = 25  # rows after which processes are restarted
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run; kept with the results, so that `--resume` goes on with it."""
+    """The rows and settings of a run, stored with the results so that `--resume` continues it."""
 
     seed: int
     count: int  # of fresh rows
@@ -47,7 +47,7 @@ class Plan:
 
 
 class Seated(Child):
-    """A contender of the corpus in its process."""
+    """The process of a contender of the corpus."""
 
     def __init__(self, name: str, cores: list[int], folder: Path, plan: Plan) -> None:
         super().__init__(name, cores, folder)
@@ -68,7 +68,7 @@ class Seated(Child):
 
 
 class Kept:
-    """Times of peers by row, version and machine."""
+    """Stored times of peers by row, version and machine."""
 
     def __init__(self, file: Path, host: Mapping[str, Any], again: bool) -> None:
         self.file, self.host = file, f"{host['processor']}, {host['cores']} cores"
@@ -83,14 +83,14 @@ class Kept:
         return f"{row.name} [{model:08x}] | {peer} {number} | {self.host} | {cores}"
 
     def add(self, key: str, answer: dict[str, Any]) -> None:
-        """Only what was measured or is wrong: a peer that died may do better the next time."""
+        """Store an answer that is a time or a wrong result; a peer that crashed is measured again next time."""
         if "min" in answer or "wrong" in answer:
             self.answers[key] = answer
             self.file.write_text(json.dumps(self.answers, indent=0))
 
 
 def run(plan: Plan, folder: Path, done: dict[str, Any], again: bool) -> dict[str, Any]:
-    """Measures every row of `plan` that `done` does not have; returns the report, which run.json has as well."""
+    """Measure every row of `plan` that is not in `done`; returns the report, which is also written to run.json."""
     host = machine() | {"command": "python -m " + " ".join(["benchmarks.corpus", *sys.argv[1:]])}
     report = done or {"plan": asdict(plan), "machine": host, "limits": {}, "rows": {}}
     rows = rows_of(plan.seed, plan.count)
@@ -121,7 +121,7 @@ def run(plan: Plan, folder: Path, done: dict[str, Any], again: bool) -> dict[str
 
 
 def _row(row: Row, maker: Seated, children: Mapping[str, Seated], kept: Kept, plan: Plan) -> dict[str, Any]:
-    """What each contender answers, and the work of the row. Never raises for what a row does."""
+    """The answers of all contenders, and the work of the row. A failing row is reported, not raised."""
     failed = maker.ask(300, do="subject", row=row.name)
     place = maker.folder / row.file
     if not (place / "facts.json").exists():
@@ -144,7 +144,7 @@ def _row(row: Row, maker: Seated, children: Mapping[str, Seated], kept: Kept, pl
 
 
 def _measure(row: Row, children: Mapping[str, Seated], plan: Plan) -> Answers:
-    """Makes the row ready in every process, then lets them take turns."""
+    """Prepare the row in every process, then measure them alternately."""
     answers = {name: child.ask(plan.timeout, do="prepare", row=row.name) for name, child in children.items()}
     times: dict[str, list[float]] = {name: [] for name, answer in answers.items() if "seconds" in answer}
     patience = time.monotonic() + plan.patience

@@ -1,4 +1,4 @@
-"""Who runs a row: Motet and its peers. Each makes a row ready for a number of threads, or says why it cannot."""
+"""The contenders of the corpus: Motet and its peers. Each prepares rows for a number of threads or raises `Absent`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ DEFAULT_TARGET = "host{cpu=native}"
 
 
 class Peer:
-    """`package` must be installed, whose module is `module` if that is another name. `precise` says that it computes in
-    the row's own dtype."""
+    """A contender. `package` must be installed; `module` is its module if the name differs. `precise` means that it
+    computes in the row's dtype."""
 
     name = ""
     package = ""
@@ -29,7 +29,7 @@ class Peer:
         return row.allowed
 
     def start(self, threads: int) -> None:
-        """Once, before everything else."""
+        """Initialise the contender; called once, before all other methods."""
 
     def prepare(self, row: Row, folder: Path, threads: int) -> tuple[Call, Read]:
         raise NotImplementedError
@@ -62,7 +62,7 @@ class Motet(Peer):
         return (lambda: session(*inputs)), lambda result: [np.asarray(each) for each in result]
 
     def profile(self) -> list[dict[str, Any]]:
-        """Seconds, class, work and operations of the kernels, the slowest first."""
+        """Seconds, class, work and operations of the kernels, slowest first."""
         from motet.tools.profile import profile_kernels
 
         session = self.session
@@ -73,7 +73,7 @@ class Motet(Peer):
 
 
 class Torch(Peer):
-    """torch as it is: its convolutions, products and recurrent layers are oneDNN's."""
+    """torch in eager mode, whose convolutions, products and recurrent layers are those of oneDNN."""
 
     name = "torch (oneDNN)"
     package = "torch"
@@ -125,7 +125,7 @@ class OnnxRuntime(Peer):
         options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
         session = ort.InferenceSession(_model(row, folder), options, providers=["CPUExecutionProvider"])
         inputs = load_inputs(row, folder)
-        if any(array.dtype.kind == "V" or array.dtype.name == "bfloat16" for array in inputs):
+        if load_facts(row, folder)["bf16"]:
             raise Absent("takes no bf16 from numpy")
         names = [value.name for value in session.get_inputs()]
         first = session.run(None, dict(zip(names, inputs, strict=True)))
@@ -152,23 +152,26 @@ class OpenVino(Peer):
         return {"INFERENCE_PRECISION_HINT": {"bf16": "bf16", "f16": "f16"}.get(row.dtype, "f32")}
 
     def prepare(self, row: Row, folder: Path, threads: int) -> tuple[Call, Read]:
+        import ml_dtypes
         import openvino as ov
 
         if row.dtype == "f64":
             raise Absent("computes in f32")
-        inputs = load_inputs(row, folder)
-        if load_facts(row, folder)["bf16"]:
-            raise Absent("takes no bf16 from numpy")
+        bf16 = np.dtype(ml_dtypes.bfloat16)
+        inputs = [np.ascontiguousarray(array) for array in load_inputs(row, folder)]
         core = ov.Core()
         compiled = core.compile_model(core.read_model(_model(row, folder)), "CPU", {
             "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **self.properties(row)})
         request = compiled.create_infer_request()
         for index, array in enumerate(inputs):
-            request.set_input_tensor(index, ov.Tensor(np.ascontiguousarray(array), shared_memory=True))
+            tensor = (ov.Tensor(array.view(np.uint16), list(array.shape), ov.Type.bf16) if array.dtype == bf16
+                      else ov.Tensor(array, shared_memory=True))
+            request.set_input_tensor(index, tensor)
         request.infer()
         count = len(compiled.outputs)
         results = [touched_like(request.get_output_tensor(index).data) for index in range(count)]
-        if all(output.partial_shape.is_static for output in compiled.outputs):
+        short = [output.element_type == ov.Type.bf16 for output in compiled.outputs]  # numpy sees f16
+        if all(output.partial_shape.is_static for output in compiled.outputs) and not any(short):
             for index, array in enumerate(results):
                 request.set_output_tensor(index, ov.Tensor(array, shared_memory=True))
 
@@ -176,11 +179,15 @@ class OpenVino(Peer):
             request.infer()
             return request
 
-        return run, lambda found: [found.get_output_tensor(index).data.copy() for index in range(count)]
+        def read(found: Any) -> Sequence[Array]:
+            arrays = [found.get_output_tensor(index).data.copy() for index in range(count)]
+            return [array.view(bf16) if is_short else array for array, is_short in zip(arrays, short, strict=True)]
+
+        return run, read
 
 
 class OpenVinoDefault(OpenVino):
-    """In the precision that it chooses, which is bf16 where the processor has that."""
+    """OpenVINO in its default precision: bf16 if the processor supports it."""
 
     name = "OpenVINO default"
     precise = False
@@ -193,7 +200,7 @@ class OpenVinoDefault(OpenVino):
 
 
 class Ggml(Peer):
-    """llama.cpp's products; the operand that is not the weights is rounded to 8 bits."""
+    """llama.cpp's products with 4-bit weights; the other operand is rounded to 8 bits."""
 
     name = "ggml"
     package = "libggml-python"

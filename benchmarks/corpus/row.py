@@ -1,4 +1,4 @@
-"""A row of the corpus: a module of torch with its inputs, or an ONNX model where torch has no such operator.
+"""Describes rows of the corpus: a torch module with inputs, or an ONNX model if torch lacks the operator.
 
 All contenders get the same module: torch runs it, the others its ONNX export. Its result in float64 is the reference.
 """
@@ -17,16 +17,16 @@ import torch
 from torch import nn
 
 DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-# The largest error that is accepted, relative to the largest value of the reference.
+# Accepted error, relative to the largest value of the reference.
 TOLERANCES = {"f64": 1e-9, "f32": 2e-3, "f16": 2e-2, "bf16": 6e-2, "int8": 0.0, "int4": 2e-3}
 
 Made = tuple[nn.Module, Sequence[torch.Tensor]]
-Input = Sequence[int] | Callable[[], torch.Tensor]  # a shape, of normal numbers, or what makes the tensor
+Input = Sequence[int] | Callable[[], torch.Tensor]  # a shape of normal numbers, or a function that makes the tensor
 
 
 @dataclass(frozen=True)
 class Written:
-    """An ONNX model with its inputs and results; `flops` is the least that has to be computed."""
+    """An ONNX model with its inputs and results; `flops` is the minimum number of operations."""
 
     model: onnx.ModelProto
     inputs: Sequence[np.ndarray]
@@ -36,10 +36,10 @@ class Written:
 
 @dataclass(frozen=True)
 class Row:
-    """`make` builds the module in float32 and its inputs, always the same; `write` the model instead.
+    """One row. `make` builds the module in float32 and its inputs, deterministically; `write` an ONNX model instead.
 
-    `moved` are the bytes that must be moved where it is not all parameters, inputs and results. `tolerance` replaces
-    that of `dtype`, in which is computed.
+    `moved` is the number of bytes that must be moved if it is not that of all parameters, inputs and results.
+    `dtype` is the compute type; `tolerance` replaces its default tolerance.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def file(self) -> str:
-        """Its name as a folder's."""
+        """The row's name as a folder name."""
         return re.sub(r"[^\w.,=+-]+", "-", self.name)
 
     @property
@@ -72,7 +72,7 @@ class Row:
 
 
 class Function(nn.Module):
-    """A function of tensors as a module; `parts` are modules and tensors that it is called with first."""
+    """A function of tensors as a module; `parts` are modules and tensors that are its first arguments."""
 
     def __init__(self, function: Callable[..., Any], parts: Sequence[nn.Module | torch.Tensor] = ()) -> None:
         super().__init__()
@@ -117,12 +117,12 @@ class Family:
 
 
 def draw(below: int, *shape: int) -> Callable[[], torch.Tensor]:
-    """Makes integers of [0, below)."""
+    """A function that makes a tensor of integers in [0, below)."""
     return lambda: torch.randint(0, below, shape)
 
 
 def uniform(*shape: int) -> Callable[[], torch.Tensor]:
-    """Makes numbers of [0, 1)."""
+    """A function that makes a tensor of uniform numbers in [0, 1)."""
     return lambda: torch.rand(*shape)
 
 

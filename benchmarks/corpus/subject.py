@@ -1,6 +1,6 @@
-"""What contenders are given: a folder for each row, with the ONNX model, the inputs and the reference, made once.
+"""Prepares the folder of each row, once: the ONNX model, the inputs and the reference.
 
-    model.onnx       the export of the module, absent where torch cannot export it (facts.json says why)
+    model.onnx       the export of the module, absent if torch cannot export it (the reason is in facts.json)
     inputs/0.npy …   arrays; bf16 as uint16
     results/0.npy …  the module's results in float64
     facts.json       operations, bytes, dtypes of the inputs
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 def prepare(row: Row, folder: Path) -> None:
-    """Makes the row's folder in `folder`, if it is not there."""
+    """Create the row's folder in `folder` unless it exists."""
     place = folder / row.file
     if (place / "facts.json").exists():
         return
@@ -53,8 +53,8 @@ def load_results(row: Row, folder: Path) -> list[Array]:
 
 
 def wrong(row: Row, found: Sequence[Array], expected: Sequence[Array], allowed: float) -> str | None:
-    """Why results are not those of the reference, or None. Integers may differ in one of a thousand: ties, and
-    requantisation by one step where the row allows it."""
+    """Describes how results differ from the reference; None if they agree. One in a thousand integers may differ: ties,
+    and requantisation by one step if the row allows it."""
     if len(found) < len(expected):
         return f"{len(found)} results, expected {len(expected)}"
     for array, reference in zip(found, expected, strict=False):
@@ -90,7 +90,8 @@ def _export(row: Row, place: Path) -> dict[str, Any]:
             torch.onnx.export(module, tuple(inputs), str(place / "model.onnx"), dynamo=True, external_data=False,
                               verbose=False)
         except Exception as error:
-            facts["not exported"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+            why = error.__cause__ or error  # the exporter's own message is advice
+            facts["not exported"] = f"{type(why).__name__}: {(str(why).strip().splitlines() or [''])[0][:120]}"
         size = sum(tensor.nbytes for tensor in (*inputs, *module.parameters(), *module.buffers()))
         wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs]
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):

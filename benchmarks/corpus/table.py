@@ -1,7 +1,7 @@
-"""What was measured as tables: every row, the mean, the shares ahead, level and behind, the worst with their reasons.
+"""Prints results as tables: all rows, the mean, the shares ahead, level and behind, the slowest rows with reasons.
 
 A row's ratio is the fastest call of the best peer in equal precision, divided by Motet's. Its roof is the larger of
-operations over the multiply-add peak and bytes over the bandwidth of memory, both measured in the same run.
+operations over peak multiply-add throughput and bytes over memory bandwidth, both measured in the same run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from benchmarks.corpus.peers import PRECISE
 OWN = "Motet"
 LEVEL = 0.05
 WORST = 10
-# Operations per second to those of f32, without AMX, which can exceed them.
+# Peak throughput relative to f32, without AMX, which can exceed it.
 RATES = {"f64": 0.5, "f32": 1.0, "f16": 2.0, "bf16": 2.0, "int8": 4.0, "int4": 1.0}
-# The goals: share of rows that are near the best peer or the roof, the least ratio, the mean where peers leave room.
+# Goals: the share of rows near the best peer or the roof, the minimum ratio, the mean if peers are far from the roof.
 NEAR_PEER, NEAR_ROOF, SHARE, LEAST, ROOM, MEAN = 0.95, 0.9, 0.95, 0.85, 0.8, 1.25
 
 
@@ -35,7 +35,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """Best peer to Motet: 0 where Motet alone has no result, None where no peer has one."""
+        """The time of the best peer relative to Motet; 0 if only Motet has no result, None if no peer has one."""
         if self.peer is None:
             return None
         return 0.0 if self.own is None else self.peer / self.own
@@ -47,7 +47,7 @@ class Result:
 
 
 def results(rows: Mapping[str, Any], limits: Mapping[str, float]) -> list[Result]:
-    """Those of one number of cores, without rows that could not be made."""
+    """The results for one number of cores, without rows that could not be created."""
     return [_result(name, entry, limits) for name, entry in rows.items() if "answers" in entry]
 
 
@@ -115,7 +115,7 @@ def _goals(compared: Sequence[Result]) -> Iterator[str]:
 
 
 def _mean(ratios: Sequence[float]) -> float:
-    """The geometric mean; a row without a result counts as a hundredth."""
+    """The geometric mean; a row without a result counts as 0.01."""
     return math.exp(sum(math.log(max(ratio, 0.01)) for ratio in ratios) / len(ratios)) if ratios else 0.0
 
 
@@ -153,7 +153,7 @@ def _rows(found: Sequence[Result], peers: Sequence[str]) -> Iterator[str]:
 
 
 def _failures(rows: Mapping[str, Any], peers: Sequence[str]) -> Iterator[str]:
-    """Results that are missing or wrong, but for operators that a peer does not have."""
+    """Missing and wrong results, except for operators that a peer lacks."""
     lines: list[str] = []
     absent: set[str] = set()
     for name, entry in rows.items():

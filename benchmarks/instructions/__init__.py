@@ -1,1 +1,1 @@
-"""Instruction counts of compiled kernels: a regression test that a busy machine cannot disturb."""
+"""Instruction counts of compiled kernels: a performance test that is independent of the machine's load."""

@@ -1,10 +1,10 @@
-"""Compares instruction counts of compiled kernels with those kept in the repository: `make bench-check`.
+"""Compares instruction counts of compiled kernels with those stored in the repository: `make bench-check`.
 
-    python -m benchmarks.instructions                    fails where a kernel runs more than 3 % more instructions
+    python -m benchmarks.instructions                    fails if a kernel executes over 3 % more instructions
     python -m benchmarks.instructions --update           writes the counts of this tree
     python -m benchmarks.instructions --against COMMIT   compares with the code of a commit instead
 
-A program's kernels are compared one by one. Where two trees cut a program into different kernels, the sums are.
+Kernels are compared one by one; if two trees divide a program into different kernels, their sums are compared.
 Needs valgrind and a C compiler.
 """
 
@@ -26,15 +26,15 @@ from benchmarks.instructions.programs import PROGRAMS, Program
 
 REFERENCE = Path(__file__).with_name("counts.json")
 ALLOWED = 0.03
-NOISE = 32  # instructions; a kernel that runs a hundred may need a few more to begin
-SHOWN = 0.01  # changes of more than this are listed
+NOISE = 32  # instructions; tolerance for short kernels
+SHOWN = 0.01  # minimum relative change that is listed
 
 Counts = dict[str, dict[str, int]]  # instructions of each program's kernels
 
 
 @dataclass(frozen=True)
 class Change:
-    """A kernel, or a whole program, whose count is not what it was."""
+    """A kernel, or a whole program, whose count changed."""
 
     where: str
     before: int
@@ -50,7 +50,7 @@ class Change:
 
 
 def changes(name: str, before: Mapping[str, int], after: Counted) -> list[Change]:
-    """Of each kernel of a program, or of their sum where they are not the same kernels."""
+    """The changes of a program's kernels, or of their sum if the kernels are not the same."""
     if before.keys() == after.kernels.keys():
         return [Change(f"{name}: {kernel}", before[kernel], now, after.classes[kernel])
                 for kernel, now in after.kernels.items()]
@@ -72,7 +72,7 @@ def measure(programs: Sequence[Program], tree: Path, refused: list[str]) -> dict
 
 
 def compare(before: Counts, after: Mapping[str, Counted]) -> int:
-    """Prints what changed; returns how many kernels became slower than allowed."""
+    """Print the changes; returns the number of kernels that exceed the allowed increase."""
     found = [change for name, counted in after.items() if name in before
              for change in changes(name, before[name], counted)]
     slower = [change for change in found if change.ratio > ALLOWED and change.after > change.before + NOISE]
@@ -91,9 +91,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.instructions", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help=f"write {REFERENCE.name}")
-    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit, not with the file")
-    parser.add_argument("--programs", metavar="GLOB", default="*", help="only those whose name fits")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts of both sides there")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit instead of the file")
+    parser.add_argument("--programs", metavar="GLOB", default="*", help="only programs whose names match")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts of both sides to FILE")
     given = parser.parse_args()
     if given.update and (given.against or given.programs != "*"):
         parser.error("--update writes the counts of all programs as this tree compiles them; expected it alone")

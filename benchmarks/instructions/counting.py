@@ -1,8 +1,8 @@
 """Counts the instructions of a program's kernels: exported to C, linked with a small caller, run under callgrind.
 
-Counted are the functions of the kernels' own objects, all tasks on one thread. What the caller and the C library do
-is not. The code is for x86-64-v3, as valgrind has no AVX-512. Such code runs no instruction that depends on the
-processor, so the counts are the same on every machine.
+Only functions in the kernels' objects are counted, not the caller and the C library; all tasks run on one thread. The
+code is compiled for x86-64-v3, since valgrind does not support AVX-512. It does not depend on features of the
+processor, so that counts are the same on every machine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ for name, extents in json.loads(sys.stdin.read()).items():
     print(json.dumps([name, found]), flush=True)
 """
 
-# How the elements of each dtype are drawn, in the caller's words; 16-bit ones as bits, between 1/2 and 1 or so.
+# C expressions that draw elements of each dtype; 16-bit ones as bits, between about 1/2 and 1.
 _REAL = {"f64": "real(double)", "f32": "real(float)", "f16": "bits(uint16_t, 0x3800)", "bf16": "bits(uint16_t, 0x3f00)"}
 _WHOLE = {"i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t", "ui64": "uint64_t", "ui32": "uint32_t",
           "ui16": "uint16_t", "ui8": "uint8_t", "i1": "uint8_t", "index": "int64_t"}
@@ -64,7 +64,7 @@ _ARGUMENT = re.compile(r"^ \*   (\w+): (input|result), (\S+), (\d+) bytes", re.M
 
 @dataclass(frozen=True)
 class Counted:
-    """Instructions of each kernel, and the class that made its code."""
+    """Instructions of each kernel, and the kernel class that generated its code."""
 
     kernels: Mapping[str, int]
     classes: Mapping[str, str]
@@ -75,12 +75,12 @@ class Counted:
 
 
 def missing_tools() -> Sequence[str]:
-    """Those of the programs that counting needs which are not installed."""
+    """The required programs that are not installed."""
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
 def count(programs: Sequence[Program], tree: Path, folder: Path) -> Iterator[tuple[Program, Counted | str]]:
-    """Each program with the counts of its kernels as the source tree `tree` compiles them, or why there are none."""
+    """Each program with the counts of its kernels compiled by the source tree `tree`, or the reason for a failure."""
     for program in programs:
         onnx.save(program.model(), str(folder / f"{program.name}.onnx"))
     environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
@@ -107,7 +107,7 @@ def _run(folder: Path, below: int, kernels: Mapping[str, str]) -> dict[str, int]
 
 
 def kernel_counts(profile: str, kernels: Mapping[str, str]) -> dict[str, int]:
-    """Instructions in each kernel and the local functions of it, which are called `KERNEL.something`."""
+    """Instructions of each kernel, including its local functions, which are named `KERNEL.something`."""
     found = dict.fromkeys(kernels, 0)
     kernel, called = "", False
     for line in profile.splitlines():
@@ -115,7 +115,7 @@ def kernel_counts(profile: str, kernels: Mapping[str, str]) -> dict[str, int]:
             symbol = line[3:].partition("'")[0]  # 'N: a recursion's depth
             kernel = next((name for name in found if symbol == name or symbol.startswith(f"{name}.")), "")
         elif line.startswith("calls="):
-            called = True  # the next line is the callee's
+            called = True  # the next line counts for the callee
         elif line[:1].isdigit():
             if kernel and not called:
                 found[kernel] += int(line.split()[1])
@@ -124,7 +124,7 @@ def kernel_counts(profile: str, kernels: Mapping[str, str]) -> dict[str, int]:
 
 
 def _caller(header: str, below: int) -> str:
-    """A program that fills the inputs with numbers, always the same, and calls the function once."""
+    """A C program that fills the inputs with deterministic numbers and calls the function once."""
     arguments = _ARGUMENT.findall(header)
     arrays = [f"static _Alignas(64) unsigned char {name}[{size}];" for name, _, _, size in arguments]
     fills: list[str] = []

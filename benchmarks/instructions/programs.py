@@ -1,7 +1,7 @@
-"""The programs whose instructions are counted: each class of kernel for CPUs, several dtypes, odd extents.
+"""Defines the programs whose instructions are counted: every CPU kernel class, several dtypes, odd extents.
 
-They are small, as the counter is slow, and large enough that loops and tails decide. Extents are mostly odd or prime.
-The last group are operators that no kernel class is written for.
+They are small, since counting is slow, but large enough that loops and tails dominate. Extents are mostly odd or prime.
+The last group has operators without a kernel class.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ I8, U8, I32, I64 = TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, Tenso
 
 @dataclass(frozen=True)
 class Program:
-    """`extents` are the values of dynamic extents. Integer inputs are drawn from [0, `below`)."""
+    """One program. `extents` are the values of dynamic extents. Integer inputs are drawn from [0, `below`)."""
 
     name: str
     model: Callable[[], onnx.ModelProto]
@@ -31,7 +31,7 @@ class Program:
 
 
 def _typed(graph: Graph, inputs: Types, outputs: Types) -> onnx.ModelProto:
-    """The model of a graph whose inputs and results have types of their own."""
+    """The model of a graph with the given types of inputs and results."""
     values = [
         [helper.make_tensor_value_info(name, dtype, list(shape)) for name, (dtype, shape) in group.items()]
         for group in (inputs, outputs)
@@ -51,7 +51,7 @@ def _product(m: int | str, k: int, n: int, dtype: int = F32, tail: str = "") -> 
 
 
 def _dense(m: int | str, k: int, n: int) -> onnx.ModelProto:
-    """A product by packed weights, a bias and a sigmoid."""
+    """A product with packed weights, followed by a bias and a sigmoid."""
     g = Graph("dense")
     y = g.add("Sigmoid", [g.add("Add", [g.add("MatMul", ["x", g.weight((k, n), k)]), g.bias(n)])])
     return g.model({"x": (m, k)}, {y: (m, n)})
@@ -65,7 +65,7 @@ def _batched() -> onnx.ModelProto:
 
 
 def _broadcast_product() -> onnx.ModelProto:
-    """A tensor of four dimensions by one matrix of weights."""
+    """A product of a tensor of four dimensions and one weight matrix."""
     g = Graph("broadcast_product")
     return g.model({"x": (2, 5, 9, 48)}, {g.add("MatMul", ["x", g.weight((48, 40), 48)]): (2, 5, 9, 40)})
 
@@ -89,7 +89,7 @@ def _int8_dense() -> onnx.ModelProto:
 
 
 def _nbits() -> onnx.ModelProto:
-    """A row by weights of 4 bits in blocks of 32."""
+    """A product of one row and 4-bit weights in blocks of 32."""
     g = Graph("nbits")
     packed = g.constant(g.random.integers(0, 256, (50, 4, 16)).astype(np.uint8))
     scales = g.constant(g.random.random(50 * 4).astype(np.float32))
@@ -128,7 +128,7 @@ def _layernorm(rows: int, columns: int) -> onnx.ModelProto:
 
 
 def _group_norm() -> onnx.ModelProto:
-    """Means over groups of channels and places, of a channels-first image."""
+    """Group normalisation of a channels-first image."""
     g = Graph("group_norm")
     shape = g.constant(np.array([2, 4, -1], np.int64))
     y = g.add("InstanceNormalization", [

@@ -1,7 +1,7 @@
-"""Calls the fragment with PyTorch's tensors on a GPU: no copy, no waiting, on PyTorch's stream.
+"""Calls the fragment with PyTorch's tensors on a GPU, without copies or waits, on PyTorch's stream.
 
     python with_torch.py fragment.motet              on a machine with a GPU and PyTorch
-    python with_torch.py fragment.motet --dry-run    anywhere: what would run it
+    python with_torch.py fragment.motet --dry-run    anywhere: shows the device that would run it
 """
 
 from __future__ import annotations

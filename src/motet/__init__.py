@@ -5,7 +5,7 @@
     session = motet.load("model.motet")
     y = session(x)
 
-Nothing is imported before it is used: `import motet` is light, and `motet.runtime` never loads the compiler.
+Imports are lazy: `import motet` is light, and `motet.runtime` never loads the compiler.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LAZY = {
 _LAZY_MODULES = ("builder", "runtime")
 
 
-# Parameters: what a caller may choose, by keyword, as options of `motet compile`.
+# Parameters: the caller's choices, by keyword, as options of `motet compile`.
 def compile(
     source: Any,
     *,
@@ -65,18 +65,17 @@ def compile(
 ) -> Artifact:
     """Compile `source` for `devices` into an artifact.
 
-    `source` is the path of a file (MLIR text, ONNX, StableHLO, a .pt2 of torch.export), MLIR text (a string with a
-    line break), the bytes of such a file, an `onnx.ModelProto`, a `motet.builder` graph, a
-    `torch.export.ExportedProgram`, or a `torch.nn.Module` with `inputs`, tensors as it is called with, in order or
-    by name; `dynamic_shapes` says, as torch.export takes it, which of their extents differ from call to call.
-    `devices` maps names to device expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`, or is one expression,
-    `"host{cpu=x86-64-v4}"`; without it code is made for the processor levels of the host's kind. `cache=False`
-    compiles everything anew. What the program places nowhere runs on its default device, or, with
-    `placement="auto"`, where a model of costs says; `place` maps patterns of the names that operations have in the
-    source, such as an ONNX model's nodes, to devices: `{"layer4*": "gpu"}`.
+    `source` is the path of a file (MLIR text, ONNX, StableHLO, a .pt2 of torch.export), MLIR text (a string with a line
+    break), the bytes of such a file, an `onnx.ModelProto`, a `motet.builder` graph, a `torch.export.ExportedProgram`,
+    or a `torch.nn.Module` with `inputs`: example tensors for a call, in order or by name. `dynamic_shapes` marks the
+    extents of inputs that may differ between calls, in the format of torch.export. `devices` maps names to device
+    expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`, or is one expression, `"host{cpu=x86-64-v4}"`; by default, code
+    is made for the CPU levels of the host's kind. `cache=False` ignores cached results. Operations that the program
+    does not place run on its default device or, with `placement="auto"`, where a cost model places them; `place` maps
+    patterns of names in the source, such as those of an ONNX model's nodes, to devices: `{"layer4*": "gpu"}`.
 
-    Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for a source, device
-    expression or option that does not make sense, `WorkerCrash` where a native part of the compiler failed.
+    Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for an invalid source, device
+    expression or option, `WorkerCrash` if a native part of the compiler crashed.
     """
     from motet.compiler import service
 
@@ -92,11 +91,11 @@ def load(
     threads: int | None = None,
     in_flight: int | None = None,
 ) -> Session:
-    """Load an artifact (a path, its bytes, or what `compile` returned) and bind it to this machine's devices.
+    """Load an artifact (a path, its bytes, or the result of `compile`) and bind it to this machine's devices.
 
-    `devices` binds named devices to physical ones, `{"gpu": "cuda:0"}`, or all to one; `threads` limits the processors
-    that host code uses, `in_flight` the calls that `submit` runs at once (4 if not given). Raises `ArtifactError` for a
-    file that is no sound artifact, `DeviceError` where no code in it fits this machine.
+    `devices` binds named devices to physical ones, `{"gpu": "cuda:0"}`; `threads` limits the CPU threads of host code,
+    `in_flight` the concurrent calls of `submit` (default 4). Raises `ArtifactError` for a file that is not a valid
+    artifact, `DeviceError` if it has no code for this machine.
     """
     from motet import runtime
 
@@ -140,7 +139,7 @@ def _option_text(value: str | int | bool) -> str:
 
 
 def _is_torch(source: Any) -> bool:
-    """Whether `source` is PyTorch's: torch is not loaded to find out, for who has such an object has loaded it."""
+    """Whether `source` is a PyTorch object. Does not load torch: if it is one, torch is loaded."""
     return any(f"{kind.__module__}.{kind.__qualname__}" in _TORCH for kind in type(source).__mro__)
 
 
@@ -148,7 +147,7 @@ _TORCH = ("torch.nn.modules.module.Module", "torch.export.exported_program.Expor
 
 
 def _exported(source: Any, inputs: Sequence[Any] | Mapping[str, Any] | None, dynamic_shapes: Any) -> bytes:
-    """A module or exported program of PyTorch, serialised for the compiler."""
+    """A PyTorch module or exported program, serialised for the compiler."""
     if not _is_torch(source):
         raise OptionError(f"inputs: the source is of type {type(source).__module__}.{type(source).__qualname__}; "
                           "only a torch.nn.Module is compiled for inputs that are given")
@@ -165,13 +164,13 @@ def _exported(source: Any, inputs: Sequence[Any] | Mapping[str, Any] | None, dyn
 
 
 def _read(source: Any) -> tuple[str | bytes | None, str, str]:
-    """What to compile, None where it is in a file, the name it goes by in messages, and its format where its type says
-    so."""
+    """The source to compile (None if it is in a file), its name for messages, and its format if its type determines
+    it."""
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
         path = os.fspath(source)
         try:
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib would cost every import of motet
-                # a file is read where it is compiled
+                # regular files are read by the compiler's worker
                 return None if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else file.read(), str(path), ""
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
@@ -181,7 +180,7 @@ def _read(source: Any) -> tuple[str | bytes | None, str, str]:
         return source, "<string>", ""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source), "<bytes>", ""
-    # Neither onnx nor the builder is loaded to find out: who has such an object has loaded its module.
+    # Neither onnx nor the builder is loaded: if `source` is one of their objects, its module is loaded.
     kind = type(source)
     if kind.__name__ == "ModelProto" and hasattr(source, "SerializeToString"):
         return _serialized_model(source), source.graph.name or "<onnx>", "onnx"
@@ -195,7 +194,7 @@ def _read(source: Any) -> tuple[str | bytes | None, str, str]:
 def _serialized_model(model: Any) -> bytes:
     try:
         return model.SerializeToString()
-    except Exception as error:  # protobuf has several classes of errors for what exceeds 2 GiB
+    except Exception as error:  # protobuf raises several classes of errors for messages over 2 GiB
         raise OptionError(f"source: the onnx.ModelProto cannot be serialized: {error}; expected less than 2 GiB; save "
                           "it by onnx.save_model(…, save_as_external_data=True), and give its path") from None
 

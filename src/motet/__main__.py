@@ -1,4 +1,4 @@
-"""`python -m motet`: the command line."""
+"""The entry point of `python -m motet`: the command line."""
 
 from motet.tools.main import main
 

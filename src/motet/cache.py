@@ -1,10 +1,11 @@
-"""Keeps what compilations gave, the compiler's and the drivers', under a hash of all that went into them.
+"""Caches results of the compiler and of drivers, by a hash of all that they depend on.
 
-Entries are files in one directory: `MOTET_CACHE_DIR`, or `motet` in `XDG_CACHE_HOME` (default `~/.cache`).
-An entry is the SHA-256 of its content, then the content, or, where the content has hashes of its own, a file as it
-is; it is written aside and renamed, so that processes may share a directory, and one that does not match its hash is
-dropped. When all entries together exceed the limit (`MOTET_CACHE_SIZE`, bytes or with a suffix K, M, G; default 2G),
-the longest unused ones go. A directory that cannot be used makes compilations slower, never fail.
+Entries are files in one directory: `MOTET_CACHE_DIR`, or `motet` in `XDG_CACHE_HOME` (default `~/.cache`). An entry is
+the SHA-256 of its content followed by the content, or, for content that contains hashes itself, the file as it is. It
+is written to a temporary file and renamed, so that processes can share the directory; an entry that does not match its
+hash is dropped. If all entries together exceed the limit (`MOTET_CACHE_SIZE`, in bytes or with a suffix K, M, G;
+default 2G), the least recently used ones are removed. An unusable directory makes compilations slower, but does not
+make them fail.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HASH_BYTES = 32
 class Cache:
     """A cache in `directory` of at most `limit` bytes; both default to the environment's.
 
-    Raises `OptionError` for a `MOTET_CACHE_SIZE` that is no size.
+    Raises `OptionError` for an invalid `MOTET_CACHE_SIZE`.
     """
 
     def __init__(self, directory: Path | None = None, limit: int | None = None) -> None:
@@ -35,7 +36,7 @@ class Cache:
         self.limit = default_limit() if limit is None else limit
 
     def get(self, key: str) -> bytes | None:
-        """The bytes put under `key`, or None."""
+        """The bytes stored under `key`, or None."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -46,20 +47,21 @@ class Cache:
             _remove(path)
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # used now
+            os.utime(path)  # mark as used
         return content
 
     def get_file(self, key: str) -> Path | None:
-        """The file put under `key`, or None. Whether it is as it was written is for the caller to find out."""
+        """The file stored under `key`, or None. The caller must verify its content."""
         path = self._path(key)
         try:
-            os.utime(path)  # used now
+            os.utime(path)  # mark as used
         except OSError:
             return None
         return path
 
     def aside(self) -> Path | None:
-        """An empty file in the directory, to be written and then given to `put_file`; None where it allows none."""
+        """An empty file in the directory, to be written and passed to `put_file`; None if the directory is not
+        writable."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.directory, prefix=".writing-")
@@ -69,7 +71,7 @@ class Cache:
         return Path(name)
 
     def put_file(self, key: str, file: Path) -> None:
-        """Keep `file`, which `aside` made, under `key`, without a hash; it is left where it is if it is too large."""
+        """Store `file`, created by `aside`, under `key`, without a hash; a file that is too large is left in place."""
         path = self._path(key)
         try:
             if file.stat().st_size > self.limit:
@@ -81,15 +83,15 @@ class Cache:
         self._shrink()
 
     def remove(self, key: str) -> None:
-        """Forget what is kept under `key`."""
+        """Remove the entry under `key`."""
         _remove(self._path(key))
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep `content` under `key`, as far as the directory allows."""
+        """Store `content` under `key`, if the directory is usable."""
         self.put_all({key: content})
 
     def put_all(self, contents: Mapping[str, bytes]) -> None:
-        """`put` for each."""
+        """Store each of `contents` under its key."""
         for key, content in contents.items():
             self._write(key, content)
         if contents:
@@ -118,7 +120,7 @@ class Cache:
         return self.directory / name[:2] / name[2:]
 
     def _shrink(self) -> None:
-        """Remove the longest unused entries until the rest fits."""
+        """Remove the least recently used entries until the rest fits."""
         entries: list[tuple[float, int, Path]] = []
         for path in self.directory.glob("??/*"):
             with contextlib.suppress(OSError):  # another process may have removed it

@@ -1,7 +1,7 @@
-"""The errors a user can meet: one class per kind, each with its fields, so that callers can match on them.
+"""The errors for users: one class per kind, with fields that callers can match on.
 
-The text of every error reads: where · what · what was expected · what there is · what to do;
-lower case, no full stop.
+The text of an error states: where · what · what was expected · what there is · what to do; in lower case, without a
+full stop.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Location:
 
 
 class MotetError(Exception):
-    """Base of every error that Motet raises for a mistake of its user or a lack of its machine."""
+    """Base class of all errors that Motet raises for a mistake of the user or a limit of the machine."""
 
 
 class CompileError(MotetError):
-    """A program that cannot be read, or cannot be compiled for the devices asked for."""
+    """A program that cannot be read, or cannot be compiled for the requested devices."""
 
     def __init__(self, message: str, location: Location | None = None) -> None:
         self.message = message
@@ -41,15 +41,15 @@ class OptionError(MotetError):
 
 
 class ArtifactError(MotetError):
-    """A file that is not an artifact, or a damaged, truncated, foreign or newer one."""
+    """A file that is not an artifact, or one that is damaged, truncated, or of a newer version."""
 
 
 class DeviceError(MotetError):
-    """A device that is not there, cannot run what is asked, or failed."""
+    """A device that is not present, cannot run what is requested, or failed."""
 
 
 class DeviceLost(DeviceError):
-    """A device that is gone for good: the process behind it died, it was unplugged, or it does not answer."""
+    """A device that is permanently unusable: its process died, it was unplugged, or it does not respond."""
 
     def __init__(self, device: str, reason: str) -> None:
         self.device = device
@@ -58,8 +58,8 @@ class DeviceLost(DeviceError):
 
 
 class KernelFault(DeviceError):
-    """A kernel that a device stopped. `symbol` is where, as kernel+offset; -1 stands for what is not known;
-    `usable` says whether the device can go on."""
+    """A kernel stopped by a device. `symbol` is the place, as kernel+offset; -1 stands for unknown values; `usable`
+    tells whether the device can continue."""
 
     # Parameters: what callers may match on, each a field.
     def __init__(
@@ -85,11 +85,11 @@ class KernelFault(DeviceError):
 
 
 class CallError(MotetError):
-    """A call that does not fit the function: count, shape, dtype, layout, writability, or its name."""
+    """A call that does not match the function: count, shape, dtype, layout, writability, or name."""
 
 
 class OutOfMemoryError(MotetError):
-    """Memory that could not be had. `bytes` is the size asked for, `device` where."""
+    """An allocation that failed. `bytes` is the requested size, `device` the place."""
 
     def __init__(self, bytes: int, device: str) -> None:
         self.bytes = bytes
@@ -98,7 +98,7 @@ class OutOfMemoryError(MotetError):
 
 
 class WorkerCrash(MotetError):
-    """A compiler worker process died. `reproducer` is the command that shows it again."""
+    """A compiler worker process that died. `reproducer` is the command that reproduces the crash."""
 
     def __init__(self, message: str, reproducer: str) -> None:
         self.reproducer = reproducer

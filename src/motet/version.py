@@ -1,3 +1,3 @@
-"""The version of Motet that artifacts and caches are marked with."""
+"""The version of Motet, stored in artifacts and caches."""
 
 VERSION = "0.1.0"

@@ -51,7 +51,9 @@ def mlir_module(graphs: Sequence[Graph]) -> str:
 
 
 class Writer:
-    """One function, line by line."""
+    """One function, line by line; `constant` is the operation that makes a constant."""
+
+    constant = "arith.constant"
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
@@ -64,14 +66,17 @@ class Writer:
         arguments = ", ".join(f"%{i.name}: {self.type(i.name)}" for i in self.graph.inputs)
         self._extents()
         for name, array in self.graph.constants.items():
-            self.say(f"%{name} = arith.constant {dense(array, self.types[name][0])} : {self.type(name)}")
+            self.say(f"%{name} = {self.constant} {dense(array, self.dtype(name))} : {self.type(name)}")
         for node in self.graph.nodes:
-            _WRITERS[node.op](self, node) if node.op in _WRITERS else write_scalar(self, node)
+            self.write(node)
         results = ", ".join(f"%{r}" for r in self.graph.results)
         kinds = ", ".join(self.type(r) for r in self.graph.results)
         last = f"return {results} : {kinds}"
         body = "\n".join(f"  {line}" for line in [*self.lines, last])
         return f"func.func @{self.name}({arguments}) -> ({kinds}) {{\n{body}\n}}"
+
+    def write(self, node: Node) -> None:
+        _WRITERS[node.op](self, node) if node.op in _WRITERS else write_scalar(self, node)
 
     def _extents(self) -> None:
         """The extents that the call decides, each of the first input that has it."""

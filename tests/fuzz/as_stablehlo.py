@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from tests.fuzz import as_mlir
-from tests.fuzz.as_mlir import dense, literal, neutral
+from tests.fuzz.as_mlir import literal, neutral
 from tests.fuzz.dtypes import UNSIGNED
 from tests.fuzz.graph import Graph, Node
 from tests.fuzz.scalars import element
-from tests.fuzz.shapes import types_of
 from tests.fuzz.tracked import Tracked
 
 _UNARY = {
@@ -60,33 +59,8 @@ def _tensor(dtype: str, shape: Sequence[Any]) -> str:
     return f"tensor<{''.join(f'{e}x' for e in shape)}{_element(dtype)}>"
 
 
-class _Writer:
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.graph = graph
-        self.name = name
-        self.types = types_of(graph)
-        self.lines: list[str] = []
-        self.count = 0
-
-    def function(self) -> str:
-        arguments = ", ".join(f"%{i.name}: {self.type(i.name)}" for i in self.graph.inputs)
-        for name, array in self.graph.constants.items():
-            self.say(f"%{name} = stablehlo.constant {dense(array, self.dtype(name))} : {self.type(name)}")
-        for node in self.graph.nodes:
-            self.write(node)
-        kinds = ", ".join(self.type(r) for r in self.graph.results)
-        body = "\n".join(f"  {line}" for line in self.lines)
-        results = ", ".join(f"%{r}" for r in self.graph.results)
-        return f"func.func @{self.name}({arguments}) -> ({kinds}) {{\n{body}\n  return {results} : {kinds}\n}}"
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def dtype(self, name: str) -> str:
-        return self.types[name][0]
-
-    def shape(self, name: str) -> tuple[Any, ...]:
-        return self.types[name][1]
+class _Writer(as_mlir.Writer):
+    constant = "stablehlo.constant"
 
     def type(self, name: str) -> str:
         return _tensor(self.dtype(name), self.shape(name))

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from tests.prepared import load_source
+
 from motet.artifact.reader import Artifact
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
-from motet.compiler.frontends import load_source
 from motet.compiler.ir._mlir import ir
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import resolve_target
 from motet.errors import CompileError
@@ -38,7 +39,7 @@ def compile_program(source: str | bytes, format: str, options: Options) -> Artif
     places = (("*_node[13579]", "b"),) if options.other and has_odd else ()
     targets = [options.target, *([f"null:{options.target}"] if options.other == "null" else [])]
     try:
-        program = load_source(source, "fuzz", format, placer(parse_device_flags(devices), False, places))
+        program = load_source(source, "fuzz", format, Place(parse_device_flags(devices), False, places))
         context = program.module.context
         context.enable_multithreading(False)
         context.allow_unregistered_dialects = True

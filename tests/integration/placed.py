@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tests.prepared import load_source
 
 import motet.builder as b
 from motet.artifact.reader import Artifact
 from motet.artifact.writer import write_artifact
 from motet.builder import Graph, Tensor
 from motet.compiler import pipeline
-from motet.compiler.frontends import load_source
 from motet.compiler.ir._mlir import ir
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.placement.rates import RateTable
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import resolve_target
@@ -30,7 +30,7 @@ def build_placed(
     """The artifact of a program with the devices that `flags` name; with `table`, what devices can do, cost decides
     where it runs."""
     data = source if isinstance(source, str) else source.serialize()
-    program = load_source(data, "test.mlir", place=placer(parse_device_flags(flags), table is not None, table=table))
+    program = load_source(data, "test.mlir", place=Place(parse_device_flags(flags), table is not None, table=table))
     with program.module.context as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         found = [resolve_target(name) for name in targets]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from examples import models
 from tests.integration.placed import build_placed, expected, random_program
+from tests.prepared import load_source
 
 import motet
-from motet.compiler.frontends import load_source
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import DeviceLost
 from motet.runtime import Session, load

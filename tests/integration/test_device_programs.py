@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.integration.placed import build_placed
 from tests.integration.placed_text import TextProgram
+from tests.prepared import load_source
 
 import motet
 from motet.compiler import service
-from motet.compiler.frontends import load_source
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 

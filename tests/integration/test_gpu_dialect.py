@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.prepared import load_mlir
 from tests.unit.compiler.building import X86_64_V3, random, run
 
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.stages import optimise
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError

@@ -13,12 +13,12 @@ import pytest
 from tests.integration.noise import Access, Entry, NoisyDevice, access_of, install, overlap, unordered, within
 from tests.integration.placed import build_placed, expected, random_program
 from tests.integration.placed_text import TextProgram
+from tests.prepared import load_source
 
 import motet.builder as b
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Schedule
 from motet.builder import Graph, Tensor
-from motet.compiler.frontends import load_source
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError, KernelFault, MotetError
 from motet.runtime import Session, load

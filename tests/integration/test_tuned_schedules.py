@@ -11,13 +11,13 @@ import pytest
 from msgspec import structs
 from tests.integration.conftest import Run
 from tests.integration.test_memory_limit import branches, inputs
+from tests.prepared import load_mlir
 
 import motet
 from motet.artifact.contracts import seal
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
 from motet.compiler.build.variant import VariantOptions
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
 from motet.errors import DeviceError, OptionError

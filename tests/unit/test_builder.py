@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.prepared import load_source
 
 from motet import builder as mb
 from motet.builder import movement
-from motet.compiler.frontends import load_source
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 

@@ -1,4 +1,4 @@
-"""Small networks of families that timm and transformers do not have, written with torch.nn."""
+"""Small networks, written with torch.nn, of families that timm and transformers lack."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Recurrent(nn.Module):
 
 
 class WaveNet(nn.Module):
-    """van den Oord 2016: causal convolutions, ever more dilated, with gates."""
+    """van den Oord 2016: gated causal convolutions of growing dilation."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ _WIDTH: Mapping[str, Any] = {
     "head_dim": 64, "intermediate_size": 768, "encoder_ffn_dim": 768, "decoder_ffn_dim": 768, "d_ff": 768, "d_kv": 64,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "use_cache": False,
 }  # fmt: skip
-# Family, inputs, what its configuration has besides.
+# Family, inputs, further configuration.
 TRANSFORMERS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("bert", "tokens", {}), ("deberta-v2", "tokens", {}), ("gpt2", "tokens", {"n_positions": 256}),
     ("llama", "tokens", {}), ("gemma3_text", "tokens", {"sliding_window": 64}), ("mixtral", "tokens", {
@@ -53,7 +53,7 @@ def _timm(name: str) -> Made:
 
 
 class _Positional(nn.Module):
-    """A model of transformers that is called with tensors in order, and gives its first result."""
+    """A model of transformers with positional arguments and only its first result."""
 
     def __init__(self, model: nn.Module, names: list[str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rows of single operators, by family; each family also draws rows whose extents were never looked at."""
+"""Rows of single operators, by family. Each family also draws rows of random extents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def operator_rows() -> Sequence[Row]:
 
 
 def fresh_rows(seed: int, count: int) -> Sequence[Row]:
-    """`count` rows of odd extents, the same for the same seed."""
+    """`count` rows of odd extents, determined by `seed`."""
     random = Random(seed)
     found: dict[str, Row] = {}
     while len(found) < count:

@@ -1,4 +1,4 @@
-"""Convolutions: of timm's networks, of sound, of volumes and videos; transposed ones."""
+"""Convolutions of images, audio, volumes and videos, and transposed convolutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGE = Family("convolution", quick=(
 SOUND = Family("convolution 1-d", quick=("conv1d 64×4000→64 7 dilation 3",))
 VOLUME = Family("convolution 3-d", quick=("conv3d 16×24×24×24→32 3×3×3",))
 
-# Channels, extent, filters, window, then what torch calls it.
+# Channels, extent, filters, window, further arguments of torch.
 IMAGES: tuple[tuple[int, int, int, int, dict[str, Any]], ...] = (
     (3, 224, 64, 7, {"stride": 2, "padding": 3}), (64, 56, 64, 3, {"padding": 1}), (128, 28, 128, 3, {"padding": 1}),
     (256, 14, 256, 3, {"padding": 1}), (512, 7, 512, 3, {"padding": 1}), (64, 56, 256, 1, {}),
@@ -27,7 +27,7 @@ IMAGES: tuple[tuple[int, int, int, int, dict[str, Any]], ...] = (
     (256, 28, 64, 3, {"padding": 12, "dilation": 12}), (320, 32, 320, 3, {"padding": 1}), (17, 31, 23, 5, {}),
     (512, 16, 1, 3, {"padding": 1}), (1, 128, 16, 9, {"padding": 4}),
 )
-# Channels, length, filters, window, what torch calls it: wav2vec2, Whisper, WaveNet, EnCodec, HiFi-GAN, text.
+# Channels, length, filters, window, further arguments of torch: wav2vec2, Whisper, WaveNet, EnCodec, HiFi-GAN, text.
 SOUNDS: tuple[tuple[int, int, int, int, dict[str, Any]], ...] = (
     (1, 16000, 512, 10, {"stride": 5}), (512, 999, 512, 3, {"stride": 2}), (80, 1000, 384, 3, {"padding": 1}),
     (384, 1000, 384, 3, {"stride": 2, "padding": 1}), (64, 4000, 64, 7, {"padding": 9, "dilation": 3}),

@@ -1,4 +1,4 @@
-"""Recommenders and graphs: embeddings, gathers, scatters, products of pairs, small dense layers."""
+"""Operators of recommenders and graph networks: embeddings, gathers, scatters, pair products, small dense layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalisations, softmax, element-wise chains and movement, at short, long and odd extents."""
+"""Normalisations, softmax, element-wise chains and data movement, at short, long and odd extents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPNORM = ((1, 320, 32, 32, 32), (2, 64, 31, 29, 8), (1, 128, 64, 64, 32))
 CHAINS: dict[str, Callable[..., Any]] = {
     "gelu": functional.gelu, "gelu tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "mish": functional.mish, "hardswish": functional.hardswish, "tanh·sigmoid": lambda x: x.tanh() * x.sigmoid(),
-    "sin + cos²": lambda x: x.sin() + x.cos() ** 2, "log1p|x|": lambda x: x.abs().log1p(),
+    "sin + cos²": lambda x: x.sin() + x.cos() ** 2, "log1p of absolute": lambda x: x.abs().log1p(),
     "where x > 0": lambda x: torch.where(x > 0, x * 1.5, x.expm1()), "erf": torch.erf,
 }
 
@@ -86,7 +86,7 @@ def _layernorm(rows: int, columns: int, dtype: str = "f32", fresh: bool = False)
 
 
 def _channel_norm(x: Any) -> Any:
-    """ConvNeXt's, of a channels-first image."""
+    """ConvNeXt's layer norm over the channels of a channels-first image."""
     mean = x.mean(1, keepdim=True)
     return (x - mean) * torch.rsqrt(((x - mean) ** 2).mean(1, keepdim=True) + 1e-6)
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of 8-bit integers, with and without requantisation, and by weights of 4 bits, as ONNX."""
+"""ONNX products and convolutions of 8-bit integers, with or without requantisation; products with 4-bit weights."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _quantised(exact: np.ndarray, step: np.float32) -> np.ndarray:
 
 
 def _four_bits(m: int, k: int, n: int) -> Written:
-    """Weights of 4 bits in blocks of 32 with a scale each, zero at 8, by MatMulNBits."""
+    """MatMulNBits with 4-bit weights in blocks of 32, one scale per block, zero point 8."""
     g = Graph("four_bits")
     x = g.random.standard_normal((m, k)).astype(np.float32)
     numbers = g.random.integers(0, 16, (n, k // _BLOCK, _BLOCK)).astype(np.uint8)

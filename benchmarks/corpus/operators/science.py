@@ -1,4 +1,4 @@
-"""Reductions, scans, sorts, stencils and products as numerical programs have them, many in float64."""
+"""Reductions, scans, sorts, stencils and products of numerical programs, many in float64."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _product(m: int, k: int, n: int, fresh: bool = False) -> Row:
 
 
 def _five_points(x: Any) -> Any:
-    """A step of the heat equation, the border as it is."""
+    """A step of the heat equation; the border is unchanged."""
     middle = x[1:-1, 1:-1]
     inner = middle + 0.125 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:] - 4 * middle)
     return torch.nn.functional.pad(inner, (1, 1, 1, 1))

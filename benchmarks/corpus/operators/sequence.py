@@ -1,4 +1,4 @@
-"""Recurrent layers, scans of state spaces, short-time Fourier transforms."""
+"""Recurrent layers, state-space scans, short-time Fourier transforms."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _layer(
 
 
 def _transform(window: int, hop: int) -> nn.Module:
-    """The magnitude of a transform as a product, as speech front ends without a Fourier transform write it."""
+    """The magnitude of a short-time Fourier transform, computed as a product, as in speech front ends."""
     time = torch.arange(window).double()
     phase = 2 * torch.pi / window * torch.outer(torch.arange(window // 2 + 1).double(), time)
     hann = torch.hann_window(window, dtype=torch.float64)

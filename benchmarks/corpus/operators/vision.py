@@ -13,7 +13,7 @@ from benchmarks.corpus.row import Family, Row, text, uniform
 
 VISION = Family("vision", quick=("resize bilinear 1×128×28×28→56×56", "grid sample 1×32×64×64→48×48"))
 
-# Mode, channels, from, to: what DeepLab, FPN, diffusion U-Nets and super-resolution do.
+# Mode, channels, input and output extents: those of DeepLab, FPN, diffusion U-Nets and super-resolution do.
 RESIZED = (
     ("bilinear", 128, (28, 28), (56, 56)), ("bilinear", 21, (65, 65), (513, 513)), ("nearest", 320, (32, 32), (64, 64)),
     ("bicubic", 3, (120, 120), (240, 240)), ("bilinear", 64, (56, 56), (37, 41)), ("nearest", 256, (25, 19), (50, 38)),
@@ -76,7 +76,7 @@ def _sample(image: Any, grid: Any) -> Any:
 def _align(image: Any, boxes: Any) -> Any:
     from torchvision.ops import roi_align
 
-    return roi_align(image, [boxes], 7, 0.25, 2)
+    return roi_align(image, [boxes], 7, 0.25)
 
 
 def _suppress(boxes: Any, scores: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The device keeps to the contract: every check of the conformance suite is a test."""
+"""Checks the device against the contract: every check of the conformance suite is a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file that passes between compiler and runtime: its schema, writer and reader."""
+"""The file format between compiler and runtime: schema, writer, reader and checks."""
 
 from motet.artifact.reader import Artifact
 from motet.artifact.writer import write_artifact

@@ -1,10 +1,10 @@
-"""Checks of a manifest against the code of its artifact: what kernels are given is what they were compiled for.
+"""Checks a manifest against the code of its artifact: kernels must be launched as they were compiled for.
 
-Code is trusted to keep to its contract (`contracts.py`); a manifest is not trusted at all. What has no symbols is
-checked when the artifact is opened (`check_agreement`), all else for the extents of a call (`check_schedule`), before
-anything runs: no command reaches outside of its buffers, no buffer outside of its memory, nothing that the caller gave
-to be read is written, commands that meet in memory are ordered, and every result is written. The seal is compared last:
-it tells of a manifest that would run, but is not the one that the compiler wrote.
+Code is trusted to keep its contract (`contracts.py`); a manifest is not trusted. Schedules without symbols are checked
+when the artifact is opened (`check_agreement`), others for the extents of a call (`check_schedule`), before anything
+runs: no command accesses memory outside its buffers, no buffer extends outside its memory, read-only memory of the
+caller is not written, commands that share memory are ordered, and every result is written. The seal is compared last:
+it detects a manifest that would run, but is not the one that the compiler wrote.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
 
 _TENSORS = ("input", "result", "parameter", "arena")
-_ALIGNMENT = 64  # bytes, of tensors, from where their memory begins
+_ALIGNMENT = 64  # of tensors in their memory, in bytes
 _EXPECTED = "; the code was compiled for another manifest"
 
 
 def check_agreement(manifest: Manifest, contracts: Contracts, where: str) -> None:
-    """Raises ArtifactError naming `where` at the first thing that the code was not compiled for."""
+    """Raises ArtifactError, prefixed with `where`, for the first mismatch of manifest and code."""
     signatures = {signature.name: signature for signature in manifest.functions} | manifest.regions
     sizes = [math.prod(each.shape) * DTYPES[each.dtype].itemsize for each in manifest.parameters]
     for variant in manifest.variants:
@@ -39,7 +39,7 @@ def check_agreement(manifest: Manifest, contracts: Contracts, where: str) -> Non
                 try:
                     evaluated = evaluate_schedule(signatures[name], schedule, sizes.__getitem__, own)
                     check_schedule(signatures[name], schedule, evaluated, kernels, own)
-                except CallError as error:  # of numbers
+                except CallError as error:  # from arithmetic on sizes
                     raise ArtifactError(f"{own}: {error}") from None
     if contracts.seal and contracts.seal != seal_of(manifest):
         raise ArtifactError(f"{where}: the manifest is not the one that its code was compiled with; compile it again")
@@ -57,9 +57,9 @@ def _kernels_of(variant: Variant, contracts: Contracts, where: str) -> Kernels:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A schedule for given extents. `memories` are the bytes of the inputs, the results, the arena, the parameters that
-    it uses, `parameters`, then the statuses, where they are not in the arena; `places` say of each buffer in which of
-    them it is, from where to where; `launches` have each command's tasks and sizes."""
+    """A schedule for given extents. `memories` are the sizes in bytes of the inputs, the results, the arena, the
+    parameters in use (`parameters`), then the statuses that are not in the arena; `places` are the memory and the range
+    of each buffer; `launches` have each command's tasks and sizes."""
 
     memories: Sequence[int]
     parameters: Sequence[int]
@@ -70,7 +70,7 @@ class Evaluated:
 def evaluate_schedule(
     signature: Signature, schedule: Schedule, parameter_bytes: Callable[[int], int], where: str
 ) -> Evaluated:
-    """A schedule without symbols. Raises ArtifactError for buffers outside of their memories."""
+    """Evaluates a schedule without symbols. Raises ArtifactError for buffers outside their memories."""
     memories: list[int] = []
     for spec in (*signature.inputs, *signature.results):
         shape = evaluate_all(spec.shape, {})
@@ -87,7 +87,7 @@ def evaluate_schedule(
         own = 0 if buffer.kind in ("arena", "status") else buffer.index
         base = bases[own] if buffer.kind == "parameter" else first[buffer.kind] + own
         begin, size = evaluate(buffer.offset, {}), evaluate(buffer.bytes, {})
-        if buffer.kind == "status":  # behind what the schedule has of the arena
+        if buffer.kind == "status":  # after the schedule's part of the arena
             begin = arena + STATUS_BYTES * buffer.index
         check_range(begin, size, memories[base], f"{where}: buffer {number}: {buffer.kind} {own}")
         places.append((base, begin, begin + size))
@@ -96,14 +96,14 @@ def evaluate_schedule(
 
 
 class _Memories:
-    """What the memories of a function may be used for, and their names."""
+    """The permitted uses of a function's memories, and their names."""
 
     def __init__(self, signature: Signature, evaluated: Evaluated) -> None:
         inputs, results = len(signature.inputs), len(signature.results)
         places = [spec.destination for spec in signature.results]
         self.sizes = evaluated.memories
         self.arena = inputs + results
-        # Results that are written to an input are that input.
+        # A result written to an input is in that input's memory.
         self.homes = {inputs + n: place for n, place in enumerate(places) if place is not None}
         self.results = [inputs + n for n, place in enumerate(places) if place is None]
         self.written = {*self.results, *self.homes.values(), self.arena}
@@ -111,21 +111,21 @@ class _Memories:
             *(f"input {n}" for n in range(inputs)), *(f"result {n}" for n in range(results)), "arena",
             *(f"parameter {n}" for n in evaluated.parameters),
         ]
-        if len(self.names) < len(self.sizes):  # statuses that are not in the arena
+        if len(self.names) < len(self.sizes):  # statuses outside the arena
             self.written.add(len(self.names))
             self.names.append("the statuses")
 
     def place(self, number: int, base: int, begin: int, end: int) -> BufferRange:
         home = self.homes.get(base, base)
-        # A caller's memory may stand there twice, as tensors of several shapes.
+        # A caller's memory may occur twice, as tensors of several shapes.
         return BufferRange(home, begin, end, number if home == self.arena else -home - 2)
 
 
 def check_schedule(
     signature: Signature, schedule: Schedule, evaluated: Evaluated, kernels: Kernels, where: str, ordered: bool = True
 ) -> None:
-    """Raises ArtifactError unless `schedule` keeps to what `kernels` expect. `ordered` asks for the order of commands
-    too, which takes the longest."""
+    """Raises ArtifactError unless `schedule` meets the contracts in `kernels`. `ordered` also checks the order of
+    commands, which is the slowest check."""
     memories = _Memories(signature, evaluated)
     places = [memories.place(number, *place) for number, place in enumerate(evaluated.places)]
     for number, found in enumerate(places):
@@ -152,7 +152,7 @@ def check_schedule(
 
 
 class _Finder:
-    """Finds the contracts that launches keep to. What a kernel expects of some sizes is worked out once."""
+    """Finds the contracts that launches meet. The requirements of a kernel for given sizes are computed once."""
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
@@ -182,8 +182,8 @@ class _Finder:
 def _check_written(
     places: Sequence[BufferRange], contract: KernelContract | None, memories: _Memories, where: str
 ) -> None:
-    """What a command writes is the arena's, a result's or an input's that a result is written to, and nothing that it
-    reads or writes besides, except where its kernel updates in place."""
+    """Checks that a command only writes the arena, a result, or an input that a result is written to, and no memory
+    that it also accesses as another buffer, except where its kernel updates in place."""
     reads = 1 if contract is None else contract.reads
     updates = () if contract is None else contract.updates
     for position in range(reads, len(places)):
@@ -202,7 +202,7 @@ Launch = tuple[Command, KernelContract]
 
 
 def _check_phases(commands: Sequence[Command], contracts: Sequence[KernelContract | None], where: str) -> None:
-    """Each phase of a kernel but the first comes behind the one before it, which was on the same buffers."""
+    """Checks that each phase of a kernel except the first follows the previous one on the same buffers."""
     begun: dict[str, list[Launch]] = {}
     for number, (command, contract) in enumerate(zip(commands, contracts, strict=True)):
         if contract is None or not contract.positions:
@@ -221,15 +221,15 @@ def _check_phases(commands: Sequence[Command], contracts: Sequence[KernelContrac
 
 
 def _continues(before: Launch, after: Launch) -> bool:
-    """Whether two phases have the same sizes and the same memory for those of the kernel's buffers that both take."""
+    """Whether two phases have the same sizes, and the same memory for the kernel's buffers that both access."""
     own = dict(zip(before[1].positions, before[0].buffers, strict=True))
     pairs = zip(after[1].positions, after[0].buffers, strict=True)
     return before[0].sizes == after[0].sizes and all(own.get(position, buffer) == buffer for position, buffer in pairs)
 
 
 class Agreement:
-    """What schedules of a variant are checked against when extents are known. Their order is checked for the first
-    extents alone: what is there to compare does not depend on them, but for mistakes that the seal tells of."""
+    """What schedules of a variant are checked against when extents are known. The order of commands is only checked for
+    the first extents: it does not depend on them, except through errors that the seal detects."""
 
     def __init__(self, variant: Variant, contracts: Contracts | None) -> None:
         target = None if contracts is None else contracts.find(variant.family, variant.target)
@@ -238,8 +238,8 @@ class Agreement:
         self._ordered: set[int] = set()
 
     def check(self, signature: Signature, schedule: Schedule, evaluated: Evaluated, where: str) -> None:
-        """Raises ArtifactError as `check_schedule` does. A schedule that was made of the variant's own, whose values
-        have several names, is checked but for the order."""
+        """Raises ArtifactError like `check_schedule`. For a schedule derived from the variant's own, in which one value
+        may have several names, the order is not checked."""
         number = id(schedule)
         own = number in self._own
         if self._kernels is None or (own and not signature.symbols):

@@ -1,7 +1,7 @@
-"""The container of an artifact: a zip of stored members, each on a page boundary, so that it can be mapped.
+"""The container of an artifact: a zip archive of uncompressed members, each page-aligned so that it can be mapped.
 
-Alignment is by padding in the extra field, as Android's zipalign does it (field 0xD935). Times are fixed and
-the order is the caller's, so equal members give an equal file.
+Alignment is by padding in the extra field, like Android's zipalign (field 0xD935). Timestamps are fixed and the order
+is the caller's, so equal members give an equal file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from motet.errors import ArtifactError
 PAGE = 4096
 _ALIGNMENT_FIELD = 0xD935
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_LARGE = 1 << 30  # from here on sizes are written in 64 bits, in a field of their own
+_LARGE = 1 << 30  # from this size on, sizes are written as 64 bits, in an extra field
 _ZIP64_FIELD = 20
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
 @dataclass(frozen=True)
 class Content:
-    """A member to write. `pieces` yields its bytes anew whenever called: once to hash, once to write."""
+    """A member to write. Each call of `pieces` yields its bytes again: once to hash, once to write."""
 
     name: str
     pieces: Callable[[], Iterable[memoryview]]
@@ -43,17 +43,17 @@ def hashed(name: str, pieces: Callable[[], Iterable[memoryview]]) -> Content:
 
 
 class ArchiveFile:
-    """An archive that is written to `file`, an empty seekable file."""
+    """An archive being written to `file`, an empty seekable file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
 
     def add(self, name: str, pieces: Iterable[memoryview], size: int) -> None:
-        """Writes a member of `size` bytes, behind those that there are."""
+        """Appends a member of `size` bytes."""
         info = zipfile.ZipInfo(name, _EPOCH)
         info.external_attr = 0o644 << 16
-        info.create_system = 3  # the same bytes on every system
+        info.create_system = 3  # for the same bytes on every system
         info.file_size = size
         large = size > _LARGE
         start = self._file.tell() + _LOCAL_HEADER.size + len(name.encode()) + large * _ZIP64_FIELD
@@ -61,10 +61,10 @@ class ArchiveFile:
         with self._archive.open(info, "w", force_zip64=large) as member:
             for piece in pieces:
                 member.write(piece)
-        info.extra = b""  # padding is the local header's; the directory needs none
+        info.extra = b""  # only the local header has padding, not the directory
 
     def close(self, first: str = "") -> None:
-        """Writes the directory, in which member `first` comes first, and the others in order; once is enough."""
+        """Writes the directory, with member `first` first and the others in order. Must be called once."""
         self._archive.filelist.sort(key=lambda info: info.filename != first)
         self._archive.close()
 
@@ -78,7 +78,7 @@ def write_archive(file: IO[bytes], contents: Sequence[Content], first: str = "")
 
 
 def _padding(start: int) -> bytes:
-    """An extra field after which data that would start at `start` stands on a page boundary."""
+    """An extra field of the size that moves data from `start` to a page boundary."""
     length = -start % PAGE
     if length == 0:
         return b""
@@ -89,7 +89,7 @@ def _padding(start: int) -> bytes:
 
 @dataclass(frozen=True)
 class Stored:
-    """A member that was found: a view of its bytes, and the CRC-32 they should have."""
+    """A member of an archive: a view of its bytes, and their expected CRC-32."""
 
     data: memoryview
     crc: int
@@ -102,12 +102,12 @@ class Stored:
 def read_archive(data: memoryview, where: str) -> dict[str, Stored]:
     """The members of the archive `data`, as views of it; their contents are not checked.
 
-    Raises ArtifactError naming `where` if this is no such archive, or a damaged one.
+    Raises ArtifactError, prefixed with `where`, if it is not such an archive or damaged.
     """
     try:
         with zipfile.ZipFile(_MemoryFile(data)) as archive:
             infos = archive.infolist()
-    # The standard library's reader meets damage with whichever of these its parsing stumbles over.
+    # The errors that the standard library's parser raises for damaged archives.
     except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OverflowError, RuntimeError,
             EOFError, OSError) as error:  # fmt: skip
         reason = str(error) or type(error).__name__
@@ -135,7 +135,7 @@ def _locate(info: zipfile.ZipInfo, data: memoryview, where: str) -> memoryview:
 
 
 class _MemoryFile(io.RawIOBase):
-    """A memoryview as a file to read, without the copy that BytesIO makes."""
+    """A memoryview as a readable file, without the copy that BytesIO makes."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data

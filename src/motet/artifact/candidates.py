@@ -1,7 +1,7 @@
-"""Candidates: an artifact may hold several forms of a kernel, for a machine with the device to take the fastest of.
+"""Candidates: an artifact may contain several forms of a kernel, to choose the fastest on a machine with the device.
 
-`tuning/candidates.json` lists them; the form that the compiler thinks best stands among the objects of its variant as
-always, so that such an artifact runs like any other. `pruned` leaves what was chosen, and nothing of the others.
+`tuning/candidates.json` lists them. The form that the compiler prefers is among the objects of its variant as usual, so
+that such an artifact runs like any other. `pruned` keeps the chosen forms only.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ INDEX = "tuning/candidates.json"
 
 
 class FormCandidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One form: `kernel` is what its code calls it, `tasks` its grid, over the kernel's own symbols; `members` are its
-    objects, then what else belongs to it. The first candidate's are those of the variant."""
+    """One form: `kernel` is its name in its code, `tasks` its grid, over the kernel's own symbols; `members` are its
+    objects, followed by other members that belong to it. The first candidate's are those of the variant."""
 
     label: str
     kernel: str
@@ -35,9 +35,9 @@ class FormCandidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A kernel of the variant for `target` of `family`, called `kernel` in its schedules; `key` is its name in
-    tunings. `symbols` are what grids are said over: the sizes of its launches, in their order. `library` is a library's
-    call that does the same, where there is one."""
+    """A kernel of the variant for `target` of `family`, named `kernel` in its schedules; `key` is its name in tunings.
+    `symbols` are the symbols of grids: the sizes of its launches, in order. `library` is an equivalent library call, if
+    there is one."""
 
     family: str
     target: str
@@ -54,7 +54,7 @@ def encode_index(kernels: Sequence[Tunable]) -> bytes:
 
 
 def read_index(artifact: Artifact) -> list[Tunable]:
-    """The kernels of an artifact that have several forms. Raises ArtifactError for a damaged list."""
+    """The kernels of an artifact with several forms. Raises ArtifactError for a damaged list."""
     if INDEX not in artifact.manifest.members:
         return []
     try:
@@ -73,7 +73,7 @@ def read_index(artifact: Artifact) -> list[Tunable]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The number of a candidate, and the library's call that is to run instead of it."""
+    """The number of the chosen candidate, and the library call to run instead of it, if any."""
 
     candidate: int
     call: LibraryCall | None = None
@@ -82,8 +82,8 @@ class Chosen:
 def pruned(
     artifact: Artifact, chosen: Mapping[tuple[str, str, str], Chosen]
 ) -> tuple[Manifest, dict[str, bytes | memoryview], dict[str, np.ndarray]]:
-    """What `write_artifact` makes an artifact without candidates of: of every kernel, named by family, target and
-    symbol, the chosen candidate, by default the first, with the library's call in front of it that was chosen."""
+    """The input of `write_artifact` for an artifact without candidates: for every kernel, identified by family, target
+    and symbol, the chosen candidate (by default the first), and the chosen library call that replaces it."""
     manifest = artifact.manifest
     members: dict[str, bytes | memoryview] = {
         name: artifact.member(name) for name in manifest.members
@@ -114,7 +114,7 @@ def pruned(
 def _rescheduled(
     kernels: Sequence[Tunable], chosen: Mapping[tuple[str, str, str], Chosen]
 ) -> set[tuple[str, str]]:
-    """The launches, by target and symbol, that have another form than the compiler thought best."""
+    """The launches, by target and symbol, whose chosen form is not the compiler's first choice."""
     picks = ((kernel, chosen.get((kernel.family, kernel.target, kernel.kernel))) for kernel in kernels)
     return {
         (f"{kernel.family}:{kernel.target}", kernel.kernel) for kernel, pick in picks
@@ -125,7 +125,7 @@ def _rescheduled(
 def _settle_contracts(
     members: dict[str, bytes | memoryview], manifest: Manifest, grids: Mapping[tuple[str, str], Mapping[str, Grid]]
 ) -> None:
-    """Let what code expects of launches be what the chosen candidates expect."""
+    """Updates the contracts of launches to those of the chosen candidates."""
     if CONTRACTS not in members:
         return
     contracts = decode_contracts(members[CONTRACTS], "artifact")
@@ -144,20 +144,20 @@ def _settle_contracts(
 
 
 def _renamed(description: bytes | memoryview, kernel: str) -> bytes:
-    """A kernel's description, which now goes by the name `kernel`."""
+    """A kernel's description with the name replaced by `kernel`."""
     content = msgspec.json.decode(description, type=dict[str, object])
     return msgspec.json.format(msgspec.json.encode(content | {"kernel": kernel}), indent=2)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How many tasks a launch has, over `symbols`, which are its sizes."""
+    """The number of tasks of a launch over `symbols`, which are its sizes."""
 
     tasks: Expr
     symbols: tuple[str, ...] = ()
 
     def over(self, sizes: Sequence[Expr]) -> Expr:
-        """The same over what the sizes of a command are."""
+        """The number of tasks over the sizes of a command."""
         return substitute(self.tasks, dict(zip(self.symbols, sizes, strict=True)))
 
 

@@ -1,8 +1,8 @@
-"""What the code of an artifact needs of whoever runs it: the member `contracts.json`, written by the compiler.
+"""What the code of an artifact requires of its launches: the member `contracts.json`, written by the compiler.
 
-A manifest says how kernels are run; this member, which belongs to the code, says what they may be run with: the bytes
-that each buffer must have, how many tasks there are, over the kernel's own sizes. `agreement.py` compares the two.
-`seal` is the hash of the manifest that the code was compiled with, so that another one is noticed even if it agrees.
+A manifest says how kernels are run; this member, which belongs to the code, says how they may be run: the bytes of each
+buffer and the number of tasks, as expressions over the kernel's sizes. `agreement.py` compares the two. `seal` is the
+hash of the manifest that the code was compiled with, to detect another one even if it agrees.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _Bytes = TypeVar("_Bytes", bound=bytes | bytearray | memoryview)
 
 
 class KernelContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one phase of a kernel is launched with. Expressions are over `symbols`, the launch's sizes in their order.
+    """The requirements of one phase of a kernel. Expressions are over `symbols`, the launch's sizes in order.
 
     `buffers` are bytes; the first `reads` are only read. `equal` are pairs that must be equal. The phase runs after
-    phase `follows` of the same kernel, with which it shares buffers: `positions` numbers them among the kernel's.
-    `updates` are pairs of a buffer that is read and one that is written that may be the same memory.
+    phase `follows` of the same kernel, with which it shares buffers: `positions` are their numbers among the kernel's.
+    `updates` are pairs of a read and a written buffer that may share memory.
     """
 
     symbols: list[str]
@@ -43,7 +43,7 @@ class KernelContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     updates: list[tuple[int, int]] = []
 
     def expects(self, sizes: tuple[int, ...]) -> Expected | str:
-        """What it comes to for a launch's sizes; a text says why there can be none with these."""
+        """The requirements for a launch's sizes, or the reason why these sizes are invalid."""
         if len(sizes) != len(self.symbols):
             return f"{len(sizes)} sizes; its code expects {len(self.symbols)}"
         if any(size < 0 for size in sizes):
@@ -59,13 +59,13 @@ class KernelContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The tasks of a launch, and the bytes that its buffers have at least."""
+    """The tasks of a launch, and the minimum sizes of its buffers in bytes."""
 
     tasks: int
     buffers: tuple[int, ...]
 
     def obstacle(self, tasks: int, buffers: Sequence[int]) -> str | None:
-        """Why it cannot be what is expected."""
+        """The reason why a launch does not meet the requirements; None if it does."""
         if len(buffers) != len(self.buffers):
             return f"{len(buffers)} buffers; its code expects {len(self.buffers)}"
         if tasks != self.tasks:
@@ -81,7 +81,7 @@ Kernels = Mapping[str, list[KernelContract]]
 
 class TargetContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The code for one target: what it runs on, its objects, and its kernels by symbol. Kernels that share code may
-    be launched in more than one way."""
+    have several contracts."""
 
     family: str
     target: str
@@ -92,7 +92,7 @@ class TargetContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class Contracts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Of all targets."""
+    """The contracts of all targets."""
 
     targets: list[TargetContract]
     seal: str = ""
@@ -102,7 +102,7 @@ class Contracts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 def decode_contracts(data: bytes | memoryview, where: str) -> Contracts:
-    """Raises ArtifactError naming `where` if `data` is no such member."""
+    """Decodes the member. Raises ArtifactError, prefixed with `where`, if it is invalid."""
     try:
         return msgspec.json.decode(data, type=Contracts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -110,21 +110,21 @@ def decode_contracts(data: bytes | memoryview, where: str) -> Contracts:
 
 
 def seal_of(manifest: Manifest) -> str:
-    """The hash of all that a manifest says, except where its members are and what is in them."""
+    """The hash of a manifest, without the positions and contents of its members."""
     bare = structs.replace(manifest, members={}, external_parameters=None)
     return hashlib.sha256(msgspec.json.encode(bare)).hexdigest()
 
 
 def seal(manifest: Manifest, members: MutableMapping[str, _Bytes | bytes]) -> None:
-    """Bind the code in `members` to `manifest`; nothing where its contracts are not known."""
+    """Binds the code in `members` to `manifest`; does nothing if there are no contracts."""
     if CONTRACTS not in members:
         return
-    written = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)  # as whoever reads it has it
+    written = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)  # as a reader decodes it
     contracts = decode_contracts(bytes(members[CONTRACTS]), "artifact")
     members[CONTRACTS] = msgspec.json.encode(structs.replace(contracts, seal=seal_of(written)))
 
 
 def add_contract(members: MutableMapping[str, bytes], contract: TargetContract) -> None:
-    """Add that of one target."""
+    """Adds the contract of one target."""
     earlier = decode_contracts(members[CONTRACTS], "artifact").targets if CONTRACTS in members else []
     members[CONTRACTS] = msgspec.json.encode(Contracts([*earlier, contract]))

@@ -1,4 +1,4 @@
-"""Device flags: what stands after `--device`, in the Python interface's `devices`, and in programs, read and printed.
+"""Parses and prints device flags: the arguments of `--device`, `devices` in Python, and the devices of programs.
 
     flag        = [name "="] alternative {"," alternative}
     alternative = family ["[" ordinal "]" | (":" | "/") ordinal] ["{" option {("," | "&") option} "}"]
@@ -8,9 +8,9 @@
 
     cpu=host{cpu=x86-64-v4}     gpu=cuda[1],@cpu     gpu=cuda:1     '#hal.device.target<"local", {ordinal = 1 : index}>'
 
-Quotes around a flag are taken off. An ordinal alone is the device that the machine lists there, of any family. Flags
-say what a program is compiled for, bindings which devices of the machine an artifact runs on; what `run` gets for a
-program may be either.
+Quotes around a flag are removed. An ordinal alone is the device at that position in the machine's list, of any family.
+Flags are the devices to compile a program for; bindings are the physical devices that run an artifact. For a program,
+`run` accepts both.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from typing import Any, NoReturn
 from motet.artifact.schema import Alternative, Struct
 from motet.errors import OptionError
 
-# Reads an attribute `#…` of a text from an offset on: the alternatives that it stands for, and where it ends. Raises
+# Parses an attribute `#…` of a text from an offset on. Returns its alternatives and the offset of its end. Raises
 # OptionError.
 ReadAttribute = Callable[[str, int], tuple[list[Alternative], int]]
 
-NAME = r"[A-Za-z_$][\w$.-]*"  # of a device of a program
+NAME = r"[A-Za-z_$][\w$.-]*"  # the name of a program's device
 FAMILY = r"[A-Za-z_][\w.-]*"
 _NAME, _FAMILY = re.compile(NAME), re.compile(FAMILY)
 _NAMED = re.compile(rf"\s*({NAME})\s*=")
 _ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
-_AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # as the machine's devices are called: cuda:1, host/0
+_AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # in the machine's device names: cuda:1, host/0
 _VALUE = re.compile(r"[^,&{}\[\]=]+")
 _URI = re.compile(rf"({FAMILY})(?:[:/][^,{{}}\[\]?]*(?:\?.*)?|\?.*)")
 
 
 class DeviceFlag(Struct, frozen=True):
-    """A device (`name` is empty where the flag names none) and its alternatives, the preferred one first. `uri` is the
-    physical device that it is to be, if the flag is the URI of one."""
+    """A device (`name` is empty if the flag has none) and its alternatives, in order of preference. `uri` is the
+    physical device to bind it to, if the flag is a URI."""
 
     name: str
     alternatives: tuple[Alternative, ...]
@@ -56,25 +56,24 @@ class DeviceFlag(Struct, frozen=True):
 
 
 def parse_flags(flags: Iterable[str], attribute: ReadAttribute | None = None) -> tuple[DeviceFlag, ...]:
-    """Every `--device` of a command line that compiles. `attribute` reads IREE's spelling, where it is known.
+    """Parses all `--device` flags of a command line that compiles; `attribute`, if given, parses IREE's attributes.
 
-    Raises `OptionError` for text that does not parse, a name given twice, and a mixture of named and unnamed
-    devices. Whether the devices that others fall back to exist depends on the program: verify-devices says it.
+    Raises `OptionError` for invalid text, a repeated name, and a mixture of named and unnamed devices. Whether the
+    devices of fallbacks exist depends on the program and is checked by verify-devices.
     """
     return _together(_Parser(text, attribute).flag() for text in flags)
 
 
 def parse_flags_or_uris(flags: Iterable[str], attribute: ReadAttribute | None = None) -> tuple[DeviceFlag, ...]:
-    """Every `--device` of a command line that compiles and runs: a flag, or the URI of a physical device, for whose
-    family the program is then compiled. Raises as `parse_flags`."""
+    """Parses all `--device` flags of a command line that compiles and runs: each is a flag, or the URI of a physical
+    device, for whose family the program is then compiled. Raises the errors of `parse_flags`."""
     return _together(_Parser(text, attribute).flag_or_uri() for text in flags)
 
 
 def flags_of(
     devices: Mapping[str, str] | str | None, attribute: ReadAttribute | None = None
 ) -> tuple[DeviceFlag, ...]:
-    """The same as `parse_flags`, from what the Python interface takes: `{"gpu": "cuda,@cpu"}`, or one expression for
-    all."""
+    """Device flags from Python arguments: `{"gpu": "cuda,@cpu"}`, or one expression for all."""
     named = _mapping(devices, "{\"gpu\": \"cuda,@cpu\"}, or one text for all devices")
     return parse_flags((f"{name}={text}" if name else text for name, text in named.items()), attribute)
 
@@ -97,8 +96,8 @@ def _together(flags: Iterable[DeviceFlag]) -> tuple[DeviceFlag, ...]:
 
 
 def parse_bindings(flags: Iterable[str]) -> dict[str, str]:
-    """The physical devices that a command line gives for those of an artifact, by name; one without a name stands for
-    all. Raises `OptionError` for a name given twice and for no device."""
+    """Physical devices by the names of an artifact's devices, from a command line; one without a name applies to all
+    devices. Raises `OptionError` for a repeated name and for an empty device."""
     bindings: dict[str, str] = {}
     for text in flags:
         name, uri = _Parser(text).binding()
@@ -111,7 +110,7 @@ def parse_bindings(flags: Iterable[str]) -> dict[str, str]:
 
 
 def bindings_of(devices: Mapping[str, str] | str | None) -> dict[str, str]:
-    """The same, from what the Python interface takes: `{"gpu": "cuda:0"}`, or one device for all."""
+    """Bindings from Python arguments: `{"gpu": "cuda:0"}`, or one device for all."""
     return _mapping(devices, "{\"gpu\": \"cuda:0\"}, or one text for all devices")
 
 
@@ -135,12 +134,12 @@ def _mapping(devices: Any, expected: str) -> dict[str, str]:
 
 
 def parse_alternative(text: str) -> Alternative:
-    """One alternative alone, as `print_alternative` prints it. Raises `OptionError`."""
+    """Parses the output of `print_alternative`. Raises `OptionError`."""
     return _Parser(text).alone()
 
 
 def print_alternative(alternative: Alternative) -> str:
-    """`cuda`, `host[1]`, `riscv{harts=4,memory=1G}` or `@cpu`."""
+    """The text of an alternative: `cuda`, `host[1]`, `riscv{harts=4,memory=1G}` or `@cpu`."""
     if alternative.fallback:
         return f"@{alternative.fallback}"
     ordinal = "" if alternative.ordinal is None else f"[{alternative.ordinal}]"
@@ -149,16 +148,16 @@ def print_alternative(alternative: Alternative) -> str:
 
 
 def options_of(alternative: Alternative) -> dict[str, str]:
-    """The options of an alternative that has been read, by key."""
+    """The options of an alternative by key."""
     pairs = (option.partition("=") for option in alternative.options.split("&") if option)
     return {key: value for key, _, value in pairs}
 
 
-# -- reading ---------------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------
 
 
 class _Parser:
-    """Reads one text from left to right; errors name the column of what does not parse."""
+    """Parses one text from left to right. Errors give the column of the invalid part."""
 
     def __init__(self, text: str, attribute: ReadAttribute | None = None) -> None:
         stripped = text.strip()

@@ -25,7 +25,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
     "f8E4M3": np.dtype(ml_dtypes.float8_e4m3), "f8E3M4": np.dtype(ml_dtypes.float8_e3m4),
     "f8E4M3B11FNUZ": np.dtype(ml_dtypes.float8_e4m3b11fnuz),
-    # Types of fewer than 8 bits take one byte per element.
+    # Types of fewer than 8 bits occupy one byte per element.
     "f6E2M3FN": np.dtype(ml_dtypes.float6_e2m3fn), "f6E3M2FN": np.dtype(ml_dtypes.float6_e3m2fn),
     "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
     "i4": np.dtype(ml_dtypes.int4), "ui4": np.dtype(ml_dtypes.uint4),

@@ -1,4 +1,4 @@
-"""Sizes as expressions over symbols (`artifact.schema.Expr`): made, folded as they are made, and evaluated."""
+"""Sizes as expressions over symbols (`artifact.schema.Expr`): construction with folding, and evaluation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from motet.artifact.schema import Expr
 from motet.errors import CallError
 
-LIMIT = 1 << 62  # sizes and counts stay below, so that native code can add to them
-LARGEST = 1 << 48  # no extent is larger
+LIMIT = 1 << 62  # sizes and counts are smaller, so that native code can add them
+LARGEST = 1 << 48  # the largest extent
 
 
 def _divide(a: int, b: int) -> int:
@@ -32,13 +32,13 @@ OPERATORS = tuple(_OPERATIONS)
 _CALLS = ("max", "min", "ceildiv")  # operators that are written as calls
 
 
-# -- evaluated -----------------------------------------------------------------------------------
+# -- evaluation ----------------------------------------------------------------------------------
 
 
 def evaluate(expression: Expr, symbols: Mapping[str, int]) -> int:
-    """The value of a well-formed expression (`artifact/validation.py` has checked it).
+    """The value of a well-formed expression (checked by `artifact/validation.py`).
 
-    Raises CallError if a symbol's value divides by zero or makes it larger than 2^62 on the way.
+    Raises CallError for a division by zero, and if an intermediate value exceeds 2^62.
     """
     if isinstance(expression, int):
         if not -LIMIT <= expression <= LIMIT:
@@ -69,7 +69,7 @@ def symbols_of(expression: Expr) -> set[str]:
 
 
 def show(expression: Expr, space: str = " ") -> str:
-    """The expression as one reads it: `(n + 1) * 4`, with `space` around operators."""
+    """The expression in infix notation with `space` around operators: `(n + 1) * 4`."""
     if not isinstance(expression, list):
         return str(expression)
     operator, left, right = expression
@@ -87,11 +87,11 @@ def _listing(symbols: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in symbols.items())
 
 
-# -- made ----------------------------------------------------------------------------------------
+# -- construction --------------------------------------------------------------------------------
 
 
 def substitute(expression: Expr, bindings: Mapping[str, Expr]) -> Expr:
-    """`expression` with symbols replaced."""
+    """`expression` with symbols substituted."""
     if isinstance(expression, int):
         return expression
     if isinstance(expression, str):
@@ -101,8 +101,8 @@ def substitute(expression: Expr, bindings: Mapping[str, Expr]) -> Expr:
 
 
 def apply(operator: str, left: Expr, right: Expr) -> Expr:
-    """`left operator right`; integers are folded, and so is what adding 0 or multiplying by 1 leaves. Raises CallError
-    for a division of integers by zero."""
+    """`left operator right`. Folds integers, additions of 0 and multiplications by 1. Raises CallError for a division
+    of integers by zero."""
     if isinstance(left, int) and isinstance(right, int):
         return _calculate(operator, left, right)
     if operator in ("+", "-") and right == 0:
@@ -117,9 +117,9 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
         if left == 0 or right == 0:
             return 0
         if isinstance(left, int):
-            left, right = right, left  # numbers stand on the right: equal products look equal
+            left, right = right, left  # numbers are on the right: equal products look equal
         if right == ["min", left, 1] and at_most(0, left):
-            return left  # 0, or 1 time as much
+            return left  # plus 0, or times 1
     if operator in ("max", "min"):
         return _extreme(operator, left, right)
     if operator == "//":
@@ -132,7 +132,7 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
 
 
 def _extreme(operator: str, left: Expr, right: Expr) -> Expr:
-    """The larger or the smaller, where the symbols, none of which is negative, leave no doubt."""
+    """The maximum or minimum, if it is known for all non-negative values of the symbols."""
     if at_most(left, right):
         return right if operator == "max" else left
     if at_most(right, left):
@@ -143,7 +143,7 @@ def _extreme(operator: str, left: Expr, right: Expr) -> Expr:
 
 
 def at_most(left: Expr, right: Expr) -> bool:
-    """Whether `left` is `right` or less whatever the symbols are, if that is easily seen."""
+    """Whether `left` <= `right` for all values of the symbols, as far as that is easily proven."""
     if left == right:
         return True
     if isinstance(left, list) and left[0] == "max":
@@ -161,7 +161,8 @@ def at_most(left: Expr, right: Expr) -> bool:
 
 
 def _add_terms(expression: Expr, factor: int, terms: dict[str, int]) -> bool:
-    """Adds `factor` times the terms of a sum, by symbol, numbers under ""; whether it is a sum of such."""
+    """Adds `factor` times the terms of a sum to `terms`, by symbol, with "" for numbers; returns whether it is a sum of
+    such terms."""
     if isinstance(expression, int):
         terms[""] = terms.get("", 0) + factor * expression
         return True
@@ -175,7 +176,7 @@ def _add_terms(expression: Expr, factor: int, terms: dict[str, int]) -> bool:
 
 
 def _cancel(left: Expr, right: Expr) -> Expr | None:
-    """`left // right` where every factor of `right` is one of `left`; 0 divided by 0 is not asked for."""
+    """`left // right` if every factor of `right` is a factor of `left`; assumes that `right` is not 0."""
     number, factors = _factors(left)
     divisor, others = _factors(right)
     for other in others:
@@ -188,7 +189,7 @@ def _cancel(left: Expr, right: Expr) -> Expr | None:
 
 
 def _factors(expression: Expr) -> tuple[int, list[Expr]]:
-    """The number and the other factors of a product."""
+    """The numeric factor and the other factors of a product."""
     if isinstance(expression, int):
         return expression, []
     if isinstance(expression, list) and expression[0] == "*":
@@ -203,7 +204,7 @@ def ceildiv(value: Expr, by: Expr) -> Expr:
 
 
 def round_up(value: Expr, to: int) -> Expr:
-    """The least multiple of `to` that is no less than `value`."""
+    """The least multiple of `to` that is at least `value`."""
     return apply("*", ceildiv(value, to), to)
 
 

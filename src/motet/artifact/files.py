@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from motet.errors import ArtifactError
 
 @contextlib.contextmanager
 def atomic_file(path: Path, durable: bool = True) -> Generator[IO[bytes]]:
-    """A file to write that becomes `path` when the block ends, and vanishes if it raises. `durable` waits until it is
-    on the disk. A link stays, and what it leads to is written; so is, as it goes, what is no file but stands for one:
-    /dev/null, /dev/stdout, a pipe.
+    """A file to write, which becomes `path` when the block ends, and is removed if the block raises. `durable` waits
+    until it is on the disk. If `path` is a symbolic link, its target is written; special files (/dev/null, /dev/stdout,
+    pipes) are written directly.
 
-    Raises ArtifactError, saying the path and the reason, if it cannot be written.
+    Raises ArtifactError, with the path and the reason, if it cannot be written.
     """
     temporary: Path | None = None
     try:
@@ -40,14 +40,14 @@ def atomic_file(path: Path, durable: bool = True) -> Generator[IO[bytes]]:
     except (OSError, ValueError) as error:
         raise ArtifactError(unwritable(path, error)) from error
     finally:
-        # Still there only if something above failed; a name that cannot exist cannot be removed either.
+        # Exists only if an operation above failed; removing an impossible name fails too.
         if temporary is not None:
             with contextlib.suppress(OSError, ValueError):
                 temporary.unlink()
 
 
 def write_atomically(path: Path, pieces: Iterable[memoryview]) -> None:
-    """Writes `pieces` one after the other to `path`."""
+    """Writes the concatenation of `pieces` to `path`."""
     with atomic_file(path) as file:
         for piece in pieces:
             file.write(piece)

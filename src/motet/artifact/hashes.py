@@ -1,7 +1,7 @@
-"""What members are checked by: SHA-256, of large members in pieces, so that several threads can check one.
+"""Hashes of members: SHA-256, of large members in pieces, so that several threads can verify one.
 
-A member of up to `PIECE` bytes has the SHA-256 of its content. Of a longer one every piece of `PIECE` bytes, the last
-one shorter, is hashed by itself, and the member's hash is the SHA-256 of these digests, one after the other.
+The hash of a member of up to `PIECE` bytes is the SHA-256 of its content. A longer one is split into pieces of `PIECE`
+bytes, the last one shorter; its hash is the SHA-256 of the concatenated digests of the pieces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_THREADS = 16
 
 
 class MemberHash:
-    """The hash of a member that is not there in one piece."""
+    """The hash of a member whose content arrives in parts."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -27,7 +27,7 @@ class MemberHash:
         self._piece, self._room = hashlib.sha256(), PIECE
 
     def update(self, data: memoryview) -> None:
-        """Adds bytes behind those that were given before."""
+        """Appends bytes."""
         self.size += len(data)
         while len(data):
             if not self._room:
@@ -43,12 +43,12 @@ class MemberHash:
 
     @property
     def piece(self) -> int:
-        """How long the pieces are: `Member.piece`."""
+        """The length of the pieces: `Member.piece`."""
         return PIECE if self._pieces else 0
 
 
 def hash_of(pieces: Iterable[memoryview]) -> MemberHash:
-    """The hash of the bytes of `pieces`, one after the other."""
+    """The hash of the concatenation of `pieces`."""
     found = MemberHash()
     for piece in pieces:
         found.update(piece)
@@ -56,8 +56,8 @@ def hash_of(pieces: Iterable[memoryview]) -> MemberHash:
 
 
 def hexdigest(data: memoryview, piece: int) -> str:
-    """The hash of the member `data`, in pieces of `piece` bytes, or of the whole where that is 0, by several threads
-    where there are several pieces."""
+    """The hash of the member `data` in pieces of `piece` bytes, computed by several threads, or of the whole if `piece`
+    is 0."""
     if not piece or len(data) <= piece:
         return _whole(data).hex()
     parts = [data[start : start + piece] for start in range(0, len(data), piece)]
@@ -71,8 +71,8 @@ def _joined(digests: list[bytes]) -> str:
 
 
 def _whole(data: memoryview) -> bytes:
-    """SHA-256 of `data`. What is read of a mapped file does not stay: most of it may never be used, such as constants
-    in the layout of another processor."""
+    """SHA-256 of `data`. Pages of a mapped file are released again: most may never be used, such as constants in the
+    layout of another processor."""
     digest = hashlib.sha256()
     for start in range(0, len(data), PIECE):
         part = data[start : start + PIECE]
@@ -83,7 +83,7 @@ def _whole(data: memoryview) -> bytes:
 
 
 def _let_go(piece: memoryview) -> None:
-    """Let the system take back the memory of `piece` where it is a mapped file's; it is read again when needed."""
+    """Lets the system reclaim the memory of `piece` if it is mapped from a file; it is read again when needed."""
     if isinstance(piece.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         offset = _address(piece) - _address(piece.obj)
         first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -1,11 +1,11 @@
-"""Schedules of kernels, by kernel and target: a member of every artifact, and a file that a compilation may be given.
+"""Schedules of kernels, by kernel and target: a member of every artifact, and an input file of the compiler.
 
     {"motet_schedules": 1,
      "kernels": [{"kernel": "9f0c…", "target": "host:x86-64-v4", "names": ["main_kernel_0"], "about": "linalg.matmul",
                   "schedule": {"class": "contraction", "lanes": 16, "rows": 8, "vectors": 3, …}}]}
 
-`kernel` names what is computed, on which extents, whatever the program that it is of; in a file that is given it may
-also be one of the program's `names` of the kernel. `compiler/kernels/schedule.py` has the fields of a schedule.
+`kernel` identifies the computation and its extents, independently of the program; in an input file it may also be one
+of the kernel's `names` in the program. `compiler/kernels/schedule.py` has the fields of a schedule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VERSION = 1
 
 
 class ScheduledKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The schedule of one kernel for one target (`family:target`); `names` and `about` are for people."""
+    """The schedule of one kernel for one target (`family:target`); `names` and `about` are informative."""
 
     kernel: str
     target: str
@@ -49,17 +49,17 @@ class _Header(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class GivenSchedules:
-    """Schedules that a compilation is to go by; `where` names the file."""
+    """The schedules in an input file of the compiler; `where` names the file."""
 
     kernels: Mapping[tuple[str, str], ScheduledKernel]
     where: str = ""
 
     def find(self, kernel: str, name: str, target: str) -> ScheduledKernel | None:
-        """What is said of the kernel with the key `kernel`, or of the program's kernel `name`, for `target`."""
+        """The schedule given for the kernel with key `kernel`, or for the program's kernel `name`, and `target`."""
         return self.kernels.get((name, target)) or self.kernels.get((kernel, target))
 
     def unknown(self, present: Sequence[ScheduledKernel]) -> list[str]:
-        """The kernels that `present` has for no target, and those that it lacks for a target that it has."""
+        """The given kernels that `present` has for no target, or not for a target that it has."""
         targets = {each.target for each in present}
         known = {(name, each.target) for each in present for name in (each.kernel, *each.names)}
         return [name for name, target in self.kernels if target in targets and (name, target) not in known]
@@ -69,8 +69,8 @@ NO_SCHEDULES = GivenSchedules({})
 
 
 def encode_schedules(kernels: Sequence[ScheduledKernel]) -> bytes:
-    """A file that names every kernel of equal key and target once; those whose schedule is another than that of an
-    equal kernel before them go by their names."""
+    """A file with every kernel of equal key and target once; a kernel with another schedule than an earlier kernel of
+    the same key is identified by its names."""
     found: dict[tuple[str, str], ScheduledKernel] = {}
     for each in kernels:
         earlier = found.setdefault((each.kernel, each.target), each)
@@ -84,7 +84,7 @@ def encode_schedules(kernels: Sequence[ScheduledKernel]) -> bytes:
 
 
 def parse_schedules(data: bytes | str, where: str) -> list[ScheduledKernel]:
-    """Raises OptionError for what is no file of schedules; `where` names it."""
+    """Parses a file of schedules. Raises OptionError, prefixed with `where`, if it is invalid."""
     try:
         version = msgspec.json.decode(data, type=_Header).motet_schedules
         if version != VERSION:
@@ -97,7 +97,7 @@ def parse_schedules(data: bytes | str, where: str) -> list[ScheduledKernel]:
 
 
 def given_schedules(data: bytes | str, where: str) -> GivenSchedules:
-    """The content of a file that a compilation is given. Raises OptionError also for a kernel that is named twice."""
+    """The content of an input file. Raises OptionError also for a kernel that occurs twice."""
     found: dict[tuple[str, str], ScheduledKernel] = {}
     for each in parse_schedules(data, where):
         if (each.kernel, each.target) in found:
@@ -107,7 +107,7 @@ def given_schedules(data: bytes | str, where: str) -> GivenSchedules:
 
 
 def read_schedules(path: str, where: str) -> bytes:
-    """The bytes of a file. Raises OptionError for one that cannot be read."""
+    """The bytes of a file. Raises OptionError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -115,13 +115,13 @@ def read_schedules(path: str, where: str) -> bytes:
 
 
 def add_schedules(members: MutableMapping[str, bytes], kernels: Sequence[ScheduledKernel]) -> None:
-    """Add those of one target to the members of an artifact."""
+    """Adds the schedules of one target to the members of an artifact."""
     earlier = parse_schedules(members[SCHEDULES], "artifact") if SCHEDULES in members else []
     members[SCHEDULES] = encode_schedules([*earlier, *kernels])
 
 
 def drop_schedules(members: MutableMapping[str, bytes | memoryview], launches: set[tuple[str, str]]) -> None:
-    """Leave out the kernels of `launches`, by target and symbol, whose schedules are no longer what was written."""
+    """Removes the kernels of `launches`, by target and symbol, whose schedules have changed."""
     if SCHEDULES not in members or not launches:
         return
 
@@ -134,8 +134,8 @@ def drop_schedules(members: MutableMapping[str, bytes | memoryview], launches: s
 
 
 def schedules_of(artifact: Artifact) -> list[ScheduledKernel]:
-    """The schedules of an artifact's kernels; those made before there were any have none. Raises ArtifactError for a
-    damaged list."""
+    """The schedules of an artifact's kernels; empty for artifacts from before schedules were stored. Raises
+    ArtifactError for a damaged list."""
     if SCHEDULES not in artifact.manifest.members:
         return []
     try:

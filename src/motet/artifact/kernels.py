@@ -1,4 +1,4 @@
-"""What is known of the kernels of an artifact, found by the symbols that they are dispatched as."""
+"""The kernels of an artifact, indexed by the symbols of their dispatches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from motet.artifact.schema import KernelInfo, Variant
 
 class KernelTable:
     """The kernels of some variants. A kernel is dispatched as symbols that begin with its name, one for each of its
-    phases. Kernels that differ in nothing but their name share symbols, and so also what is known of them.
+    phases. Kernels that only differ in their name share symbols and entries.
 
-    The manifest counts the work of a kernel with dynamic extents for guessed ones. Here its operations and bytes are 0,
-    which stands for unknown, so that no rate is calculated from a guess."""
+    The manifest has the work of a kernel with dynamic extents for guessed extents. Here its operations and bytes are 0,
+    for unknown, so that no rate is computed from a guess."""
 
     def __init__(self, variants: Sequence[Variant]) -> None:
         known = [kernel for variant in variants for kernel in variant.kernels]
@@ -29,7 +29,7 @@ class KernelTable:
 
     @property
     def flops(self) -> int:
-        """Operations of all kernels once, those of dynamic extents left out."""
+        """The operations of all kernels, each counted once, without those of dynamic extents."""
         return sum(kernel.flops for kernel in self._known)
 
     def find(self, symbol: str) -> KernelInfo | None:
@@ -45,6 +45,6 @@ class KernelTable:
 
 
 def _of_dynamic_extents(variants: Sequence[Variant]) -> set[str]:
-    """The symbols of kernels that are told extents when they are launched."""
+    """The symbols of kernels that take sizes when they are launched."""
     schedules = [schedule for variant in variants for schedule in variant.schedules.values()]
     return {command.kernel for schedule in schedules for command in schedule.commands if command.sizes}

@@ -1,8 +1,8 @@
-"""Products that a library of the device's maker can calculate, beside the generated kernel that does the same.
+"""Products that a library of the device's vendor can compute, as an alternative to the generated kernel.
 
-A launch's description may have one under `library`: a matrix product of operands that lie in the launch's buffers,
-with what follows it. A runtime that has the library may call it instead of launching the kernel, which always stands
-behind it: a runtime that knows no libraries, or no such version of this record, launches the kernel.
+A launch record may have one under `library`: a matrix product of operands in the launch's buffers, with the operations
+that follow it. A runtime that has the library may call it instead of launching the kernel. The kernel always exists: a
+runtime without the library, or without support for this version of the record, launches it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from motet.artifact.dtypes import DTYPES
 VERSION = 1
 CUBLASLT = "cublaslt"
 
-_ANY = 1 << 16  # buffers: more than a launch has
-_CODE = 64  # bytes of an algorithm, as cuBLASLt writes it
+_ANY = 1 << 16  # an upper bound of the buffers of a launch
+_CODE = 64  # bytes of an algorithm in cuBLASLt's representation
 _MOST = 1 << 31  # rows, columns and products of each result
-_FURTHEST = 1 << 48  # elements of any offset
+_FURTHEST = 1 << 48  # an upper bound of offsets, in elements
 _LARGEST_WORKSPACE = 1 << 32  # bytes
 
 
 class UnknownLibrary(ValueError):
-    """A record of another version, or of another library: whoever reads it goes on without."""
+    """A record of another version, or of another library; readers ignore it."""
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -33,8 +33,8 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class LibraryOperand(_Struct, frozen=True):
-    """A matrix, or one for each of a batch, in the launch's buffer number `buffer`: element (b, i, j) is number
-    `offset + b * batch + i * row + j * column` there."""
+    """A matrix, or a batch of matrices, in the launch's buffer number `buffer`: element (b, i, j) has the index
+    `offset + b * batch + i * row + j * column`."""
 
     buffer: int
     dtype: str
@@ -44,14 +44,14 @@ class LibraryOperand(_Struct, frozen=True):
     offset: int = 0
 
     def end(self, rows: int, columns: int, batch: int) -> int:
-        """The bytes of the buffer that it takes, from the beginning on."""
+        """The number of bytes from the start of the buffer to the end of the operand."""
         last = self.offset + (rows - 1) * self.row + (columns - 1) * self.column + (batch - 1) * self.batch
         return (last + 1) * DTYPES[self.dtype].itemsize
 
 
 class Algorithm(_Struct, frozen=True):
-    """What a version of the library (130100 for 13.1.0) was measured with: its own description of an algorithm, in
-    hexadecimal digits, and the bytes of memory that it works in. Other versions choose their own."""
+    """The algorithm with which version `version` of the library (130100 for 13.1.0) was measured: its opaque code in
+    hexadecimal digits, and the bytes of its workspace. Other versions choose their own."""
 
     library: int
     code: str
@@ -62,9 +62,9 @@ class LibraryCall(_Struct, frozen=True):
     """`result = activation(left · right + addend + bias)` for each of a `batch`, where `left` is `rows` × `depth`,
     `right` `depth` × `columns`, `addend` as the result, and `bias` a vector that is added to every row.
 
-    `precision` is that of products and their sums: `f32`, `tf32` (factors rounded to 11 bits), `f64`, `i32`.
-    `activation` is none, `relu`, or `gelu`, the one by tanh. Without `algorithm` the library takes the one that it
-    thinks best.
+    `precision` is that of products and their sums: `f32`, `tf32` (operands rounded to 11 bits), `f64`, `i32`.
+    `activation` is none, `relu`, or `gelu` in the tanh approximation. Without `algorithm` the library's heuristic
+    chooses.
     """
 
     version: int
@@ -101,8 +101,8 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def read_call(content: Mapping[str, Any], buffers: int = _ANY) -> LibraryCall:
-    """The record in a description of a launch with `buffers` buffers, where that is known. Raises UnknownLibrary for
-    one of another version or library, ValueError for a damaged one."""
+    """The record in the description of a launch with `buffers` buffers. Raises UnknownLibrary for one of another
+    version or library, ValueError for a damaged one."""
     head = msgspec.convert(content, _Head)
     if (head.version, head.name) != (VERSION, CUBLASLT):
         raise UnknownLibrary(
@@ -115,7 +115,7 @@ def read_call(content: Mapping[str, Any], buffers: int = _ANY) -> LibraryCall:
 
 
 def damage(call: LibraryCall, buffers: int = _ANY) -> str | None:
-    """What is wrong with a record of a launch with `buffers` buffers."""
+    """The first error in a record of a launch with `buffers` buffers; None if it is valid."""
     for name in ("rows", "columns", "depth", "batch"):
         if not 1 <= getattr(call, name) < _MOST:
             return f"library: {name}: {getattr(call, name)}; expected 1 to {_MOST - 1}"
@@ -157,14 +157,14 @@ def _damaged_algorithm(algorithm: Algorithm) -> str | None:
 
 
 def show_version(version: int) -> str:
-    """130100 as 13.1.0. Before 12, a thousand stood for a major version."""
+    """130100 as 13.1.0. Before version 12, the major version was multiplied by a thousand."""
     unit = 10_000 if version >= 100_000 else 1_000
     major, rest = divmod(version, unit)
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def with_library(description: bytes | memoryview, call: LibraryCall | None) -> bytes:
-    """The description of a launch with another call of a library, or without one. Raises msgspec.DecodeError."""
+    """The description of a launch with its library call replaced or removed. Raises msgspec.DecodeError."""
     content = msgspec.json.decode(description, type=dict[str, Any])
     content.pop("library", None)
     if call is not None:

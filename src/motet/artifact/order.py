@@ -1,9 +1,9 @@
-"""Checks that a schedule whose sizes are known does the same in every order that it allows, and writes its results.
+"""Checks that a schedule of known sizes computes the same in every order that it allows, and writes its results.
 
-Commands are walked in the order of the list, over a map of each memory into segments that remember who wrote them last
-and who has read them since. What a command touches it must come after: a reader after the last writer, a writer after
-the readers too, by `after`, and by streams and their waits. Order is transitive, so the last ones are enough. The time
-that this takes grows with the segments that commands touch, hardly more than with the commands themselves.
+Commands are visited in the order of the list, with a map of each memory into segments that record their last writer and
+the readers since. A command must come after: a reader after the last writer, a writer also after the readers, by
+`after`, and by streams and their waits. Order is transitive, so that only the last writer and readers matter. The time
+grows with the number of segments that commands access, which is nearly linear in the number of commands.
 
 The compiler's `scheduling/checker.py` proves the same in another way, for all values of symbols.
 """
@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from motet.artifact.schema import Command
 from motet.errors import ArtifactError
 
-_CALLER = -1  # who wrote what was there before the first command
-_NOBODY = -2
+_CALLER = -1  # the writer of memory that is initialised before the first command
+_UNWRITTEN = -2  # the writer of memory that is not initialised
 
 
 @dataclass(frozen=True, slots=True)
 class BufferRange:
-    """Bytes `[begin, end)` of memory `base`; `buffer` names them, so that what is written as one buffer is read as
-    the same."""
+    """Bytes `[begin, end)` of memory `base`. `buffer` identifies them: memory must be read as the buffer as which it
+    was written."""
 
     base: int
     begin: int
@@ -34,8 +34,8 @@ class BufferRange:
 
 @dataclass(slots=True)
 class _Segments:
-    """Memory in pieces that begin at `begins`: who wrote each last, as which buffer, and who has read it since, as a
-    bit set."""
+    """A memory in pieces that begin at `begins`: the last writer of each, the buffer it was written as, and the readers
+    since, as a bit set."""
 
     begins: list[int]
     writers: list[int]
@@ -43,7 +43,7 @@ class _Segments:
     readers: list[int] = field(default_factory=lambda: [0])
 
     def cut(self, at: int) -> int:
-        """The number of the piece that begins at `at`."""
+        """Splits the piece that contains `at`; returns the number of the piece that begins there."""
         index = bisect_left(self.begins, at)
         if index == len(self.begins) or self.begins[index] != at:
             self.begins.insert(index, at)
@@ -54,8 +54,8 @@ class _Segments:
 
 @dataclass(frozen=True)
 class OrderedMemory:
-    """`sizes` are the bytes of each memory; `given` those that hold something before the first command; `results`
-    those that must be written from end to end."""
+    """`sizes` are the sizes of the memories in bytes; `given` those that are initialised before the first command;
+    `results` those that must be written completely."""
 
     sizes: Sequence[int]
     given: frozenset[int]
@@ -65,10 +65,11 @@ class OrderedMemory:
 def check_order(
     commands: Sequence[Command], places: Sequence[Sequence[BufferRange]], memory: OrderedMemory, where: str
 ) -> None:
-    """Raises ArtifactError naming `where`, the commands and the memory. `places` are those of each command's buffers,
-    in their order."""
+    """Raises ArtifactError, with `where`, the commands and the memory. `places` are the ranges of each command's
+    buffers, in order."""
     tables = [
-        _Segments([0], [_CALLER if base in memory.given else _NOBODY], [_CALLER]) for base in range(len(memory.sizes))
+        _Segments([0], [_CALLER if base in memory.given else _UNWRITTEN], [_CALLER]) for base in
+        range(len(memory.sizes))
     ]
     earlier, by_streams = _closures(commands)
     streams = any(command.stream or command.waits for command in commands)
@@ -91,7 +92,7 @@ def _touch(segments: _Segments, place: BufferRange, number: int, awaited: int, w
     for index in range(first, last):
         writer = segments.writers[index]
         foreign = segments.buffers[index] not in (place.buffer, _CALLER)
-        if not writes and (writer == _NOBODY or (foreign and writer != number)):
+        if not writes and (writer == _UNWRITTEN or (foreign and writer != number)):
             raise ArtifactError(f"{where}: command {number} reads buffer {place.buffer} before a command writes it")
         if writer >= 0 and writer != number and not awaited >> writer & 1:
             raise _unordered(writer, number, place, where)
@@ -106,7 +107,7 @@ def _touch(segments: _Segments, place: BufferRange, number: int, awaited: int, w
 
 
 def _merge(segments: _Segments, first: int, last: int, writer: int, buffer: int) -> None:
-    """One piece of those from `first` to `last`, just written."""
+    """Merges the pieces from `first` to `last`, which were just written."""
     segments.begins[first:last] = [segments.begins[first]]
     segments.writers[first:last] = [writer]
     segments.buffers[first:last] = [buffer]
@@ -114,7 +115,7 @@ def _merge(segments: _Segments, first: int, last: int, writer: int, buffer: int)
 
 
 def _closures(commands: Sequence[Command]) -> tuple[list[int], list[int]]:
-    """For each command those that have ended when it begins, as bit sets: by `after`, and by streams."""
+    """For each command the commands that end before it begins, as bit sets: by `after`, and by streams."""
     after: list[int] = []
     streams: list[int] = []
     latest: dict[int, int] = {}

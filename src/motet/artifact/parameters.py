@@ -1,8 +1,8 @@
-"""The parameter file: safetensors, every tensor on a 64-byte boundary used in place where mapped.
+"""The parameter file: safetensors with every tensor aligned to 64 bytes, and used in place if mapped.
 
     u64 length of the header · header (JSON, padded with spaces) · data
 
-The format allows no holes between tensors, so the gaps are tensors themselves, named `__padding__.N`.
+The format allows no gaps between tensors, so the padding consists of tensors named `__padding__.N`.
 Source: the description of the format at https://github.com/huggingface/safetensors.
 """
 
@@ -21,7 +21,7 @@ from motet.errors import ArtifactError
 
 ALIGNMENT = 64
 PADDING = "__padding__."
-_HEADER_LIMIT = 100_000_000  # the format's own
+_HEADER_LIMIT = 100_000_000  # bytes, as the format prescribes
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -31,9 +31,9 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def encode_parameters(parameters: Mapping[str, np.ndarray]) -> Iterator[memoryview]:
-    """The parameter file of `parameters`, piece by piece, so that nothing large is copied.
+    """The parameter file of `parameters`, piece by piece, without copying large arrays.
 
-    Arrays of any shape and of the dtypes in `dtypes.SAFETENSORS_NAMES`; ArtifactError for any other dtype.
+    Supports arrays of any shape and of the dtypes in `dtypes.SAFETENSORS_NAMES`; raises ArtifactError for other dtypes.
     """
     head, pieces = _lay_out(parameters)
     yield memoryview(head)
@@ -43,13 +43,13 @@ def encode_parameters(parameters: Mapping[str, np.ndarray]) -> Iterator[memoryvi
 
 
 def encoded_size(parameters: Mapping[str, np.ndarray]) -> int:
-    """The length of what `encode_parameters` gives."""
+    """The size of `encode_parameters`' output in bytes."""
     head, pieces = _lay_out(parameters)
     return len(head) + sum(piece.nbytes for piece in pieces)
 
 
 def _lay_out(parameters: Mapping[str, np.ndarray]) -> tuple[bytes, list[np.ndarray]]:
-    """What stands before the data, and the data."""
+    """The header and the arrays that follow it."""
     header: dict[str, _Entry] = {}
     pieces: list[np.ndarray] = []
     offset = 0
@@ -78,7 +78,7 @@ class ParameterFile:
 
     @staticmethod
     def decode(data: memoryview, where: str) -> ParameterFile:
-        """Reads a parameter file; `where` names it in errors. Raises ArtifactError for anything unsound."""
+        """Reads a parameter file; `where` names it in errors. Raises ArtifactError for invalid files."""
         if len(data) < 8:
             raise ArtifactError(f"{where}: cut short: {len(data)} bytes")
         (length,) = struct.unpack_from("<Q", data)

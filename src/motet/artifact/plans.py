@@ -1,4 +1,4 @@
-"""Checks of what a manifest says of devices: the devices themselves, the plans over them, and that there is code."""
+"""Checks the devices and plans of a manifest, and that regions have code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motet.errors import ArtifactError, CallError
 
 
 def all_steps(plan: Plan) -> Iterator[Step]:
-    """The steps of a plan, those of its loops included."""
+    """The steps of a plan, including those of its loops."""
     for step in plan.steps:
         yield step
         if step.loop is not None:
@@ -23,12 +23,12 @@ def all_steps(plan: Plan) -> Iterator[Step]:
 
 
 def has_loops(plan: Plan) -> bool:
-    """Whether how often its steps are executed depends on a call."""
+    """Whether the number of executions of its steps depends on a call."""
     return any(step.op == "loop" for step in plan.steps)
 
 
 def one_iteration(plan: Plan) -> Plan:
-    """`plan` with the condition and the body of each loop in its place, once."""
+    """`plan` with each loop replaced by one execution of its condition and body."""
     steps: list[Step] = []
     numbers = count()
 
@@ -51,7 +51,7 @@ def one_iteration(plan: Plan) -> Plan:
 
 
 def check_plans(manifest: Manifest, where: str) -> None:
-    """Raises ArtifactError unless devices, links and plans refer to what is there, and every value of a plan is
+    """Raises ArtifactError unless references of devices, links and plans are valid, and every value of a plan is
     written once, before it is read."""
     names = [device.name for device in manifest.devices]
     if len(set(names)) != len(names):
@@ -89,7 +89,7 @@ def _check_plan(plan: Plan, signature: Signature, manifest: Manifest, where: str
 def _check_steps(
     plan: Plan, inputs: Sequence[TensorKind], results: int, manifest: Manifest, where: str
 ) -> list[TensorKind]:
-    """What the results of a plan are that is given `inputs` and is to have so many `results`."""
+    """The types of the results of a plan that receives `inputs` and must have `results` results."""
     if len(plan.inputs) != len(inputs) or len(plan.results) != results:
         raise ArtifactError(f"{where}: has {len(plan.inputs)} inputs and {len(plan.results)} results")
     if len(plan.input_devices) != len(plan.inputs) or len(plan.result_devices) != len(plan.results):
@@ -143,7 +143,7 @@ def _check_counts(step: Step, operands: int, results: int, where: str) -> None:
 def _check_loop(
     loop: Loop, operands: Sequence[TensorKind], results: int, manifest: Manifest, where: str
 ) -> list[TensorKind]:
-    """What a loop results in. Every iteration has to hand on what it is given."""
+    """The types of a loop's results. Every iteration must yield the types that it receives."""
     if not 0 <= loop.carried <= len(operands):
         raise ArtifactError(f"{where}: carries {loop.carried} of {len(operands)} operands")
     same = operands[loop.carried :]
@@ -157,19 +157,18 @@ def _check_loop(
 
 @dataclass(frozen=True)
 class TensorKind:
-    """The tensor that a value is, as far as it is known: None is an extent that a call decides."""
+    """The type of a value, as far as known: None for an extent that is only known in a call."""
 
     dtype: str
     shape: Sequence[Expr | None]
 
 
 def _check_kind(given: TensorKind, expected: TensorKind, where: str) -> None:
-    """Raises ArtifactError where a value cannot be what it is taken for. Extents that a call decides are compared in
-    the call."""
+    """Raises ArtifactError if a value cannot have the expected type. Dynamic extents are compared in the call."""
     same = len(given.shape) == len(expected.shape) and all(
         a == b for a, b in zip(given.shape, expected.shape, strict=True) if isinstance(a, int) and isinstance(b, int)
     )
-    # Code has integers without a sign; the caller's tensors may have one.
+    # Integers are signless in code; the caller's tensors may be unsigned.
     if given.dtype.removeprefix("u") != expected.dtype.removeprefix("u") or not same:
         raise ArtifactError(f"{where}: a tensor {_show(given)}; expected {_show(expected)}")
 
@@ -196,7 +195,7 @@ def _known(extent: Expr, symbols: Mapping[str, Expr]) -> Expr | None:
 
 
 def check_code(manifest: Manifest, where: str) -> None:
-    """Raises ArtifactError where a region of a plan has no code in any variant."""
+    """Raises ArtifactError if a region of a plan has no code in any variant."""
     there = {name for variant in manifest.variants for name in variant.schedules}
     for name in manifest.regions:
         if name not in there:

@@ -1,6 +1,6 @@
-"""Reads artifacts: opens and maps the file, checks it, and hands out its members without a copy.
+"""Reads artifacts: opens and maps the file, checks it, and returns its members without copying.
 
-The manifest is checked when opening (`validation.py`), each other member against its hash when first used.
+The manifest is checked when opening (`validation.py`), other members against their hashes on first use.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Artifact:
 
     @staticmethod
     def open(path: str | Path, *, verify: bool = True, name: str = "") -> Artifact:
-        """The artifact in file `path`, memory-mapped. Raises ArtifactError if it is missing or unsound.
+        """The artifact in file `path`, memory-mapped. Raises ArtifactError if it is missing or invalid.
 
-        `verify=False` leaves out the check of members against their hashes: for a trusted large file. `name` is what
-        it is called in messages, where not by its path.
+        `verify=False` skips the check of members against their hashes, for a large trusted file. `name` is its name in
+        messages; the default is its path.
         """
         path = Path(path)
         return Artifact(_map(path), name or str(path), path.parent, verify)
@@ -77,12 +77,12 @@ class Artifact:
     def from_bytes(
         data: bytes | bytearray | memoryview, *, name: str = "artifact", verify: bool = True
     ) -> Artifact:
-        """The artifact whose file's content is `data`, which must not change; `name` names it in errors."""
+        """The artifact with the file content `data`, which must not change; `name` names it in errors."""
         return Artifact(memoryview(data).cast("B").toreadonly(), name, None, verify)
 
     @property
     def name(self) -> str:
-        """Where it came from, for messages."""
+        """The name in messages: the path or the given name."""
         return self._where
 
     @property
@@ -92,7 +92,7 @@ class Artifact:
 
     @property
     def callable_functions(self) -> list[Signature]:
-        """The functions that callers see, as they see them."""
+        """The signatures of the functions that callers see, without hidden inputs and results."""
         return callable_functions(self.manifest.functions)
 
     @cached_property
@@ -117,7 +117,7 @@ class Artifact:
         return data
 
     def _located(self, name: str) -> tuple[memoryview, str]:
-        """A member's bytes, as they are, and what messages call it."""
+        """A member's bytes, unchecked, and its name in messages."""
         if name == self.manifest.external_parameters:
             return self._external
         return self._stored[name].data, f"{self._where}: member {name!r}"
@@ -130,8 +130,8 @@ class Artifact:
         self._verified.add(name)
 
     def begin_check(self) -> None:
-        """Checks the parameters against their hash in threads, where that takes its time, so that something else can
-        be done with `unchecked_parameter` meanwhile. `parameter` waits for it."""
+        """Starts threads that check large parameters against their hash, so that the caller can work with
+        `unchecked_parameter` meanwhile. `parameter` waits for them."""
         name = self.manifest.external_parameters or PARAMETERS
         member = self.manifest.members.get(name)
         with self._lock:
@@ -154,11 +154,12 @@ class Artifact:
         return self._parameters[index]
 
     def unchecked_parameter(self, index: int) -> np.ndarray:
-        """`parameter`, for who calls `parameter` before it makes use of what it did with this one."""
+        """Like `parameter`, without the check: the caller must call `parameter` before it uses results derived from
+        it."""
         return self._parameters[index]
 
     def save(self, path: str | Path) -> None:
-        """Writes the artifact to file `path` whole or not at all, external parameters beside it."""
+        """Writes the artifact to file `path` atomically, with external parameters next to it."""
         path = Path(path)
         external = self.manifest.external_parameters
         if external is not None and path.parent / external != (self._folder or Path()) / external:
@@ -208,7 +209,7 @@ class Artifact:
                 raise ArtifactError(f"{self._where}: member {name!r}: its size is not the manifest's")
 
     def _read_contracts(self) -> Contracts | None:
-        """What its code expects of the manifest, which is checked; None for an artifact that no compiler wrote."""
+        """The contracts of its code, against which the manifest is checked; None if the artifact has none."""
         if CONTRACTS not in self.manifest.members:
             return None
         contracts = decode_contracts(self.member(CONTRACTS), self._where)

@@ -1,8 +1,8 @@
-"""What `manifest.json` of an artifact holds, as types; reading validates against them.
+"""The types of an artifact's `manifest.json`; reading validates against them.
 
-Sizes that are not known until run time are expressions over *symbols*, the dynamic extents of a
-function's inputs. An expression is an integer, the name of a symbol, or `[operator, left, right]`
-with operator one of `+ - * // ceildiv max min`.
+Sizes that are unknown until run time are expressions over *symbols*, the dynamic extents of a function's inputs. An
+expression is an integer, the name of a symbol, or `[operator, left, right]` with one of the operators
+`+ - * // ceildiv max min`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 import msgspec
 
 SCHEMA_VERSION = 3
-STATUS_BYTES = 32  # of what a kernel says of a check that failed: its number, an index, an extent, one word more
+STATUS_BYTES = 32  # of a failed check's record: its number, an index, an extent, one more word
 
 if TYPE_CHECKING:
     Expr = Union[int, str, list["Expr"]]  # noqa: UP007 - a recursive alias needs the quoted form
 else:
-    Expr = int | str | list[Any]  # msgspec takes no recursive alias; `validation.py` checks what is inside
+    Expr = int | str | list[Any]  # msgspec supports no recursive alias; `validation.py` checks the contents
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -25,7 +25,7 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class ExtentValue(Struct, frozen=True):
-    """What decides an extent in a call, for `operator`: element `index` of the one result of `function`."""
+    """The value that determines an extent in a call, for `operator`: element `index` of `function`'s only result."""
 
     function: str
     index: int
@@ -34,22 +34,22 @@ class ExtentValue(Struct, frozen=True):
 
 class TensorSpec(Struct, frozen=True):
     """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …). `strided` inputs
-    are tensors with strides of their own, also where they are written: what a memref's layout says. An input with a
-    `value` is not the caller's: it has no elements, and its first extent is that value, which a function computes that
-    takes the inputs before those of its own. An input or result that is a `state`, the one of this name, is not the
-    caller's either: a session keeps it from call to call (`states.py`)."""
+    are tensors of arbitrary strides, also when they are written, for memrefs with a strided layout. An input with a
+    `value` is not passed by the caller: it has no elements, and its first extent is that value, computed by a function
+    whose inputs are those before it. An input or result with a `state` is not the caller's either: a session keeps the
+    state of this name from call to call (`states.py`)."""
 
     name: str
     shape: list[Expr]
     dtype: str
-    destination: int | None = None  # of a result: the input it is written to, in place
+    destination: int | None = None  # of a result: the input that it is written to, in place
     strided: bool = False
     value: ExtentValue | None = None
     state: str | None = None
 
 
 class Symbol(Struct, frozen=True):
-    """A dynamic extent: axis `axis` of input `input` gives `name` its value."""
+    """A dynamic extent: the symbol `name` has the value of axis `axis` of input `input`."""
 
     name: str
     input: int
@@ -57,11 +57,11 @@ class Symbol(Struct, frozen=True):
 
 
 class Constraint(Struct, frozen=True):
-    """What a call's extents must fulfil, such as those that one loop walks together.
+    """A condition on a call's extents, for example that loops over several tensors have equal extents.
 
-    `left` and `right` are `relation`: `equal`; `at-most` (left ≤ right); `multiple` (left is divisible by right);
-    `stretch` (left is right, or 1); `broadcast` (equal, or one of them is 1). `text` is the sentence of the error,
-    which names the operator as the source does; the two numbers follow it. Without it, the expressions are shown.
+    `left` and `right` are related by `relation`: `equal`; `at-most` (left ≤ right); `multiple` (left is divisible by
+    right); `stretch` (left is right, or 1); `broadcast` (equal, or one of them is 1). `text` is the error message,
+    which names the operator as in the source; the two numbers are appended. Without it, the expressions are shown.
     """
 
     left: Expr
@@ -81,10 +81,10 @@ class Signature(Struct, frozen=True):
 class ScheduleBuffer(Struct, frozen=True):
     """Memory that commands refer to by its index in the schedule.
 
-    `index` names the input, result or parameter; `offset` places it in its base (the arena, or the
-    parameter file's tensor). A status is `STATUS_BYTES` bytes, zero before the call, where commands say which of the
-    schedule's `checks[index]` failed. `bytes` is its size. Of an intermediate tensor, `shape` and `dtype` are for
-    people: nothing needs them to run.
+    `index` is the number of the input, result or parameter; `offset` is the position in its base (the arena, or the
+    parameter file's tensor). A status has `STATUS_BYTES` bytes, zero before the call, in which commands record which of
+    the schedule's `checks[index]` failed. `bytes` is its size. `shape` and `dtype` of an intermediate tensor are
+    informative: they are not needed to run.
     """
 
     kind: Literal["input", "result", "parameter", "arena", "status"]
@@ -98,15 +98,15 @@ class ScheduleBuffer(Struct, frozen=True):
 class Command(Struct, frozen=True):
     """One dispatch of `kernel` over tasks `[0, tasks)`, or a copy of a whole buffer to another.
 
-    A dispatch gets the addresses of `buffers` and the values of `sizes`; of a dispatch the first `reads` buffers are
-    only read, the others written, and maybe read. `after` lists the commands that must have finished before this one
-    begins, or enough of them: others follow, and memory that is used anew is among the reasons.
+    A dispatch receives the addresses of `buffers` and the values of `sizes`; its first `reads` buffers are only read,
+    the others are written, and possibly read. `after` lists commands that must have finished before this one begins;
+    other dependences follow from these. Reuse of memory counts as a dependence.
 
-    For devices that order work by streams, `stream` is the one that this command is on, and `waits` are those of
-    other streams that it has to wait for. A stream runs its commands in the order of the schedule; `stream` and
-    `waits` alone imply all of `after`. Where all are on stream 0 that order is all there is.
+    For devices that order work by streams, `stream` is the stream of this command, and `waits` are the commands of
+    other streams that it waits for. A stream runs its commands in the order of the schedule; `stream` and `waits` alone
+    imply all of `after`. If all commands are on stream 0, they run in that order.
 
-    `seconds` is how long one thread of a processor may take, roughly; 0 where the compiler cannot tell.
+    `seconds` is a rough estimate of the duration on one thread of a processor; 0 if the compiler has none.
     """
 
     op: Literal["dispatch", "copy"]
@@ -122,8 +122,8 @@ class Command(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """A schedule that was tried when compiling: the seconds of the fastest call and of the median, its arena, and
-    whether it is the one that was taken."""
+    """A schedule measured when compiling: the seconds of the fastest and of the median call, its arena, and whether it
+    was chosen."""
 
     name: str
     seconds: float
@@ -135,11 +135,11 @@ class Trial(Struct, frozen=True):
 class Schedule(Struct, frozen=True):
     """How one function runs on one variant. `scratch` is bytes per thread, `arena` bytes per invocation.
 
-    `least` and `serial` are for people: the most bytes of the arena that are in use at once where one command runs
-    after the other, which no plan can go below, and the arena that is planned for just that. The arena is larger than
-    `serial` where commands may run at once. `trials` are the schedules that were measured, where the compiler was asked
-    to, and `tried_on` says on which device. `checks` are, for each status, the texts of what may fail in a call, as an
-    index outside of a tensor; a status that is not zero begins with the number of one of them, from 1.
+    `least` and `serial` are informative: the largest number of arena bytes in use at once if commands run serially,
+    which is a lower bound, and the size of the arena planned for serial execution. The arena is larger than `serial` if
+    commands may run at once. `trials` are the schedules that were measured, if requested, and `tried_on` is the device.
+    `checks` are, for each status, the messages of the checks that may fail in a call, such as an index out of bounds; a
+    non-zero status begins with the number of one of them, from 1.
     """
 
     buffers: list[ScheduleBuffer]
@@ -154,9 +154,9 @@ class Schedule(Struct, frozen=True):
 
 
 class Alternative(Struct, frozen=True):
-    """One way to fill a logical device: the `ordinal`-th physical device of `family` (None: the first that is free,
-    else the first) or the device that another logical device, `fallback`, was filled with. `options` are for its
-    driver, as in a URI: `harts=4&memory=1G`."""
+    """One way to bind a logical device: the `ordinal`-th physical device of `family` (None: the first that is free,
+    else the first) or the device that another logical device, `fallback`, was bound to. `options` are for its driver,
+    as in a URI: `harts=4&memory=1G`."""
 
     family: str = ""
     ordinal: int | None = None
@@ -172,7 +172,7 @@ class LogicalDevice(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """What the program says of two of its devices: whether `target` reads what lies on `source` in place."""
+    """A property of two of the program's devices: whether `target` reads memory of `source` in place."""
 
     source: str
     target: str
@@ -181,13 +181,12 @@ class Link(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One step of a plan. `run` runs `region` on `device` with `operands`, giving `results`; `transfer` gives the
-    one operand, wherever it is, as the one result on `device`; `loop` executes plans again and again, see `Loop`;
-    `region` is its name then.
-    Numbers are indices of the plan's values, devices indices of the manifest's; `queues` is a mask of the device's
-    queues, 0 for any. `seconds` is how long the
-    compiler thinks that it takes, where it can tell. `turn` are the loop, and the turn of it, that the step was taken
-    out of: what it makes may lie where the turn before the last one has made what nobody reads any more."""
+    """One step of a plan. `run` runs `region` on `device` with `operands`, giving `results`; `transfer` copies its one
+    operand, wherever it is, to `device`; `loop` executes plans repeatedly, see `Loop`; `region` is then its name.
+    Numbers are indices of the plan's values, devices are indices of the manifest's; `queues` is a mask of the device's
+    queues, 0 for any. `seconds` is the compiler's estimate of its duration, if there is one. `turn` is the loop, and
+    its iteration, that the step was unrolled from: its results may reuse memory of the last iteration but one that is
+    no longer read."""
 
     op: Literal["run", "transfer", "loop"]
     device: int
@@ -201,14 +200,14 @@ class Step(Struct, frozen=True):
 
 
 class Loop(Struct, frozen=True):
-    """The loop of a step, whose number of iterations a call decides. Its first `carried` operands are the values that
-    the first iteration begins with; the others are the same in all iterations.
+    """The loop of a step, whose number of iterations is only known in a call. Its first `carried` operands are the
+    initial values of the first iteration; the others are loop-invariant.
 
-    Before each iteration the plan `condition` is executed. Its inputs are the carried values and the operands that do
-    not change; its results are an `i1` without extents, and the values that it passes on. While the `i1` is true, the
-    plan `body` is executed. Its inputs are the values passed on and the operands that do not change; its results are
-    the carried values of the next iteration. The results of the step are what the condition passed on last. `device`
-    of the step is the one that the condition is computed on.
+    Before each iteration the plan `condition` is executed. Its inputs are the carried values and the invariant
+    operands; its results are an `i1` of rank 0, and the values that it passes on. While the `i1` is true, the plan
+    `body` is executed. Its inputs are the values passed on and the invariant operands; its results are the carried
+    values of the next iteration. The results of the step are the values that the condition passed on last. `device` of
+    the step is the one that the condition is computed on.
     """
 
     carried: int
@@ -219,10 +218,10 @@ class Loop(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """How a function runs on several devices: steps over `values` values, each written by one step or an input.
 
-    Steps stand in an order in which they can run; what a step needs is what it reads. `inputs` and `results` are
-    the values of the function's arguments and results; `input_devices` and `result_devices` say where the program
-    wants them: a result whose device is host memory comes back as an array. `seconds` is how long the compiler thinks
-    that a call takes, devices working at the same time, where it can tell.
+    Steps are in a valid order of execution; a step depends on the values that it reads. `inputs` and `results` are the
+    values of the function's arguments and results; `input_devices` and `result_devices` are the devices on which the
+    program expects them: a result whose device uses host memory is returned as an array. `seconds` is the compiler's
+    estimate of the duration of a call, with devices working concurrently, if there is one.
     """
 
     values: int
@@ -235,22 +234,22 @@ class Plan(Struct, frozen=True):
 
 
 class KernelInfo(Struct, frozen=True):
-    """What `inspect` shows of a kernel; nothing here is needed to run it."""
+    """Information that `inspect` shows of a kernel; it is not needed to run it."""
 
     name: str
     kind: str
     flops: int = 0
     bytes: int = 0
-    source: str = ""  # the operations it was made of
+    source: str = ""  # the operations in the source that it was compiled from
 
 
 class Variant(Struct, frozen=True):
-    """Code and schedules for one target of one family. Variants stand in order of preference."""
+    """Code and schedules for one target of one family. Variants are in order of preference."""
 
     family: str
     target: str
     triple: str
-    features: list[str]  # what the processor must have, in LLVM's spelling: `avx512f`, `fma`, …
+    features: list[str]  # required features of the processor, in LLVM's spelling: `avx512f`, `fma`, …
     objects: list[str]  # members of the archive, relocatable objects; symbols are shared between them
     schedules: dict[str, Schedule]
     kernels: list[KernelInfo] = []
@@ -267,7 +266,7 @@ class Parameter(Struct, frozen=True):
 class Member(Struct, frozen=True):
     sha256: str
     size: int
-    piece: int = 0  # bytes that are hashed by themselves, of members longer than that: see `hashes.py`
+    piece: int = 0  # the size of the pieces in which a longer member is hashed: see `hashes.py`
 
 
 class Manifest(Struct, frozen=True):
@@ -277,9 +276,9 @@ class Manifest(Struct, frozen=True):
     variants: list[Variant]
     parameters: list[Parameter]
     members: dict[str, Member]
-    devices: list[LogicalDevice] = []  # none: one device without a name, of any family that has a variant
+    devices: list[LogicalDevice] = []  # empty: one unnamed device, of any family that has a variant
     default_device: int = 0
     links: list[Link] = []
-    plans: dict[str, Plan] = {}  # of functions that are not one schedule; their `variants` have their regions'
-    regions: dict[str, Signature] = {}  # what plans run, as functions of their own
-    external_parameters: str | None = None  # file name beside the artifact, with its hash in `members`
+    plans: dict[str, Plan] = {}  # of functions that run on several devices; their `variants` have the regions' code
+    regions: dict[str, Signature] = {}  # the regions of plans
+    external_parameters: str | None = None  # name of a file next to the artifact, with its hash in `members`

@@ -1,7 +1,7 @@
-"""The source that an artifact was compiled from, kept in it where the compiler was asked to.
+"""The source that an artifact was compiled from, stored in it if requested.
 
-Member `source.json` says what files the source consists of and how these are put together; member `source` has their
-bytes, except for tensors that the artifact has as parameters: those are stored once.
+Member `source.json` lists the files of the source and their composition; member `source` has their bytes, except for
+tensors that are parameters of the artifact, which are stored once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DESCRIPTION, BYTES = "source.json", "source"
 
 
 class SourcePiece(Struct, frozen=True):
-    """A part of a file: the next `size` bytes of member `source`, or those of a parameter, by its index."""
+    """A part of a file: the next `size` bytes of member `source`, or the bytes of a parameter, given by its index."""
 
     size: int
     parameter: int | None = None
@@ -30,7 +30,7 @@ class SourceFile(Struct, frozen=True):
 
 
 class KeptSource(Struct, frozen=True):
-    """The files of a source, the program first. `format` and `devices` are those of the compile."""
+    """The files of a source, the program first. `format` and `devices` are those of the compilation."""
 
     files: list[SourceFile]
     format: str = "auto"
@@ -38,7 +38,7 @@ class KeptSource(Struct, frozen=True):
 
 
 def read_source(artifact: Artifact) -> KeptSource | None:
-    """How the source in `artifact` is put together; None if none is kept. Raises ArtifactError if it is unsound."""
+    """The description of the source in `artifact`; None if none is stored. Raises ArtifactError if it is invalid."""
     if DESCRIPTION not in artifact.manifest.members:
         return None
     try:
@@ -52,7 +52,8 @@ def read_source(artifact: Artifact) -> KeptSource | None:
 
 
 def write_source(artifact: Artifact, kept: KeptSource, folder: Path) -> Path:
-    """Writes the files of `kept` below `folder`; the program's. Raises ArtifactError where they cannot be restored."""
+    """Writes the files of `kept` to `folder`; returns the program's. Raises ArtifactError if they cannot be
+    restored."""
     data, position = artifact.member(BYTES), 0
     for file in kept.files:
         path = folder / file.name

@@ -1,7 +1,7 @@
 """State: tensors that a session keeps between calls, for the globals that a program's functions write.
 
-Inputs and results with a `state` are its. Such inputs follow those that callers give. What it is first, a function
-returns that takes nothing and has a name of its own.
+Inputs and results with a `state` are hidden from callers. Such inputs follow those that callers give. The initial
+values are returned by a function without inputs that has a reserved name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def has_state(signature: Signature) -> bool:
 
 
 def stateless(signature: Signature) -> Signature:
-    """`signature` with what is state as inputs and results of the caller's."""
+    """`signature` with its states as ordinary inputs and results."""
     if not has_state(signature):
         return signature
     inputs, results = (
@@ -37,8 +37,8 @@ def stateless(signature: Signature) -> Signature:
 
 
 def check_states(signatures: Mapping[str, Signature], where: str) -> None:
-    """Raises ArtifactError unless every state has an initial value of its shape and dtype, a function has each at most
-    once as an input and as a result, and states follow the inputs that callers give."""
+    """Raises ArtifactError unless every state has an initial value of its shape and dtype, a function has each state at
+    most once as an input and as a result, and states follow the callers' inputs."""
     initial = signatures.get(INITIAL_STATE)
     states = initial_states(signatures)
     if initial is not None and (initial.inputs or len(states) != len(initial.results)):

@@ -1,12 +1,12 @@
-"""Tunings: which form of a kernel was fastest, by kernel and device; one readable file that machines can share.
+"""Tunings: the fastest form of each kernel, by kernel and device; one readable file that machines can share.
 
     {"motet_tunings": 1,
      "kernels": [{"kernel": "9f0c…", "target": "cuda:sm_90a", "device": "NVIDIA H100 80GB HBM3",
                   "form": "128x256x64 warps=8 stages=3", "about": "linalg.matmul at model.mlir:3:8",
                   "microseconds": {"128x256x64 warps=8 stages=3": 188.1, "128x128x64 warps=8 stages=4": 201.7}}]}
 
-`kernel` names what is computed, on which extents, whatever the program that it is of; a form that a later version of
-the compiler no longer makes is passed over.
+`kernel` identifies the computation and its extents, independently of the program. A form that a later version of the
+compiler no longer generates is ignored.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ VERSION = 1
 
 
 class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What was measured of one kernel on one kind of device: `form` is the fastest, `microseconds` all that were
-    tried; `target` is what the code was made for, `about` is for people. `library` is there where the device's library
-    was faster than all forms, with the algorithm that it was measured with."""
+    """The measurements of one kernel on one kind of device: `form` is the fastest, `microseconds` has all that were
+    tried; `target` is the target of the code, `about` is informative. `library` is present if the device's library was
+    faster than all forms, with the algorithm that it was measured with."""
 
     kernel: str
     target: str
@@ -54,11 +54,12 @@ class Tunings:
     kernels: tuple[Tuning, ...] = ()
 
     def find(self, kernel: str, target: str) -> Tuning | None:
-        """What is known of `kernel` compiled for `target`, from the first device that it was measured on."""
+        """The tuning of `kernel` compiled for `target`, of the first device that it was measured on; None if
+        unknown."""
         return next((each for each in self.kernels if (each.kernel, each.target) == (kernel, target)), None)
 
     def merged(self, fresh: Iterable[Tuning]) -> Tunings:
-        """With `fresh`, which take the places of older ones of the same kernel, target and device."""
+        """These tunings and `fresh`, which replace older ones of the same kernel, target and device."""
         found = {(each.kernel, each.target, each.device): each for each in self.kernels}
         found |= {(each.kernel, each.target, each.device): each for each in fresh}
         return Tunings(tuple(found.values()))
@@ -67,12 +68,12 @@ class Tunings:
         return msgspec.json.format(msgspec.json.encode(_File(VERSION, list(self.kernels))), indent=1)
 
     def write(self, path: str | Path) -> None:
-        """Raises ArtifactError for what cannot be written."""
+        """Writes the file. Raises ArtifactError if it cannot be written."""
         write_atomically(Path(path), [memoryview(self.encode())])
 
 
 def parse_tunings(data: bytes | str, where: str) -> Tunings:
-    """Raises OptionError for what is no file of tunings; `where` names it."""
+    """Parses a file of tunings. Raises OptionError, prefixed with `where`, if it is invalid."""
     try:
         version = msgspec.json.decode(data, type=_TuningsVersion).motet_tunings
         if version != VERSION:
@@ -83,7 +84,7 @@ def parse_tunings(data: bytes | str, where: str) -> Tunings:
 
 
 def read_tunings(path: str | Path, where: str = "") -> Tunings:
-    """The tunings in a file. Raises OptionError for one that cannot be read."""
+    """The tunings in a file. Raises OptionError if it cannot be read."""
     where = where or str(path)
     try:
         return parse_tunings(Path(path).read_bytes(), where)

@@ -1,6 +1,6 @@
-"""Checks of a manifest beyond its types: every index, reference, expression and size that can be known.
+"""Checks a manifest beyond its types: every index, reference, expression and static size.
 
-What passes here can be run without looking again; what depends on symbols is checked when they are known.
+What passes can be run without further checks; what depends on symbols is checked when their values are known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEAST_PIECE = 1 << 16
 
 
 def validate(manifest: Manifest, where: str) -> None:
-    """Raises ArtifactError naming `where` and what is wrong at the first thing that is."""
+    """Raises ArtifactError, prefixed with `where`, for the first error."""
     signatures: dict[str, Signature] = {}
     for signature in manifest.functions:
         if signature.name in signatures:
@@ -90,8 +90,8 @@ def _check_signature(signature: Signature, where: str) -> None:
 
 
 def _check_values(signature: Signature, signatures: Mapping[str, Signature], where: str) -> None:
-    """Inputs that stand for values come last and have no elements; what computes them takes inputs before them, and
-    returns numbers."""
+    """Checks that inputs that represent values come last and are empty, and that the functions that compute them take
+    the inputs before them and return numbers."""
     given = [number for number, spec in enumerate(signature.inputs) if spec.value is None]
     symbols = {(symbol.input, symbol.axis): symbol.name for symbol in signature.symbols}
     for number, spec in enumerate(signature.inputs):
@@ -122,7 +122,7 @@ def _check_variant(
     for name in variant.objects:
         if name not in manifest.members:
             raise ArtifactError(f"{where}: object {name!r}: no such member")
-    # A variant has code for what may run on its family: all functions, or those regions of the plans.
+    # A variant has code for all functions, or for the regions of plans, that may run on its family.
     known = manifest.regions if manifest.devices else signatures
     strange = set(variant.schedules) - set(known) if manifest.devices else set(variant.schedules) ^ set(known)
     if strange:
@@ -190,7 +190,7 @@ def _check_command(command: Command, index: int, buffers: int, symbols: Collecti
 
 
 def check_range(offset: int, size: int, available: int, where: str) -> None:
-    """Raises ArtifactError unless bytes `[offset, offset + size)` lie in `[0, available)`."""
+    """Raises ArtifactError unless bytes `[offset, offset + size)` are within `[0, available)`."""
     if offset < 0 or size < 0 or offset + size > available:
         raise ArtifactError(f"{where}: bytes {offset} to {offset + size}; there are {available}")
 

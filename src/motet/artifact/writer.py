@@ -1,7 +1,7 @@
-"""Writes artifacts: one file, deterministic, appearing whole or not at all.
+"""Writes artifacts: one file, deterministic and atomic.
 
-Parameters come first in it, so that a thread can write them while the rest is being made; its directory begins with the
-manifest.
+Parameters come first in it, so that a thread can write them while the rest is being generated; its directory begins
+with the manifest.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def write_artifact(
 ) -> Artifact:
     """Writes an artifact to file `destination`, or into memory if None, and opens it.
 
-    `manifest.members` and `manifest.external_parameters` are filled in here. `parameters` maps the keys of
-    `manifest.parameters` to arrays of the dtype and shape given there. `external_parameters` puts them in a
-    file of their own beside the artifact, named after it; this needs a destination. `durable` waits until the file is
-    on the disk. `early` may have written the parameters to a file already, which then becomes the artifact's.
-    Raises ArtifactError if the manifest is unsound or the file cannot be written.
+    This function sets `manifest.members` and `manifest.external_parameters`. `parameters` maps the keys of
+    `manifest.parameters` to arrays of the dtype and shape given there. `external_parameters` writes them to a separate
+    file next to the artifact, named after it; this needs a destination. `durable` waits until the file is on the disk.
+    `early` may already have written the parameters to a file, which then becomes the artifact's. Raises ArtifactError
+    if the manifest is invalid or the file cannot be written.
     """
     path = None if destination is None else Path(destination)
     where = "artifact" if path is None else str(path)
@@ -89,7 +89,7 @@ def write_artifact(
 
 class EarlyParameters:
     """Parameters that a thread writes to `file` before the rest of an artifact is known. Leaving the `with` block
-    removes the file, if it has not become an artifact."""
+    removes the file unless it has become an artifact."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -97,7 +97,7 @@ class EarlyParameters:
         self._written: Future[_Written] | None = None
 
     def begin(self, parameters: Mapping[str, np.ndarray]) -> None:
-        """Begin to write them; once."""
+        """Starts writing them. Must be called once."""
         if parameters and self._written is None:
             self._parameters = dict(parameters)
             thread = ThreadPoolExecutor(1, "motet parameters")
@@ -105,7 +105,7 @@ class EarlyParameters:
             thread.shutdown(wait=False)
 
     def result(self, parameters: Mapping[str, np.ndarray]) -> _Written | None:
-        """What was written, if it is `parameters`. Raises ArtifactError if they cannot be written."""
+        """The file, if it contains `parameters`. Raises ArtifactError if they cannot be written."""
         if self._written is None:
             return None
         try:
@@ -138,7 +138,7 @@ class _Written:
     archive: ArchiveFile
 
     def complete(self, contents: Sequence[Content], path: Path, durable: bool) -> None:
-        """Add the other members; the file becomes `path`."""
+        """Appends the other members; the file becomes `path`."""
         try:
             for content in contents:
                 self.archive.add(content.name, content.pieces(), content.size)

@@ -8,9 +8,9 @@
         g.result(y, name="y")
     artifact = motet.compile(g)
 
-Needs numpy alone; MLIR enters when the graph is compiled. Shapes and dtypes are checked at the call: a
-mistake is a CompileError that names the operator, the shapes and the caller's line. Every operator takes
-`device=`, the name of the device on which it shall run, kept as the attribute `motet.affinity`.
+Needs only numpy; MLIR is used when the graph is compiled. Shapes and dtypes are checked at the call: an error is a
+CompileError that names the operator, the shapes and the caller's line. Every operator takes `device=`, the name of the
+device that runs it, stored as the attribute `motet.affinity`.
 """
 
 from motet.builder.contraction import avg_pool2d, conv2d, matmul, max_pool2d

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import motet.builder.elementwise as elementwise
@@ -22,6 +23,48 @@ Layout = Literal["NCHW", "NHWC"]
 
 def _accumulator(dtype: str) -> str:
     return "f32" if dtype in ("f16", "bf16", "f8E4M3FN", "f8E5M2") else dtype
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A window that slides over the two spatial axes of `layout`."""
+
+    layout: Layout
+    sizes: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+    @property
+    def spatial(self) -> tuple[int, int]:
+        return (2, 3) if self.layout == "NCHW" else (1, 2)
+
+    @property
+    def attributes(self) -> str:
+        """As operations of linalg have them."""
+        return (
+            f"dilations = dense<{self.dilations}> : tensor<2xi64>, strides = dense<{self.strides}> : tensor<2xi64>"
+        )
+
+    def extents(self, op: Operation, x: Tensor) -> list[Dim]:
+        """How many windows fit along each spatial axis of `x`, padding included."""
+        extents: list[Dim] = []
+        for axis, size, stride, dilation in zip(self.spatial, self.sizes, self.strides, self.dilations, strict=True):
+            span = (size - 1) * dilation + 1
+            extent = x.shape[axis]
+            if isinstance(extent, int) and extent < span:
+                raise op.error(
+                    f"the window spans {span} along axis {axis}, x with its padding is {shape_text(x.shape)}; "
+                    "expected a window that fits"
+                )
+            steps = op.graph.derive("//", op.graph.derive("-", extent, span), stride)
+            extents.append(op.graph.derive("+", steps, 1))
+        return extents
+
+
+def _window(op: Operation, window: Pair, stride: Pair | None, dilation: Pair, layout: Layout) -> _Window:
+    sizes = _pair(op, "window", window, 1)
+    strides = _pair(op, "stride", stride, 1) if stride is not None else sizes
+    return _Window(layout, sizes, strides, _pair(op, "dilation", dilation, 1))
 
 
 # -- matmul ----------------------------------------------------------------------------------------
@@ -58,13 +101,13 @@ def matmul(
         )
     wide = _accumulator(target)
     if b.rank == 2 and a.rank > 2 and not transpose_lhs:
-        # One product of many rows rather than many products.
+        # One product of many rows is faster than many products.
         rows = reshape(a, [-1, k1], device)
-        product = _matmul(op, rows, b, (), (rows.shape[0], n), wide, False, transpose_rhs)
+        product = _matmul(op, rows, b, op.filled((rows.shape[0], n), wide, 0.0), False, transpose_rhs)
         product = reshape(product, [*a.shape[:-1], n], device)
     else:
-        batch = _batch(op, a, b)
-        product = _matmul(op, a, b, batch, (m, n), wide, transpose_lhs, transpose_rhs)
+        out = op.filled((*_batch(op, a, b), m, n), wide, 0.0)
+        product = _matmul(op, a, b, out, transpose_lhs, transpose_rhs)
     return product if wide == target else elementwise.cast(product, target, device)
 
 
@@ -78,17 +121,9 @@ def _batch(op: Operation, a: Tensor, b: Tensor) -> Shape:
         ) from error
 
 
-def _matmul(
-    op: Operation,
-    a: Tensor,
-    b: Tensor,
-    batch: Shape,
-    rows_columns: tuple[Dim, Dim],
-    dtype: str,
-    transpose_a: bool,
-    transpose_b: bool,
-) -> Tensor:
-    out = op.filled((*batch, *rows_columns), dtype, 0.0)
+def _matmul(op: Operation, a: Tensor, b: Tensor, out: Tensor, transpose_a: bool, transpose_b: bool) -> Tensor:
+    """`out`, which is zero, plus the product of `a` and `b`."""
+    batch = out.shape[:-2]
     rank = len(batch)
     m, n, k = (f"d{rank + i}" for i in range(3))
 
@@ -109,7 +144,7 @@ def _matmul(
         return op.named(name + indexing, [a, b], out)
     iterators = ["parallel"] * (rank + 2) + ["reduction"]
     return op.generic(
-        [a, b], maps[:2], out, maps[2], iterators, lambda body: _multiply_add(body, a.dtype, dtype)
+        [a, b], maps[:2], out, maps[2], iterators, lambda body: _multiply_add(body, a.dtype, out.dtype)
     )
 
 
@@ -122,7 +157,7 @@ def _multiply_add(body: Body, source: str, dtype: str) -> str:
 # -- convolution -----------------------------------------------------------------------------------
 
 
-# Parameters: those of the operator, named as in PyTorch.
+# The parameters are those of the operator, named as in PyTorch.
 def conv2d(
     x: Any,
     weight: Any,
@@ -146,7 +181,6 @@ def conv2d(
     op.rank(op.floating(tensor), 4, "x")
     op.rank(kernel, 4, "weight")
     channels_axis = 1 if layout == "NCHW" else 3
-    spatial = (2, 3) if layout == "NCHW" else (1, 2)
     if layout == "NCHW":
         features, depth, *window = kernel.shape
     else:
@@ -166,10 +200,10 @@ def conv2d(
             "input channels and features a multiple of groups"
         )
     strides, dilations = _pair(op, "stride", stride, 1), _pair(op, "dilation", dilation, 1)
-    padded = _padded(op, tensor, spatial, padding, 0.0, device)
-    extents = _window_extents(op, padded, spatial, (height, width), strides, dilations)
+    sliding = _Window(layout, [height, width], strides, dilations)
+    padded = _padded(op, tensor, sliding.spatial, padding, 0.0)
     dtype = _accumulator(tensor.dtype)
-    result = _convolve(op, padded, kernel, extents, strides, dilations, groups, layout, dtype)
+    result = _convolve(op, padded, kernel, sliding, groups, dtype)
     if dtype != tensor.dtype:
         result = elementwise.cast(result, tensor.dtype, device)
     if bias is None:
@@ -182,48 +216,30 @@ def conv2d(
     )
 
 
-def _convolve(
-    op: Operation,
-    x: Tensor,
-    kernel: Tensor,
-    extents: list[Dim],
-    strides: list[int],
-    dilations: list[int],
-    groups: int,
-    layout: Layout,
-    dtype: str,
-) -> Tensor:
-    batch = x.shape[0]
+def _convolve(op: Operation, x: Tensor, kernel: Tensor, window: _Window, groups: int, dtype: str) -> Tensor:
+    batch, layout, extents = x.shape[0], window.layout, window.extents(op, x)
     features = kernel.shape[0 if layout == "NCHW" else 3]
     shape: Shape = (batch, features, *extents) if layout == "NCHW" else (batch, *extents, features)
-    attributes = f"dilations = dense<{dilations}> : tensor<2xi64>, strides = dense<{strides}> : tensor<2xi64>"
     if groups == 1:
         name = "linalg.conv_2d_nchw_fchw" if layout == "NCHW" else "linalg.conv_2d_nhwc_hwcf"
-        return op.named(name, [x, kernel], op.filled(shape, dtype, 0.0), attributes)
+        return op.named(name, [x, kernel], op.filled(shape, dtype, 0.0), window.attributes)
     channels = x.shape[1 if layout == "NCHW" else 3]
     if groups == channels == features:  # depth-wise
         if layout == "NCHW":
-            window = reshape(kernel, [features, *kernel.shape[2:]], op.device)
+            flat = reshape(kernel, [features, *kernel.shape[2:]], op.device)
             name = "linalg.depthwise_conv_2d_nchw_chw"
         else:
-            window = reshape(kernel, [*kernel.shape[:2], features], op.device)
+            flat = reshape(kernel, [*kernel.shape[:2], features], op.device)
             name = "linalg.depthwise_conv_2d_nhwc_hwc"
-        return op.named(name, [x, window], op.filled(shape, dtype, 0.0), attributes)
-    return _grouped(op, x, kernel, shape, strides, dilations, groups, layout, dtype)
+        return op.named(name, [x, flat], op.filled(shape, dtype, 0.0), window.attributes)
+    return _grouped(op, x, kernel, shape, window, groups, dtype)
 
 
 def _grouped(
-    op: Operation,
-    x: Tensor,
-    kernel: Tensor,
-    shape: Shape,
-    strides: list[int],
-    dilations: list[int],
-    groups: int,
-    layout: Layout,
-    dtype: str,
+    op: Operation, x: Tensor, kernel: Tensor, shape: Shape, window: _Window, groups: int, dtype: str
 ) -> Tensor:
-    """Channels and features split in (group, within): dimensions n, g, f, oh, ow, c, kh, kw."""
+    """A grouped convolution; channels and features are split in (group, within): dimensions n, g, f, oh, ow, c, kh,
+    kw."""
 
     def split(tensor: Tensor, axis: int) -> Tensor:
         extent = tensor.shape[axis]
@@ -231,10 +247,10 @@ def _grouped(
         return reshape(tensor, [*tensor.shape[:axis], groups, inner, *tensor.shape[axis + 1 :]], op.device)
 
     n, g, f, c = "d0", "d1", "d2", "d5"
-    h = f"d3 * {strides[0]} + d6 * {dilations[0]}"
-    w = f"d4 * {strides[1]} + d7 * {dilations[1]}"
-    feature_axis = 1 if layout == "NCHW" else 3
-    if layout == "NCHW":
+    h = f"d3 * {window.strides[0]} + d6 * {window.dilations[0]}"
+    w = f"d4 * {window.strides[1]} + d7 * {window.dilations[1]}"
+    feature_axis = 1 if window.layout == "NCHW" else 3
+    if window.layout == "NCHW":
         inputs, maps = [split(x, 1), split(kernel, 0)], [f"{n}, {g}, {c}, {h}, {w}", f"{g}, {f}, {c}, d6, d7"]
         out_map = f"{n}, {g}, {f}, d3, d4"
     else:
@@ -267,7 +283,10 @@ def max_pool2d(
     device: str | None = None,
 ) -> Tensor:
     """The maximum of every window; `stride` is the window's size by default. Padding never wins."""
-    return _pool("max_pool2d", x, window, stride, padding, dilation, layout, device, "max", -math.inf)
+    op = Operation("max_pool2d", device, x)
+    _layout(op, layout)
+    tensor = op.rank(op.floating(op.tensor(x)), 4, "x")
+    return _pool(op, tensor, _window(op, window, stride, dilation, layout), padding, "max", -math.inf)
 
 
 def avg_pool2d(
@@ -281,49 +300,28 @@ def avg_pool2d(
 ) -> Tensor:
     """The mean of every window; `count_include_pad=False` divides by the number of elements inside x."""
     op = Operation("avg_pool2d", device, x)
-    tensor = op.tensor(x)
-    total = _pool("avg_pool2d", x, window, stride, padding, 1, layout, device, "sum", 0.0)
-    sizes = _pair(op, "window", window, 1)
+    _layout(op, layout)
+    tensor = op.rank(op.floating(op.tensor(x)), 4, "x")
+    sliding = _window(op, window, stride, 1, layout)
+    total = _pool(op, tensor, sliding, padding, "sum", 0.0)
     if count_include_pad or not any(map(any, _padding(op, padding))):
-        return elementwise.div(total, float(sizes[0] * sizes[1]), device)
-    spatial = (2, 3) if layout == "NCHW" else (1, 2)
-    ones_shape = [extent if axis in spatial else 1 for axis, extent in enumerate(tensor.shape)]
+        return elementwise.div(total, float(math.prod(sliding.sizes)), device)
+    ones_shape = [extent if axis in sliding.spatial else 1 for axis, extent in enumerate(tensor.shape)]
     ones = op.filled(tuple(ones_shape), tensor.dtype, 1.0)
-    counts = _pool("avg_pool2d", ones, window, stride, padding, 1, layout, device, "sum", 0.0)
+    counts = _pool(op, ones, sliding, padding, "sum", 0.0)
     return elementwise.div(total, broadcast_to(counts, total.shape, device), device)
 
 
-def _pool(
-    name: str,
-    x: Any,
-    window: Pair,
-    stride: Pair | None,
-    padding: Padding,
-    dilation: Pair,
-    layout: Layout,
-    device: str | None,
-    kind: str,
-    neutral: float,
-) -> Tensor:
-    op = Operation(name, device, x)
-    _layout(op, layout)
-    tensor = op.rank(op.floating(op.tensor(x)), 4, "x")
-    sizes = _pair(op, "window", window, 1)
-    strides = _pair(op, "stride", stride, 1) if stride is not None else sizes
-    dilations = _pair(op, "dilation", dilation, 1)
-    spatial = (2, 3) if layout == "NCHW" else (1, 2)
-    padded = _padded(op, tensor, spatial, padding, neutral, device)
-    extents = _window_extents(op, padded, spatial, (sizes[0], sizes[1]), strides, dilations)
-    shape: list[Dim] = list(tensor.shape)
-    for axis, extent in zip(spatial, extents, strict=True):
+def _pool(op: Operation, x: Tensor, window: _Window, padding: Padding, kind: str, neutral: float) -> Tensor:
+    padded = _padded(op, x, window.spatial, padding, neutral)
+    shape: list[Dim] = list(x.shape)
+    for axis, extent in zip(window.spatial, window.extents(op, padded), strict=True):
         shape[axis] = extent
-    shaped = op.empty((sizes[0], sizes[1]), tensor.dtype)
-    attributes = f"dilations = dense<{dilations}> : tensor<2xi64>, strides = dense<{strides}> : tensor<2xi64>"
     return op.named(
-        f"linalg.pooling_{layout.lower()}_{kind}",
-        [padded, shaped],
-        op.filled(tuple(shape), tensor.dtype, neutral),
-        attributes,
+        f"linalg.pooling_{window.layout.lower()}_{kind}",
+        [padded, op.empty(tuple(window.sizes), x.dtype)],
+        op.filled(tuple(shape), x.dtype, neutral),
+        window.attributes,
     )
 
 
@@ -343,7 +341,7 @@ def _pair(op: Operation, what: str, value: Pair, least: int) -> list[int]:
 
 
 def _padding(op: Operation, padding: Padding) -> list[tuple[int, int]]:
-    """((top, bottom), (left, right))."""
+    """The padding as ((top, bottom), (left, right))."""
     parts: Sequence[Any] = [padding, padding] if isinstance(padding, int) else list(padding)
     pairs = [(part, part) if isinstance(part, int) else tuple(part) for part in parts]
     if len(pairs) != 2 or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
@@ -354,34 +352,8 @@ def _padding(op: Operation, padding: Padding) -> list[tuple[int, int]]:
     return [(pair[0], pair[1]) for pair in pairs]
 
 
-def _padded(
-    op: Operation, x: Tensor, spatial: tuple[int, int], padding: Padding, value: float, device: str | None
-) -> Tensor:
+def _padded(op: Operation, x: Tensor, spatial: tuple[int, int], padding: Padding, value: float) -> Tensor:
     low, high = [0] * x.rank, [0] * x.rank
     for axis, (before, after) in zip(spatial, _padding(op, padding), strict=True):
         low[axis], high[axis] = before, after
-    return pad(x, low, high, value, device)
-
-
-def _window_extents(
-    op: Operation,
-    x: Tensor,
-    spatial: tuple[int, int],
-    window: tuple[int, int],
-    strides: list[int],
-    dilations: list[int],
-) -> list[Dim]:
-    """How many windows fit along each spatial axis."""
-    extents: list[Dim] = []
-    for i, axis in enumerate(spatial):
-        span = (window[i] - 1) * dilations[i] + 1
-        extent = x.shape[axis]
-        if isinstance(extent, int) and extent < span:
-            raise op.error(
-                f"the window spans {span} along axis {axis}, x with its padding is {shape_text(x.shape)}; "
-                "expected a window that fits"
-            )
-        extents.append(
-            op.graph.derive("+", op.graph.derive("//", op.graph.derive("-", extent, span), strides[i]), 1)
-        )
-    return extents
+    return pad(x, low, high, value, op.device)

@@ -1,6 +1,6 @@
 """Element-wise operators, with numpy's broadcasting: arithmetic, activations, comparisons, casts.
 
-Operands are tensors of one dtype; Python numbers take the dtype of the tensors beside them. Every
+Operands are tensors of one dtype; Python numbers take the dtype of the other operands. Every
 function raises CompileError, with all shapes and dtypes, for operands that do not fit.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from motet.builder.operation import Body, Operation
 from motet.builder.tensor import Tensor, dtype_name, is_float
 
-# Operations on floats of fewer than 32 bits are computed in f32, as numpy and the frameworks do.
+# Operations on floats of fewer than 32 bits are computed in f32, as in numpy and the frameworks.
 _NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
 
 
@@ -31,7 +31,7 @@ def _binary(
 
 
 def _compute(body: Body, mnemonic: str, dtype: str, *operands: str) -> str:
-    """`mnemonic` on scalars of `dtype`, through f32 where the function needs it."""
+    """`mnemonic` on scalars of `dtype`, in f32 if narrower floats need it."""
     if dtype in _NARROW and mnemonic.startswith("math."):
         wide = [body.cast(operand, dtype, "f32") for operand in operands]
         return body.cast(body.op(mnemonic, "f32", *wide), "f32", dtype)
@@ -60,12 +60,12 @@ def mul(lhs: Any, rhs: Any, device: str | None = None) -> Tensor:
 
 
 def div(lhs: Any, rhs: Any, device: str | None = None) -> Tensor:
-    """The quotient; of integers rounded towards zero."""
+    """The quotient; for integers rounded towards zero."""
     return _binary("div", lhs, rhs, "arith.divf", "arith.divsi", device)
 
 
 def pow(lhs: Any, rhs: Any, device: str | None = None) -> Tensor:
-    """`lhs` to the power `rhs`, of floating tensors. A power of 2 is a multiplication."""
+    """`lhs` to the power `rhs`, of floating-point tensors. A power of 2 is a multiplication."""
     if isinstance(lhs, Tensor) and not isinstance(rhs, Tensor) and isinstance(rhs, (int, float)) and rhs == 2:
         return mul(lhs, lhs, device)
     return _binary("pow", lhs, rhs, "math.powf", None, device)
@@ -144,7 +144,7 @@ def ceil(x: Any, device: str | None = None) -> Tensor:
 
 
 def round(x: Any, device: str | None = None) -> Tensor:
-    """To the nearest integer, halves to the even one."""
+    """Rounds to the nearest integer, ties to even."""
     return _unary("round", x, "math.roundeven", device)
 
 
@@ -174,7 +174,7 @@ def relu(x: Any, device: str | None = None) -> Tensor:
 
 
 def leaky_relu(x: Any, alpha: float = 0.01, device: str | None = None) -> Tensor:
-    """x where it is positive, `alpha` x elsewhere."""
+    """x if positive, else `alpha` x."""
 
     def formula(body: Body, v: str, dtype: str) -> str:
         positive = body.line(f"arith.cmpf ogt, {v}, {body.constant(0.0, dtype)} : {dtype}")
@@ -299,7 +299,7 @@ def where(condition: Any, then: Any, otherwise: Any, device: str | None = None) 
 
 
 def cast(x: Any, dtype: Any, device: str | None = None) -> Tensor:
-    """Every element as `dtype`: integers from floats by truncation, i1 from numbers by comparing with
+    """Every element as `dtype`: integers from floats by truncation, i1 from numbers by comparison with
     zero."""
     op = Operation("cast", device, x)
     tensor, target = op.tensor(x), dtype_name(dtype)

@@ -33,8 +33,8 @@ class _GraphResult:
 
 @dataclass
 class Graph(GraphText):
-    """One function under construction, called `name`. Usable in a `with` statement, which checks at its end
-    that the graph has a result."""
+    """One function under construction, named `name`. As a context manager it checks at the end that the graph has a
+    result."""
 
     operators: ClassVar[Mapping[str, Callable[..., Tensor]]] = {
         "add": elementwise.add, "sub": elementwise.sub, "mul": elementwise.mul, "div": elementwise.div,
@@ -52,9 +52,9 @@ class Graph(GraphText):
             raise CompileError(f"graph {self.name}: no result; call result(tensor) at least once", caller())
 
     def input(self, name: str, shape: Sequence[Dim], dtype: Any = "f32", device: str | None = None) -> Tensor:
-        """An input. `shape` has ints and, for extents known only when the function is called, names;
-        equal names are equal extents. Raises CompileError for negative extents, unknown dtypes and
-        names used twice."""
+        """An input. `shape` has ints and, for extents only known when the function is called, names;
+        equal names mean equal extents. Raises CompileError for negative extents, unknown dtypes and
+        repeated names."""
         self._new_label(name, "input")
         for extent in shape:
             if isinstance(extent, str):
@@ -118,15 +118,18 @@ class Graph(GraphText):
     def serialize(self) -> bytes:
         """The graph as one file: safetensors with the parameters, the MLIR text in its metadata.
 
-        `motet compile` and `motet.compile` take it where they take MLIR text.
+        `motet.compile` and the command line accept it in place of MLIR text.
         """
         return write_serialized(self.to_mlir(), self._parameters)
 
     def program(self) -> Program:
-        """The graph as the compiler's `Program`; needs the compiler's dependencies."""
+        """The graph as the compiler's `Program` in normal form; needs the compiler's dependencies."""
         from motet.compiler.frontends.graph import load_graph
+        from motet.compiler.pipeline import prepare
 
-        return load_graph(self.to_mlir(), self._parameters, f"<graph {self.name}>")
+        program = load_graph(self.to_mlir(), self._parameters, f"<graph {self.name}>")
+        prepare(program)
+        return program
 
     def _new_label(self, label: str, what: str) -> None:
         if any(argument.label == label for argument in self._arguments):

@@ -1,4 +1,4 @@
-"""Operators that move elements and compute nothing: transpose, reshape, broadcast, pad, concat, slice.
+"""Operators that only move elements: transpose, reshape, broadcast, pad, concat, slice.
 
 Functions raise CompileError, with the shapes, for operands that do not fit.
 """
@@ -68,7 +68,7 @@ def broadcast_to(x: Any, shape: Sequence[Dim], device: str | None = None) -> Ten
 
 
 def _known(op: Operation, shape: Shape) -> None:
-    """Names of extents must come from an input of the graph."""
+    """Checks that names of extents come from an input of the graph."""
     for extent in shape:
         if isinstance(extent, str):
             try:
@@ -83,7 +83,7 @@ def _known(op: Operation, shape: Shape) -> None:
 
 
 def reshape(x: Any, shape: Sequence[Dim], device: str | None = None) -> Tensor:
-    """The same elements, in row-major order, as `shape`; one extent may be -1: what is left."""
+    """The same elements, in row-major order, as `shape`; one extent may be -1, which is then inferred."""
     op = Operation("reshape", device, x)
     tensor = op.tensor(x)
     target = _resolve(op, tensor, tuple(shape))
@@ -134,7 +134,7 @@ def _resolve(op: Operation, tensor: Tensor, shape: Shape) -> Shape:
 
 
 def _factors(graph: GraphText, extent: Dim) -> tuple[int, tuple[str, ...]]:
-    """An extent as a number times names: derived products (`(a*4)`) are taken apart."""
+    """An extent as a number times names: derived products (`(a*4)`) are factored."""
     if isinstance(extent, int):
         return extent, ()
     if extent.startswith("(") and "*" in extent:
@@ -173,7 +173,7 @@ def _groups(graph: GraphText, source: Shape, target: Shape) -> list[tuple[list[i
         while (a := _product(graph, [source[k] for k in left])) != (
             b := _product(graph, [target[k] for k in right])
         ):
-            # Grow the side that lacks factors; a zero extent or names in another order end up in one group.
+            # Grow the side that lacks factors; zero extents, and names in another order, end up in one group.
             grow_left = i < len(source) and (j == len(target) or (len(a[1]), a[0]) <= (len(b[1]), b[0]))
             if grow_left:
                 left.append(i)
@@ -182,9 +182,9 @@ def _groups(graph: GraphText, source: Shape, target: Shape) -> list[tuple[list[i
                 right.append(j)
                 j += 1
         groups.append((left, right))
-    if not groups:  # to or from a scalar: all extents are 1
+    if not groups:  # from or to rank 0: all extents are 1
         return []
-    groups[-1][0].extend(range(i, len(source)))  # what is left has extent 1
+    groups[-1][0].extend(range(i, len(source)))  # the remaining extents are 1
     groups[-1][1].extend(range(j, len(target)))
     return groups
 
@@ -225,7 +225,7 @@ def pad(
 
 
 def concat(tensors: Sequence[Any], axis: int = 0, device: str | None = None) -> Tensor:
-    """The tensors one after another along `axis`; their other extents are equal."""
+    """The concatenation of tensors along `axis`; their other extents must be equal."""
     op = Operation("concat", device, *tensors)
     parts = op.tensors(*tensors)
     along = op.axis(axis, parts[0].rank)
@@ -256,8 +256,8 @@ def slice(
 ) -> Tensor:
     """Elements `starts[i]`, `starts[i] + steps[i]`, … below `stops[i]` of axis i, for the leading axes.
 
-    On axes of known extent, negative numbers count from the end and stops are clamped; `None` is the
-    end. On axes of dynamic extent starts and steps are literal, and a stop must not be beyond the
+    On axes of static extent, negative numbers count from the end and stops are clamped; `None` is the
+    end. On axes of dynamic extent starts and steps are literal, and a stop must not exceed the
     extent.
     """
     op = Operation("slice", device, x)
@@ -292,7 +292,7 @@ def slice(
 
 
 def _range(op: Operation, axis: int, extent: Dim, start: int, stop: int | None, step: int) -> tuple[int, Dim]:
-    """Offset and size of a slice of one axis."""
+    """The offset and size of a slice of one axis."""
     if isinstance(extent, int):
         begin, end, _ = builtins.slice(start, stop).indices(extent)
         return begin, max(0, -(-(end - begin) // step))

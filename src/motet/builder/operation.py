@@ -1,4 +1,4 @@
-"""What every operator does: take operands of one graph, check them, write one operation."""
+"""The common part of all operators: collecting operands of one graph, checking them, writing one operation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BITS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
 class Operation:
-    """One call of the operator `name`: its graph, place and device, and the means to write it."""
+    """One call of the operator `name`: its graph, location and device, and methods to write it."""
 
     def __init__(self, name: str, device: str | None, *operands: Any) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Operation:
         return CompileError(f"{self.name}: {message}", self.location)
 
     def tensor(self, operand: Any, like: str | None = None) -> Tensor:
-        """The operand as a tensor: Python numbers take the dtype `like`, arrays become constants."""
+        """The operand as a tensor: Python numbers get the dtype `like`, arrays become constants."""
         if isinstance(operand, Tensor):
             return operand
         if isinstance(operand, (bool, int, float)) and like is not None:
@@ -52,7 +52,7 @@ class Operation:
         raise self.error(f"operand of type {type(operand).__name__}; expected a tensor, an array or a number")
 
     def tensors(self, *operands: Any) -> list[Tensor]:
-        """Operands of one dtype. Raises CompileError when their dtypes differ."""
+        """Operands of one dtype. Raises CompileError if their dtypes differ."""
         like = next(operand.dtype for operand in operands if isinstance(operand, Tensor))
         found = [self.tensor(operand, like) for operand in operands]
         if any(tensor.dtype != like for tensor in found):
@@ -80,7 +80,7 @@ class Operation:
         return axis % rank
 
     def broadcast(self, tensors: Sequence[Tensor]) -> Shape:
-        """The common shape by numpy's rules. Raises CompileError with all shapes when there is none."""
+        """The common shape by numpy's rules. Raises CompileError, with all shapes, if there is none."""
         rank = max(tensor.rank for tensor in tensors)
         result: list[Dim] = []
         for axis in range(rank):
@@ -97,7 +97,7 @@ class Operation:
     # -- writing -----------------------------------------------------------------------------------
 
     def value(self, text: str, shape: Shape, dtype: str, attributes: bool = True) -> Tensor:
-        """Appends an operation; `@@` in `text` is where an attribute dictionary can stand."""
+        """Appends an operation; `@@` in `text` marks the place of its attribute dictionary."""
         device = f"{{motet.affinity = {quote(self.device)}}}" if self.device is not None and attributes else ""
         return Tensor(self.graph, self.graph.emit(text.replace("@@", device), self.location), shape, dtype)
 
@@ -115,7 +115,7 @@ class Operation:
         )
 
     def named(self, name: str, inputs: Sequence[Tensor], out: Tensor, attributes: str = "") -> Tensor:
-        """A named linalg operation `inputs` → `out`; `attributes` stands in its dictionary."""
+        """A named linalg operation `inputs` → `out`; `attributes` are entries of its dictionary."""
         entries = [attributes] if attributes else []
         if self.device is not None:
             entries.append(f"motet.affinity = {quote(self.device)}")
@@ -135,12 +135,12 @@ class Operation:
         iterators: Sequence[str],
         body: Callable[[Body], str],
     ) -> Tensor:
-        """A linalg.generic. Maps are results over `d0, d1, …` (`"d0, d2"`); `body` gets the scalars
-        and returns the name of what to yield."""
+        """A linalg.generic. Maps are results over `d0, d1, …` (`"d0, d2"`); `body` receives the scalars
+        and returns the name of the value to yield."""
         dims = ", ".join(f"d{i}" for i in range(len(iterators)))
         affine = ", ".join(f"affine_map<({dims}) -> ({results})>" for results in (*maps, out_map))
         kinds = ", ".join(f'"{kind}"' for kind in iterators)
-        scalars = Body([t.dtype for t in inputs], out.dtype)
+        scalars = Body(len(inputs))
         result = body(scalars)
         arguments = [*(f"%in{i}: {t.dtype}" for i, t in enumerate(inputs)), f"%out: {out.dtype}"]
         ins = f"ins({_typed(inputs)}) " if inputs else ""
@@ -161,7 +161,7 @@ class Operation:
         shape = self.broadcast(inputs)
         maps = [_broadcast_map(tensor.shape, len(shape)) for tensor in inputs]
         dims = ", ".join(f"d{i}" for i in range(len(shape)))
-        # An extent 1 that stands against a longer one is read at 0; equal ones at the dimension itself.
+        # An extent of 1 that is broadcast is read at 0; others at the dimension.
         maps = [dims if tensor.shape == shape else text for tensor, text in zip(inputs, maps, strict=True)]
         return self.generic(inputs, maps, self.empty(shape, dtype), dims, ["parallel"] * len(shape), body)
 
@@ -178,11 +178,9 @@ def _broadcast_map(shape: Shape, rank: int) -> str:
 class Body:
     """The scalar operations of a linalg.generic; `inputs` and `out` name its block's arguments."""
 
-    def __init__(self, dtypes: Sequence[str], out_dtype: str) -> None:
-        self.inputs = [f"%in{i}" for i in range(len(dtypes))]
-        self.dtypes = list(dtypes)
+    def __init__(self, inputs: int) -> None:
+        self.inputs = [f"%in{i}" for i in range(inputs)]
         self.out = "%out"
-        self.out_dtype = out_dtype
         self.lines: list[str] = []
 
     def line(self, text: str) -> str:
@@ -198,7 +196,7 @@ class Body:
         return self.line(f"{name} {', '.join(operands)} : {dtype}")
 
     def cast(self, value: str, source: str, target: str) -> str:
-        """Numbers keep their value where the target has it; floats become integers by truncation."""
+        """Converts a scalar: values are kept if the target type has them; floats become integers by truncation."""
         if source == target:
             return value
         if target == "i1":
@@ -236,7 +234,7 @@ def _cast_name(source: str, target: str) -> str:
 
 
 def literal(number: float | int | bool, dtype: str) -> str:
-    """A number as MLIR spells it for `dtype`, exactly where the dtype has it."""
+    """A number in MLIR's syntax for `dtype`, without loss if the dtype can represent it."""
     if dtype == "i1":
         return "true" if number else "false"
     if not is_float(dtype):

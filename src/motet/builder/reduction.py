@@ -1,7 +1,7 @@
-"""Reductions over axes, and what is made of them: mean, softmax, layer normalisation.
+"""Reductions over axes, and operators composed of them: mean, softmax, layer normalisation.
 
 Sums of floats narrower than f32 are accumulated in f32. Functions raise CompileError for axes that
-are not there.
+do not exist.
 """
 
 from __future__ import annotations
@@ -78,21 +78,21 @@ def reduce_prod(x: Any, axes: Axes = None, keepdims: bool = False, device: str |
 
 
 def reduce_max(x: Any, axes: Axes = None, keepdims: bool = False, device: str | None = None) -> Tensor:
-    """The largest element; NaN if any is NaN; the smallest value of the dtype (-inf) over nothing."""
+    """The largest element; NaN if any is NaN; the smallest value of the dtype (-inf) over an empty axis."""
     return _reduce(
         "reduce_max", x, axes, keepdims, device, ("arith.maximumf", -math.inf), ("arith.maxsi", -math.inf)
     )
 
 
 def reduce_min(x: Any, axes: Axes = None, keepdims: bool = False, device: str | None = None) -> Tensor:
-    """The smallest element; NaN if any is NaN; the largest value of the dtype (inf) over nothing."""
+    """The smallest element; NaN if any is NaN; the largest value of the dtype (inf) over an empty axis."""
     return _reduce(
         "reduce_min", x, axes, keepdims, device, ("arith.minimumf", math.inf), ("arith.minsi", math.inf)
     )
 
 
 def reduce_mean(x: Any, axes: Axes = None, keepdims: bool = False, device: str | None = None) -> Tensor:
-    """The mean of a floating tensor."""
+    """The mean of a floating-point tensor."""
     op = Operation("reduce_mean", device, x)
     tensor = op.floating(op.tensor(x))
     count: Dim = 1

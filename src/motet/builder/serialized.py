@@ -1,4 +1,4 @@
-"""Programs with their large constants in one file: safetensors, with the program's text in its metadata."""
+"""Programs and their large constants in one file: safetensors, with the program's text in its metadata."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from motet.artifact.dtypes import SAFETENSORS_NAMES
 
 PROGRAM = "motet.program"  # MLIR text
-INTERFACE = "motet.interface"  # what the text does not say of a function imported from PyTorch, JSON
+INTERFACE = "motet.interface"  # the signature of a function imported from PyTorch, JSON
 
 _BEGINNING = json.dumps({"__metadata__": {PROGRAM: ""}}).encode().removesuffix(b'"}}')  # of the header
-HEADER_LIMIT = 100 << 20  # as safetensors itself has it
+HEADER_LIMIT = 100 << 20  # bytes, as in safetensors
 
 
 def is_serialized(data: bytes | mmap.mmap) -> bool:
-    """Whether `data` begins as what `write_serialized` writes, of which the end may be missing."""
+    """Whether `data` begins like the output of `write_serialized`; the end may be missing."""
     return data[8 : 8 + len(_BEGINNING)] == _BEGINNING and header_size(data) <= HEADER_LIMIT
 
 
@@ -28,7 +28,7 @@ def header_size(data: bytes | mmap.mmap) -> int:
 
 
 def write_serialized(text: str, parameters: Mapping[str, np.ndarray], interface: str = "") -> bytes:
-    """One file with `text` and the arrays that its arguments marked `motet.parameter` name."""
+    """A file with `text` and the arrays of its arguments marked `motet.parameter`."""
     metadata = {PROGRAM: text, INTERFACE: interface} if interface else {PROGRAM: text}
     header: dict[str, Any] = {"__metadata__": metadata}
     arrays = [np.ascontiguousarray(array) for array in parameters.values()]

@@ -1,7 +1,7 @@
 """Tensors of a graph, and the MLIR text that operators append to it.
 
-Each operation of the text has the caller's line as location, so that an error in a later stage names the user's
-Python. MLIR itself is not needed to build a graph.
+Each operation of the text has the caller's line as location, so that errors of later stages name the user's Python
+code. Building a graph does not need MLIR.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def is_float(dtype: str) -> bool:
 
 
 def dtype_name(dtype: Any) -> str:
-    """MLIR's name of a dtype given as such a name (`f32`) or as anything numpy takes (`np.float32`).
+    """MLIR's name of a dtype given as such a name (`f32`) or as a numpy dtype (`np.float32`).
 
-    Raises CompileError for a dtype that Motet does not have.
+    Raises CompileError for an unsupported dtype.
     """
     if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
@@ -51,7 +51,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def caller() -> Location:
-    """The line outside the builder that called it."""
+    """The location of the innermost call from outside the builder."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -59,7 +59,7 @@ def caller() -> Location:
 
 
 def shape_text(shape: Sequence[Dim]) -> str:
-    """As messages show it: `batch×1024`."""
+    """A shape as messages show it: `batch×1024`."""
     return "×".join(map(str, shape)) if shape else "scalar"
 
 
@@ -69,7 +69,7 @@ def type_text(shape: Sequence[Dim], dtype: str) -> str:
 
 
 def quote(text: str) -> str:
-    """A string literal of MLIR: what is not printable ASCII becomes its UTF-8 bytes, escaped."""
+    """A string literal of MLIR: characters other than printable ASCII become escaped UTF-8 bytes."""
     return (
         '"'
         + "".join(chr(b) if 0x20 <= b < 0x7F and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
@@ -80,11 +80,11 @@ def quote(text: str) -> str:
 class Tensor:
     """A value of a graph. `shape` has ints and names of dynamic extents; `dtype` is MLIR's spelling (`f32`).
 
-    Arithmetic operators, comparisons (`<`, `<=`, `>`, `>=`), `@` and slicing are the operators of the module;
-    `==` compares identity, use `equal` for the elements.
+    Arithmetic operators, comparisons (`<`, `<=`, `>`, `>=`), `@` and slicing call the operators of this package;
+    `==` compares identity, use `equal` to compare elements.
     """
 
-    # numpy arrays on the left leave `array + tensor` to the tensor.
+    # Makes `array + tensor`, with a numpy array on the left, call the tensor's operator.
     __array_ufunc__ = None
 
     def __init__(self, graph: GraphText, name: str, shape: Shape, dtype: str) -> None:
@@ -165,7 +165,7 @@ class Tensor:
 
 @dataclass
 class GraphArgument:
-    """An argument of a graph's function: the input `label`, or the parameter of that key."""
+    """An argument of a graph's function: the input `label`, or the parameter with that key."""
 
     tensor: Tensor
     label: str
@@ -189,7 +189,7 @@ class GraphArgument:
 @dataclass
 class GraphText:
     """The text of a graph under construction, to which operators append. Arguments are inputs and large constants.
-    `operators` has the functions that Python's operators on tensors stand for, by name."""
+    `operators` has the functions behind Python's operators on tensors, by name."""
 
     operators: ClassVar[Mapping[str, Callable[..., Tensor]]]
 
@@ -202,8 +202,7 @@ class GraphText:
     _count: int = field(default=0, repr=False)
 
     def constant(self, value: Any, name: str | None = None, dtype: Any = None) -> Tensor:
-        """A constant tensor from an array or nested lists; data of 4 KiB and more is kept as the array it
-        is."""
+        """A constant tensor from an array or nested lists; data of 4 KiB and more stays an array."""
         array = np.asarray(value)
         if dtype is not None:
             array = array.astype(DTYPES[dtype_name(dtype)])
@@ -247,19 +246,19 @@ class GraphText:
         return self.scalar(str(value), "index")
 
     def scalar(self, literal: str, dtype: str) -> str:
-        """The name of a scalar constant, made once."""
+        """The name of a scalar constant, which is created once."""
         text = f"arith.constant {literal} : {dtype}"
         if text not in self._scalars:
             self._scalars[text] = self.emit(text)
         return self._scalars[text]
 
     def extent(self, extent: Dim) -> str:
-        """The name of an index value: an extent."""
+        """The name of an extent as an index value."""
         return self._extents[extent] if isinstance(extent, str) else self.index_constant(extent)
 
     def derive(self, operation: str, left: Dim, right: Dim) -> Dim:
-        """The extent `left operation right` with `operation` one of `+ - * //`; both are non-negative, and so
-        must the result be."""
+        """The extent `left operation right`, where `operation` is one of `+ - * //`; both operands and the result
+        must be non-negative."""
         if isinstance(left, int) and isinstance(right, int):
             return (
                 {"+": left + right, "-": left - right, "*": left * right}[operation]
@@ -280,7 +279,7 @@ class GraphText:
 
 
 def _dense(array: np.ndarray) -> str:
-    """The elements, exactly: bytes in hexadecimal, or words for booleans."""
+    """The elements without loss: bytes in hexadecimal, or words for booleans."""
     if array.dtype == np.bool_:
         return f"dense<{json.dumps(array.tolist())}>"
     if array.size == 0:

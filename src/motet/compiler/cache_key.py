@@ -1,4 +1,4 @@
-"""The key of a result in the cache: a hash of everything that the result depends on."""
+"""The cache key of a job: a hash of exactly the data that its result depends on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.version import VERSION
 
 
 def cache_key(job: Job) -> str:
-    """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
+    """The cache key of `job`."""
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *map(str, job.devices), repr(job.places), job.rates, repr(job.memory_limit)]
@@ -40,7 +40,7 @@ def cache_key(job: Job) -> str:
 
 
 def _measured_on(job: Job) -> list[str]:
-    """What measurements depend on: the machine, and what may be used of it."""
+    """The data that measurements depend on: the machine, and the resources available on it."""
     from motet.runtime.drivers.host.driver import processor_name
     from motet.runtime.drivers.host.threads import thread_count
 
@@ -49,7 +49,7 @@ def _measured_on(job: Job) -> list[str]:
 
 @functools.cache
 def _sources() -> str:
-    """What tells one state of Motet's own code from another: its files' names, sizes and times."""
+    """A fingerprint of Motet's own code: its files' names, sizes and times."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
     states = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
     return hashlib.sha256(repr(states).encode()).hexdigest()
@@ -61,9 +61,9 @@ def wheels() -> tuple[str, ...]:
 
 
 def _wheel(name: str, package: str) -> str:
-    """The wheel that `package` is of, with its version: the name of the folder that says what was installed.
+    """The wheel of `package` with its version: the name of its metadata folder.
 
-    Asking `importlib.metadata` would take longer than the rest of a compile from the cache.
+    Querying `importlib.metadata` would take longer than the rest of a compilation from the cache.
     """
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():

@@ -1,13 +1,13 @@
-"""Whether what the compiler makes on its way is checked: kernels after every stage, schedules when they are finished.
+"""Whether the compiler verifies its intermediate results: kernels after every stage, and finished schedules.
 
-Tests do so; users may, to tell a defect of the compiler from one of their program.
+Tests enable this; users may enable it to distinguish a defect of the compiler from one of their program.
 """
 
 from __future__ import annotations
 
 import os
 
-VARIABLE = "MOTET_CHECK"  # in the environment
+VARIABLE = "MOTET_CHECK"  # environment variable
 
 
 def check_wanted() -> bool:

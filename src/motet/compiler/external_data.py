@@ -1,8 +1,8 @@
-"""Finds the files that hold the data of an ONNX model's tensors, without the package onnx.
+"""Finds the files with external data of an ONNX model's tensors, without the package onnx.
 
-A tensor with external data names a file, relative to the folder of its model, and where in that file its data is. The
-process that asks for a compile must know these files, for what is in them decides what is compiled; it reads no more of
-the model than the protobuf fields that name them.
+A tensor with external data names a file, relative to the folder of its model, and the location of its data in it. The
+process that requests a compilation must know these files, since the cache key depends on them; of the model, it reads
+only the protobuf fields that name them.
 
 Source: onnx.ai/onnx/repo-docs/ExternalData.html, onnx.proto.
 """
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from motet.compiler.protobuf import Content, delimited_fields
 
-State = tuple[int, int]  # bytes of a file, and when it was changed
+State = tuple[int, int]  # bytes of a file, and its modification time
 
 _LOCATION = b"location"  # a key of `TensorProto.external_data`
 
-# Messages of onnx.proto that lead to tensors: by field number, what its content is.
+# Messages of onnx.proto that lead to tensors: the type of each field by number.
 _FIELDS: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
@@ -34,13 +34,13 @@ _FIELDS: dict[str, dict[int, str]] = {
 
 
 class InvalidLocation(ValueError):
-    """What is wrong with the location that a tensor gives."""
+    """An invalid location of a tensor; the text tells why."""
 
 
 def data_files(model: str, content: Content) -> dict[str, State]:
-    """The states of the data files of the model in the file `model`, by the location that its tensors give.
+    """The states of the data files of the model in the file `model`, by the locations that its tensors give.
 
-    Files that are absent, and locations that are not allowed, are left out: who reads the model says so.
+    Missing files and invalid locations are omitted: they are reported when the model is read.
     """
     states: dict[str, State] = {}
     for location in _locations(content):
@@ -58,11 +58,11 @@ def state_of(status: os.stat_result) -> State:
 
 
 def resolve(model: str, location: str) -> Path:
-    """The file that a tensor of the model in the file `model` means by `location`.
+    """The file that `location` refers to in a tensor of the model in the file `model`.
 
-    It is below the folder of the model; or, where it is not there and `model` is a symbolic link, below the folder of
-    what is linked. Links below these folders may lead anywhere. Raises InvalidLocation, and OSError for what the
-    system does not take for a name.
+    It is below the folder of the model; or, if it is not there and `model` is a symbolic link, below the folder of the
+    link's target. Links below these folders may point anywhere. Raises InvalidLocation, and OSError for names that the
+    system does not support.
     """
     if not location:
         raise InvalidLocation("no file is named")
@@ -82,8 +82,7 @@ def resolve(model: str, location: str) -> Path:
 
 
 def _locations(content: Content) -> list[str]:
-    """Every location that a tensor of a serialized `ModelProto` gives, once, in order; what is no such model has none,
-    or none that matters."""
+    """All locations given by tensors of a serialised `ModelProto`, once each, in order; empty if it is not a model."""
     found: dict[str, None] = {}
     waiting = [("model", 0, len(content))]
     while waiting:
@@ -99,16 +98,16 @@ def _locations(content: Content) -> list[str]:
                 (inner[number], begin, finish)
                 for number, _, begin, finish in delimited_fields(content, start, end)
                 if number in inner
-                # Most nodes have no tensor with external data: finding that out is cheaper than reading them.
+                # Most nodes have no tensor with external data: a search is cheaper than parsing them.
                 and (inner[number] != "node" or content.find(_LOCATION, begin, finish) >= 0)
             ]
         except IndexError:
-            continue  # damaged, or no such message
+            continue  # damaged, or another message
     return sorted(found)
 
 
 def entry(content: Content, start: int, end: int) -> tuple[bytes, bytes]:
-    """Key and value of a `StringStringEntryProto`."""
+    """The key and value of a `StringStringEntryProto`."""
     fields = {1: b"", 2: b""}
     try:
         for number, _, begin, finish in delimited_fields(content, start, end):

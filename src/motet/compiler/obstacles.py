@@ -1,9 +1,9 @@
-"""Which operations of a program the back ends of a family have no code for, asked before placement is final.
+"""Finds the operations of a program without code for a family, before placement is final.
 
-Each operation becomes a function by itself, with what sizes and small constants it reads; these functions go the way of
-every program to kernels, and the back ends are asked about each kernel (`Backend.obstacle`). No machine code is made:
-what only that shows (code that needs more registers or shared memory than there is, an import that the device's library
-lacks) and what only a fusion of operations brings about is known later, from `NoCode`.
+Each operation becomes a separate function, with the sizes and small constants that it reads. These functions are
+lowered to kernels like every program, and the back ends are asked about each kernel (`Backend.obstacle`). No machine
+code is made: obstacles that only show then (too few registers or too little shared memory, an import that the device's
+library lacks), or only in a fused kernel, are reported later, by `NoCode`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from motet.compiler.targets.families import resolve_target, target_names
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError
 
-_SMALL = 1024  # elements of a constant that belongs to an operation; a larger one is data that it reads
+_SMALL = 1024  # elements; larger constants are data rather than part of an operation
 _PLACING = (AFFINITY, STAGE, TURN)
-_FAILURES = (CompileError, ir.MLIRError, ValueError)  # of a pass, for an operation that stands alone
+_FAILURES = (CompileError, ir.MLIRError, ValueError)  # of a pass on a single operation
 
 
 @dataclass
 class Obstacles:
-    """`names` are the full names of the targets that a program is compiled for. For a family that has none among them,
-    its defaults count. `known` has the answers so far, by family and by the text of what was asked about."""
+    """`names` are the full names of the program's targets; for a family without any, its defaults are used. `known`
+    caches answers by family and by the text of the function."""
 
     names: Sequence[str]
     known: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def find(self, family: str, function: ir.Operation) -> dict[int, str]:
-        """Why there is no code for operations of `function` on devices of `family`, by their positions in it.
-        Operations over constants alone are left out: they run when compiling."""
+        """Why operations of `function` have no code on devices of `family`, by their positions in it. Operations on
+        constants are omitted: they run when compiling."""
         backends = [backend for backend in map(backend_of, self._targets(family)) if not backend.complete]
         if not backends:
             return {}
@@ -67,11 +67,11 @@ class Obstacles:
         return known or [resolve_target(name) for name in target_names(family, {}, family)]
 
 
-# -- what is asked about ---------------------------------------------------------------------------
+# -- functions to ask about ------------------------------------------------------------------------
 
 
 def _asked(function: ir.Operation) -> Iterator[tuple[int, ir.Operation]]:
-    """The operations of a function that make tensors of what is not known when compiling, with their positions."""
+    """The operations of a function that compute tensors at run time, with their positions."""
     block = function.regions[0].blocks[0]
     constant = {a for a, c in zip(block.arguments, parameters(function), strict=True) if c}
     for position, entry in enumerate(block.operations):
@@ -84,13 +84,13 @@ def _asked(function: ir.Operation) -> Iterator[tuple[int, ir.Operation]]:
 
 
 def _is_placed_whole(operation: ir.Operation) -> bool:
-    """Whether an operation is no computation, or a launch as it was written."""
+    """Whether an operation is not a computation, or is a launch kept as written."""
     kept = any(name in operation.attributes for name in (AS_WRITTEN, LAUNCH))
     return kept or operation.name.startswith(("motet.", "func."))
 
 
 def _copy(operation: ir.Operation, module: ir.Module, name: str) -> str:
-    """Adds a function to `module` that does what `operation` does; its text without its name."""
+    """Add a function equivalent to `operation` to `module`; returns its text without its name."""
     copied: list[ir.Operation] = []
     leaves: list[ir.Value] = []
     _collect(operation, copied, leaves, set())
@@ -112,8 +112,8 @@ def _copy(operation: ir.Operation, module: ir.Module, name: str) -> str:
 
 
 def _collect(operation: ir.Operation, copied: list[ir.Operation], leaves: list[ir.Value], seen: set[ir.Value]) -> None:
-    """Adds `operation`, after the sizes, scalars and small constants that it is made of, to `copied`; the tensors that
-    they read to `leaves`."""
+    """Append `operation`, after the sizes, scalars and small constants that it depends on, to `copied`; append the
+    tensors that they read to `leaves`."""
     for value in captured_values(operation):
         if value in seen:
             continue
@@ -127,7 +127,7 @@ def _collect(operation: ir.Operation, copied: list[ir.Operation], leaves: list[i
 
 
 def _is_part(operation: ir.Operation) -> bool:
-    """Whether a tensor is copied with what reads it."""
+    """Whether a tensor is copied together with its reader."""
     kind = operation.results[0].type
     if operation.name not in REPLICABLE or not isinstance(kind, ir.RankedTensorType):
         return False
@@ -145,21 +145,21 @@ def _as_tensor(value: ir.Value) -> ir.Value:
     return made.results[0]
 
 
-# -- asking ----------------------------------------------------------------------------------------
+# -- asking the back ends --------------------------------------------------------------------------
 
 
 def _ask(module: ir.Module, backends: Sequence[Backend]) -> dict[int, str]:
-    """Why there is no code for the functions of `module`, by the numbers in their names."""
+    """Why the functions of `module` have no code, by the numbers in their names."""
     functions = public_functions(module)
     if not functions:
         return {}
     texts = {symbol_name(each): each.get_asm(enable_debug_info=False) for each in functions}
     try:
-        with observed(None):  # reports of passes are about the program itself
+        with observed(None):  # passes are reported for the program itself only
             return _reasons(Program(module), backends)
     except _FAILURES:
         if len(texts) == 1:
-            return {}  # what is wrong with it is said where the program is compiled
+            return {}  # the error is reported when the program is compiled
     found: dict[int, str] = {}
     for text in texts.values():
         found |= _ask(ir.Module.parse(text), backends)

@@ -1,11 +1,12 @@
-"""The way from a program to an artifact, in the order in which it is walked.
+"""The steps from a program to an artifact, in order.
 
-Runs inside a compiler worker (see `service`): native crashes here are not the user's.
+Runs inside a compiler worker (see `service`), so that native crashes do not affect the user's process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,19 +14,23 @@ from msgspec import structs
 
 from motet.artifact.contracts import seal
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature, Variant
+from motet.compiler.build.lower_to_tensors import LowerToTensors
+from motet.compiler.build.normal_form import NormalForm
 from motet.compiler.build.parameters import Packed, pack_parameters
 from motet.compiler.build.partitioning import Kernels, Partitioned, partition_for
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import PLAIN, Output, VariantOptions, build_variant
 from motet.compiler.checked import check_wanted
 from motet.compiler.codegen.backends import backend_of
+from motet.compiler.frontends.locations import compile_error
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, Placement, Program
 from motet.compiler.kernels.reader.reading import Unreadable
-from motet.compiler.passes.pipelines import NORMALISE
-from motet.compiler.passes.running import run_steps
+from motet.compiler.passes.running import run_named, run_pass
+from motet.compiler.placement.erase_devices import EraseDevices
 from motet.compiler.placement.families import device_families
+from motet.compiler.placement.place import Place, annotate
 from motet.compiler.placement.signatures import complete
 from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.scheduling.requirements import requirements
@@ -35,13 +40,14 @@ from motet.compiler.tuning.candidates import Candidates
 from motet.errors import CompileError
 from motet.version import VERSION
 
+ONE_DEVICE = EraseDevices()  # in place of `Place`: the program runs as a whole on any device
 Progress = Callable[[str, float], None]
 Early = Callable[[Mapping[str, np.ndarray]], None]
 
 
 @dataclass
 class Built:
-    """All that an artifact is made of; by target, where they are wanted, the schedules to choose from."""
+    """The contents of an artifact; by target, if requested, the candidate schedules."""
 
     manifest: Manifest
     members: dict[str, bytes]
@@ -49,12 +55,40 @@ class Built:
     candidates: dict[str, Candidates] = field(default_factory=dict[str, Candidates])
 
 
+def prepare(program: Program, place: Place | EraseDevices = ONE_DEVICE) -> None:
+    """Bring what a front end has built to normal form, split by device. Raises CompileError, at its place in the
+    source."""
+    with _reported_at_source(program):
+        for stage in (LowerToTensors(), place, NormalForm()):
+            run_pass(stage, program)
+
+
+def annotate_devices(program: Program, place: Place) -> str:
+    """What a front end has built, as text, with what is known of where its operations run in place of splitting it."""
+    with _reported_at_source(program):
+        run_pass(LowerToTensors(), program)
+        annotate(program, place)
+    return str(program.module)
+
+
+@contextlib.contextmanager
+def _reported_at_source(program: Program) -> Generator[None]:
+    """Work on what a front end has built. What MLIR says of it becomes a CompileError with its place."""
+    context = program.module.context
+    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    try:
+        with context, ir.Location.unknown():
+            yield
+    except ir.MLIRError as error:
+        raise compile_error(error, program.file) from None
+
+
 def build(
     program: Program, targets: Sequence[Target], jobs: int, progress: Progress,
     options: VariantOptions = PLAIN, early: Early | None = None,
 ) -> Built:
-    """Compile `program` for every target, preferred first. `early` is told of the parameters as soon as they are
-    known, if that is before all else is; they may change once more."""
+    """Compile `program` for every target, in order of preference. `early` gets the parameters as soon as they are
+    known, if that is before the end; they may change once more."""
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
@@ -62,23 +96,23 @@ def build(
 
 
 def normalise(program: Program) -> None:
-    """Canonical linalg; constants as parameters; what operations take for granted of extents as constraints."""
+    """Normalise to canonical linalg, with constants as parameters and requirements on extents as constraints."""
     program.constraints = requirements(program.module)
-    run_steps(NORMALISE, program)
+    run_named("normalise", program)
 
 
 def build_partitioned(
     partitioned: Partitioned, targets: Sequence[Target], jobs: int, progress: Progress,
     options: VariantOptions = PLAIN, early: Early | None = None,
 ) -> Built:
-    """`build` from a partitioned program on."""
+    """Build a partitioned program; see `build`."""
     program = partitioned.program
     functions = public_functions(program.module)
     signatures = _signatures(functions, partitioned)
     output = Output(ParameterStore(partitioned.gpu_program.parameters))
     found: dict[Target, Variant] = {}
     wanted = worthwhile(targets, partitioned.kernels)
-    packed: list[tuple[int, Packed]] = []  # with the number of uses that were known
+    packed: list[tuple[int, Packed]] = []  # with the number of uses known at that time
 
     def pack_early() -> None:
         packed.append((len(output.store.uses), pack_parameters(output.store)))
@@ -122,7 +156,7 @@ def _signatures(functions: Sequence[ir.Operation], partitioned: Partitioned) -> 
 
 
 def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
-    """`targets` without those whose code would be that of their base, which is compiled for too."""
+    """`targets` without those whose code would equal that of their base, which is also compiled for."""
     names = {target.name for target in targets}
     return [
         target for target in targets
@@ -131,15 +165,15 @@ def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
 
 
 def runs_on(function: ir.Operation, family: str, placement: Placement | None) -> bool:
-    """Whether the device of a region may turn out to be of `family`. What cost has placed runs on every device, so
-    that a session can bind them all to one."""
+    """Whether the device of a region may be of `family`. Regions placed by cost run on every device, so that a session
+    can bind all of them to one."""
     if placement is None or placement.automatic or DEVICE not in function.attributes:
         return True
     return family in device_families(placement.devices, ir.StringAttr(function.attributes[DEVICE]).value)
 
 
 def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
-    """The functions of the program instead of their regions, and its devices."""
+    """The manifest with the functions of the program instead of their regions, and with its devices."""
     regions = {signature.name: signature for signature in manifest.functions}
     functions = [
         complete(placement.signatures[name], plan, regions, placement.loops) for name, plan in placement.plans.items()

@@ -1,4 +1,4 @@
-"""Reads the wire format of protobuf, for messages of which only a few fields matter, or that are too large to parse.
+"""Reads the wire format of protobuf, for messages of which few fields are needed, or that are too large to parse.
 
 Source: protobuf.dev/programming-guides/encoding.
 """
@@ -14,16 +14,16 @@ VARINT, FIXED_64, DELIMITED, FIXED_32 = 0, 1, 2, 5  # wire types
 
 
 def delimited_fields(content: Content, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The length-delimited fields of the message from `start` to `end`: number, where the field begins, where its
-    content begins and ends. Raises IndexError for what is no message."""
+    """The length-delimited fields of the message from `start` to `end`: number, start of the field, start and end of
+    its content. Raises IndexError if it is not a message."""
     for number, wire, begin, position, finish in fields(content, start, end):
         if wire == DELIMITED:
             yield number, begin, position, finish
 
 
 def fields(content: Content, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of the message from `start` to `end`: number, wire type, where the field begins, where its content
-    begins and ends. Raises IndexError for what is no message, after the fields before the fault."""
+    """The fields of the message from `start` to `end`: number, wire type, start of the field, start and end of its
+    content. Raises IndexError if it is not a message, after the fields before the fault."""
     position = start
     while position < end:
         begin = position
@@ -48,7 +48,7 @@ def fields(content: Content, start: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def varint(content: Content, position: int) -> tuple[int, int]:
-    """The number at `position`, and where it ends. Raises IndexError for what is none."""
+    """The number at `position`, and its end. Raises IndexError if there is none."""
     value = shift = 0
     while shift < 70:
         byte = content[position]
@@ -62,7 +62,7 @@ def varint(content: Content, position: int) -> tuple[int, int]:
 
 def delimited_tag(number: int, length: int) -> bytes:
     """What precedes the content of a length-delimited field."""
-    encoded = bytearray([number << 3 | DELIMITED])  # no number here has more than four bits
+    encoded = bytearray([number << 3 | DELIMITED])  # no number here is longer than four bits
     while length > 127:
         encoded.append(length & 127 | 128)
         length >>= 7

@@ -1,4 +1,4 @@
-"""What is asked of the compiler, checked where its user is, and as the job of a worker."""
+"""Requests to the compiler: checks them in the user's process, and converts them to jobs of a worker."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from motet.errors import OptionError
 
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
-# Every option that `--option` takes, with what it means.
+# The options of `--option`, with their help texts.
 OPTIONS = {
-    "jobs": "how many processes compile kernels at once; a number, default: the processors",
-    "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
-    " behind them, default: 1.25 times the least that they need, or 1 MiB",
-    "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
-    " which may then run at once",
-    "unchecked-indices": "false; or true: leave out the bounds checks of indices that a call decides; a wrong index"
-    " then reads or writes foreign memory, or ends the process",
-    "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"
-    " once, in other orders, with more memory) and keep the fastest of each",
-    "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"
-    " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
+    "jobs": "the number of processes that compile kernels at once; default: the number of processors",
+    "memory-limit": "the largest memory for intermediate tensors of a function; bytes, or a number with the suffix"
+    " K, M or G; default: 1.25 times the minimum, or 1 MiB if that is more",
+    "fuse-siblings": "true; or false: a separate kernel for each of the convolutions of one tensor whose results meet"
+    " in one operation, so that they may run at once",
+    "unchecked-indices": "false; or true: omit the bounds checks of indices that are only known in a call; an index out"
+    " of bounds then reads or writes arbitrary memory, or crashes the process",
+    "tune-schedule": "off, or measure: run every function on this machine in several schedules (commands one after the"
+    " other or at once, in other orders, with more memory) and keep the fastest of each",
+    "tune-inputs": "the extents with which to measure functions that have dynamic ones; shapes of all inputs,"
+    " such as 64x128xf32,128xf32; for several functions NAME:SHAPES;NAME:SHAPES",
     "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
     " from; or measure: choose now, on this machine's GPU",
-    "library": "whether cuBLASLt, where it is installed, calculates products in the place of GPU kernels, which stand"
-    " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
-    "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
-    " completed, or made",
-    "schedules": "how kernels are cut: tiles, blocks, tasks, forms; a file that motet inspect --schedules --json"
-    " prints, or the part of it that is to be other than the compiler chooses",
+    "library": "when cuBLASLt, if it is installed, computes products instead of GPU kernels, which remain as"
+    " fallback: tuned: if it was measured to be faster (the default); cublaslt: whenever it can; none: never",
+    "tuning": "the fastest forms of GPU kernels; a file that motet tune -o FILE writes. With tune=measure the file is"
+    " completed, or created",
+    "schedules": "schedules of kernels (tiles, blocks, tasks, forms); a file that motet inspect --schedules --json"
+    " prints, or the part of it that should differ from the compiler's choice",
     "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
     " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
-    "sequences": "the elements of inputs of an ONNX model that are sequences, and which optional inputs no call gives;"
+    "sequences": "the elements of an ONNX model's sequence inputs, and the optional inputs that are never given;"
     " x=3x4xf32,?x4xf32;y=none",
-    "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
+    "rates": "the rates of devices, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile. `source` is text, bytes or, where it is read from the file `path`, None.
-    `devices` are as `--device` gives them; `options` are those of `OPTIONS`; `placement` is `default`, where
-    the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
-    patterns of names that operations have in the source, and the devices where those run. `reports` says what is
-    printed of passes, on standard error; the program is then compiled even if the cache has its artifact."""
+    """A request to compile. `source` is text, bytes or, if it is read from the file `path`, None. `devices` are (name
+    or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, which runs unplaced
+    operations on the default device, or `auto`, which places them by a cost model; `places` are patterns of names in
+    the source, and their devices. `reports` selects output about passes, on standard error; the program is then
+    compiled even if the cache has its artifact."""
 
     source: str | bytes | None
     path: str = ""
@@ -105,17 +105,19 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) 
 
 
 def _check_reports(reports: PassReports) -> None:
-    """Raises OptionError for a pass that there is not."""
+    """Raises OptionError for an unknown pass."""
     if reports.after:
+        from motet.compiler.passes.pipelines import PIPELINES
         from motet.compiler.passes.registry import PASSES
 
         for name in reports.after:
-            if name not in PASSES:
-                raise OptionError(f"--print-after {name}: no such pass; expected one of {', '.join(sorted(PASSES))}")
+            if name not in PASSES and name not in PIPELINES:
+                known = ", ".join(sorted({*PASSES, *PIPELINES}))
+                raise OptionError(f"--print-after {name}: no such pass; expected one of {known}")
 
 
 def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
-    """What code is made for, in order of preference, by what the flags say; families without code are left out."""
+    """The targets of the flags, in order of preference; families without code are omitted."""
     found: dict[str, None] = {}
     for flag in flags:
         for alternative in flag.alternatives:
@@ -128,7 +130,7 @@ def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
 
 
 def _is_host(flags: Sequence[DeviceFlag]) -> bool:
-    """Whether flags say no more than for which processors of the host code is made."""
+    """Whether the flags only select CPU levels of the host."""
     if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
@@ -136,13 +138,13 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
 
 
 def _rates(path: str | None) -> str:
-    """The content of a file of rates, checked here, where its user is."""
+    """The content of a file of rates, checked in the user's process."""
     if path is None:
         return ""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else "is no text"
+        why = error.strerror or str(error) if isinstance(error, OSError) else "not a text file"
         raise OptionError(f"option rates={path}: cannot be read: {why.lower()}; "
                           "expected a file that motet devices --measure -o FILE writes") from None
     read_rates(text, f"option rates={path}")
@@ -150,7 +152,7 @@ def _rates(path: str | None) -> str:
 
 
 def _bytes(given: str | None) -> int | None:
-    """A size: a number, which K, M or G may follow."""
+    """A size: a number, optionally with K, M or G."""
     if given is None:
         return None
     number = given.rstrip("KMG")
@@ -188,7 +190,7 @@ def _library(given: str | None) -> Literal["tuned", "cublaslt", "none"]:
 
 
 def _tunings(path: str | None, tune: str | None) -> bytes:
-    """The content of a file of tunings, checked here, where its user is; with tune=measure it need not be there."""
+    """The content of a file of tunings, checked in the user's process; it may be missing with tune=measure."""
     from motet.artifact.tunings import Tunings, read_tunings
 
     if path is None or (tune == "measure" and not Path(path).exists()):
@@ -197,7 +199,7 @@ def _tunings(path: str | None, tune: str | None) -> bytes:
 
 
 def _schedules(path: str | None) -> bytes:
-    """The content of a file of schedules, checked here, where its user is."""
+    """The content of a file of schedules, checked in the user's process."""
     if path is None:
         return b""
     from motet.artifact.kernel_schedules import read_schedules

@@ -1,6 +1,7 @@
-"""The compiler as the rest of Motet sees it: requests in, artifacts and text out, work done in another process.
+"""The interface of the compiler for the rest of Motet: requests in, artifacts and text out, with work done in another
+process.
 
-Importing this is light: neither MLIR nor LLVM is loaded in the caller's process.
+Importing it is light: neither MLIR nor LLVM is loaded in the caller's process.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optim
 def compile(
     request: CompileRequest, progress: Progress | None = None, worker: Standby | None = None
 ) -> Artifact:
-    """Compile, in `worker` where one stands by; raises `CompileError` for the program, `OptionError` for the
-    request, `WorkerCrash`."""
+    """Compile, in `worker` if one is given. Raises `CompileError` for the program, `OptionError` for the request,
+    `WorkerCrash`."""
     job = job_of(request, "compile")
     wheels()
     if not request.cache or job.tune == "measure" or job.reports:
@@ -50,7 +51,7 @@ def compile(
             except ArtifactError as error:
                 if result is None or not str(error).startswith(str(result)):
                     raise
-                # The cache's disk is full, which is no reason not to compile: once more, into the job's folder.
+                # The cache's disk is full: compile again, into the job's folder.
                 result.unlink(missing_ok=True)
                 result = None
                 run_job(job, folder, progress)
@@ -60,16 +61,16 @@ def compile(
             return artifact
         finally:
             if result is not None:
-                result.unlink(missing_ok=True)  # still there only if it is not kept
+                result.unlink(missing_ok=True)  # it is still there only if it was not stored
 
 
 def _opened(file: Path) -> Artifact:
-    """The artifact in a file that may be gone as soon as it is open."""
+    """The artifact in a file that may be removed once it is open."""
     return Artifact.open(file, name="artifact")
 
 
 def _keep_tunings(folder: Path, path: str | None) -> None:
-    """Writes what a worker has measured to the file that was named for it, if one was."""
+    """Write a worker's measurements to the file named for them, if any."""
     if path is not None and (folder / TUNINGS).exists():
         from motet.artifact.files import write_atomically
 
@@ -86,7 +87,7 @@ def emit(request: CompileRequest, stage: str) -> str:
 
 
 def optimise(text: str, file: str, pipeline: str) -> str:
-    """`text` after a textual pass pipeline."""
+    """`text` after a pass pipeline given as text."""
     job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline)
     with JobFolder() as folder:
         run_job(job, folder, None)
@@ -110,5 +111,5 @@ def verify(
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """Types that numpy's own files cannot name travel as raw bytes of the same width."""
+    """Arrays of types that numpy's files do not support as raw bytes of the same width."""
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")

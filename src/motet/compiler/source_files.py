@@ -1,4 +1,4 @@
-"""The files that programs are read from: small ones at once, large ones by the worker, which maps them."""
+"""Reads source files: small ones immediately, large ones in the worker, which maps them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError, Location
 
-LARGE = 1 << 20  # bytes of a source from which on it goes through a file
+LARGE = 1 << 20  # bytes; larger sources are passed in a file
 
 
 def large_file(path: str) -> tuple[str, tuple[int, int]]:
-    """A file that the worker may read by itself, and its state; nothing for small ones, and for what is no file."""
+    """A file that the worker may read itself, and its state; empty for small files, and if it is not a file."""
     try:
         status = Path(path).stat()
     except OSError:
-        return "", (0, 0)  # reading it will say why
+        return "", (0, 0)  # reading it will report the error
     if not stat.S_ISREG(status.st_mode) or status.st_size < LARGE:
         return "", (0, 0)
     return str(Path(path).absolute()), (status.st_size, status.st_mtime_ns)
@@ -34,7 +34,7 @@ def read_file(path: str) -> bytes:
 
 @contextlib.contextmanager
 def content_of(path: str, file: str, data: bytes | None) -> Generator[Content]:
-    """`data`, or the content of `file`, mapped, which errors call `path`."""
+    """`data`, or the mapped content of `file`, called `path` in errors."""
     if not file:
         yield data or b""
         return

@@ -1,4 +1,4 @@
-"""The stages of a compilation as text: what `--emit` prints and `motet opt` makes."""
+"""The stages of a compilation as text, for `--emit` and `motet opt`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location
 
-_OTHERS = re.compile(r"\b(?:stablehlo|chlo|tm_tensor)\.")  # dialects that a context knows if it is told of them
+_OTHERS = re.compile(r"\b(?:stablehlo|chlo|tm_tensor)\.")  # dialects that are loaded on demand
 
 
 def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
@@ -50,7 +50,7 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
 
 
 def optimise(text: str, file: str, passes: str) -> str:
-    """MLIR `text`, older spellings included, after a pipeline of passes: upstream's, and Motet's own."""
+    """MLIR `text`, possibly in older syntax, after a pipeline of upstream's and Motet's passes."""
     with opened(text, file) as program:
         for step in steps_of(passes):
             try:
@@ -64,20 +64,20 @@ def optimise(text: str, file: str, passes: str) -> str:
 
 @contextlib.contextmanager
 def opened(text: str, file: str) -> Generator[Program]:
-    """MLIR `text` as it is written, for passes to run on, in whose context all further work is done."""
+    """MLIR `text` as written, for passes to run on, in whose context all further work is done."""
     context = ir.Context()
     if _OTHERS.search(text):
         register_stablehlo(context)
-    module, _ = parse_module(text, file, context)
+    module, resources = parse_module(text, file, context)
     context.allow_unregistered_dialects = True  # the attributes named motet.…
     with context, ir.Location.unknown():
-        yield Program(module)
+        yield Program(module, file=file, resources=resources)
 
 
 def steps_of(pipeline: str) -> list[Step]:
-    """The steps of a pipeline in text; adjacent passes of upstream are one."""
+    """The steps of a pipeline given as text; adjacent upstream passes form one step."""
     if whole := re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", pipeline):
-        pipeline = whole[1]  # where passes run anyway
+        pipeline = whole[1]  # the operation on which passes run anyway
     found: list[Step] = []
     for part in split_commas(pipeline):
         steps = registry.expand(part)
@@ -91,7 +91,7 @@ def steps_of(pipeline: str) -> list[Step]:
 
 
 def _reason(text: str) -> str:
-    """The line of a diagnostic that says what is wrong."""
+    """The line of a diagnostic that contains the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = next((line for line in lines if "error: " in line), lines[-1] if lines else "refused")
     return found.rpartition("error: ")[2]

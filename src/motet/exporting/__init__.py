@@ -1,4 +1,4 @@
-"""Programs to be built into other things: a function of an artifact without Motet's runtime.
+"""Exports functions of an artifact for use without Motet's runtime, such as in firmware.
 
-`static.py` makes all that a call decides once and for all; each format has a file of its own.
+`static.py` fixes everything that a call would decide; each output format has a module.
 """

@@ -1,12 +1,12 @@
-"""A function as C: a source file that calls its kernels, their objects, and its constants, for anybody's linker.
+"""Exports a function as C: a source file that calls its kernels, their objects, and its constants.
 
-    model.h              how to call it
-    model.c              the commands in order, the memory plan as static arrays
-    model.constants      what model.c includes with .incbin, by the path of this folder
+    model.h              the interface
+    model.c              the commands in order, and the memory plan as static arrays
+    model.constants      included by model.c with .incbin, by the path of this folder
     model.0.o, …         the kernels, position-independent, for the target
 
-`cc -c model.c && cc main.c model.o model.0.o … -lm` is all there is to it. The function uses memory of its own, so that
-it is called by one thread at a time; it allocates nothing and keeps nothing.
+`cc -c model.c && cc main.c model.o model.0.o … -lm` builds a program. The function uses static memory, so that only
+one thread may call it at a time; it allocates no memory and keeps no state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from motet.runtime.device import Reference, Work
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.instantiate import ALIGNMENT
 
-# What no argument may be called: the function's own names, and C's keywords.
+# Names that arguments must not have: the function's own names, and C's keywords.
 _RESERVED = frozenset(re.findall(r"\w+", """
     arena scratch buffers sizes memmove memset auto break case char const continue default do double else enum extern
     float for goto if inline int long register restrict return short signed sizeof static struct switch typedef union
     unsigned void volatile while
 """))
-_C_TYPES = {  # others are types of 8 bits and fewer, of which each element takes a byte
+_C_TYPES = {  # other types have 8 bits or fewer, and each element takes a byte
     "f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
     "ui64": "uint64_t", "ui32": "uint32_t", "ui16": "uint16_t", "ui8": "uint8_t", "i1": "uint8_t",
     "f16": "uint16_t", "bf16": "uint16_t", "index": "int64_t",
@@ -45,7 +45,7 @@ class Sources:
 
 
 def export_c(function: StaticFunction, name: str) -> Sources:
-    """The files for `function`, which C calls `name`."""
+    """The files for `function`, named `name` in C."""
     writer = _CWriter(function, name)
     files = {f"{name}.h": writer.header().encode(), f"{name}.c": writer.source().encode()}
     if function.parameters:
@@ -55,13 +55,13 @@ def export_c(function: StaticFunction, name: str) -> Sources:
 
 
 def identifier(text: str) -> str:
-    """`text` as a name that C allows."""
+    """`text` as a valid C identifier."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", text)
     return f"_{plain}" if not plain or plain[0].isdigit() else plain
 
 
 def _role(what: str, spec: TensorSpec) -> str:
-    """What a header calls an input or a result."""
+    """The description of an input or a result in the header."""
     if spec.state is None:
         return what
     return f"state @{spec.state} before the call" if what == "input" else f"state @{spec.state} after the call"
@@ -76,7 +76,7 @@ class _CWriter:
         self.inputs = _unique([identifier(spec.name) for spec in signature.inputs])
         results = [identifier(spec.name + ("_after" if spec.state else "")) for spec in signature.results]
         self.results = _unique([*self.inputs, *results])[len(self.inputs) :]
-        # What C calls each external, in the order in which the work refers to them.
+        # The C name of each external, in the order in which the work refers to them.
         self.bases: list[str] = list(self.inputs)
         for spec, own in zip(signature.results, self.results, strict=True):
             self.bases.append(own if spec.destination is None else self.inputs[spec.destination])
@@ -136,7 +136,7 @@ class _CWriter:
         lines = [f'#include "{self.name}.h"', "#include <string.h>", ""]
         lines += [
             f"void {own}(void **buffers, const int64_t *sizes, int64_t begin, int64_t end, void *scratch)"
-            + (";" if own == kernel else f' __asm__("{kernel}");')  # functions may be called what is no name in C
+            + (";" if own == kernel else f' __asm__("{kernel}");')  # kernel names may not be valid in C
             for kernel, own in self.kernels.items()
         ]
         if self.function.parameters:
@@ -157,7 +157,8 @@ class _CWriter:
         ])
 
     def _statuses(self) -> tuple[list[str], list[str]]:
-        """What clears the words that checks write to, and what returns the first that is not zero."""
+        """The code that clears the words that checks write to, and the code that returns the first one that is not
+        zero."""
         statuses = self.concrete.statuses
         if statuses is None:
             return [], []
@@ -198,7 +199,7 @@ def _argument(spec: TensorSpec, name: str, *, written: bool) -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """The names, with a number behind those that were there before."""
+    """The names, with numbers appended to repeated ones."""
     seen: set[str] = set()
     result: list[str] = []
     for name in names:

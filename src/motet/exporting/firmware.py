@@ -1,12 +1,12 @@
-"""A function as firmware: one ELF file with code, constants and a static memory plan, which computes when it starts.
+"""Exports a function as firmware: one ELF file with code, constants and a static memory plan, which runs at start-up.
 
 The file is the accelerator's memory (`motet.runtime.drivers.riscv`) as it would be after the host had loaded and
-submitted the function: Motet's firmware, the program's kernels and constants, the commands, and room for all else,
-at fixed addresses. Its cores start at the beginning of DRAM, run the function once, and wait. To run it again, count
-the mailbox's `head` up and wake core 0, by a byte on the serial line for instance; `completed` follows.
+submitted the function: Motet's firmware, the program's kernels and constants, the commands, and space for all other
+data, at fixed addresses. Its cores start at the beginning of DRAM, run the function once, and wait. To run it again,
+increment the mailbox's `head` and wake core 0, for instance by a byte on the serial line; `completed` follows.
 
-Symbols say where things are: `motet_input_NAME`, `motet_result_NAME`, `motet_head`, `motet_completed`,
-`motet_status` (of the first run; 2 is success), and the kernels. On QEMU:
+Symbols give addresses: `motet_input_NAME`, `motet_result_NAME`, `motet_head`, `motet_completed`, `motet_status` (of the
+first run; 2 is success), and the kernels. On QEMU:
 
     qemu-system-riscv64 -M virt -smp 2 -m 64M -cpu rv64,v=true,vlen=256 -bios none -nographic -kernel model.elf
 """
@@ -28,7 +28,7 @@ from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.riscv.installing import install, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
 from motet.runtime.drivers.riscv.options import RiscvOptions
-from motet.runtime.drivers.riscv.program import BatchInstance, RiscvCommandBuffer, load_riscv
+from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, load_riscv
 from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
 from motet.runtime.instantiate import Shape
 
@@ -42,7 +42,7 @@ _SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 
 @dataclass(frozen=True)
 class Firmware:
-    """An ELF file, and where in memory its symbols are."""
+    """An ELF file, and the addresses of its symbols."""
 
     image: bytes
     symbols: Mapping[str, int]
@@ -52,10 +52,10 @@ class Firmware:
 def export_firmware(
     function: StaticFunction, harts: int, memory: int, inputs: Sequence[np.ndarray[Any, Any]] = ()
 ) -> Firmware:
-    """`function` for `harts` cores with `memory` bytes (a multiple of 1 MiB), with `inputs` in place if given.
+    """`function` for `harts` cores with `memory` bytes (a multiple of 1 MiB), with the contents of `inputs` if given.
 
-    Raises OptionError for code of another family, DeviceError for code that cannot be loaded, OutOfMemoryError
-    where it does not fit, CallError for inputs of other shapes.
+    Raises OptionError for code of another family, DeviceError for code that cannot be loaded, OutOfMemoryError if it
+    does not fit, CallError for inputs of other shapes.
     """
     if function.variant.family != "riscv":
         raise OptionError(
@@ -76,16 +76,16 @@ def export_firmware(
 def _fill(
     memory: RiscvMemory, function: StaticFunction, harts: int, inputs: Sequence[np.ndarray[Any, Any]]
 ) -> tuple[dict[str, int], int]:
-    """Everything in its place: where that is, and where what is used of the memory ends."""
+    """Write all data to memory; returns the addresses of symbols, and the end of the used memory."""
     concrete = function.concrete
     executable = load_riscv(
         memory, function.objects, function.names, lambda code, content: write(memory, code.address, content),
-        errata=True,  # whatever emulator this may meet
+        errata=True,  # the emulator's version is unknown
     )
     stride = -(-(STACK + concrete.scratch) // 64) * 64
-    private = RiscvBuffer(memory, memory.heap, harts * stride)
+    cores = Cores(harts, RiscvBuffer(memory, memory.heap, harts * stride), stride)
     commands = RiscvCommandBuffer(
-        memory, executable, concrete.work, concrete.externals, harts, private, stride, guard=False
+        memory, executable, concrete.work, concrete.externals, cores, guard=False
     )
     externals = _externals(memory, function)
     for buffer, array in zip(externals, inputs, strict=False):
@@ -100,15 +100,15 @@ def _fill(
         symbols[f"motet_{re.sub(r'[^A-Za-z0-9_]', '_', name)}"] = buffer.address
     for name in ("head", "completed"):
         symbols[f"motet_{name}"] = DRAM + MAILBOX + _offset(MAILBOX_TYPE, name)
-    if concrete.statuses is not None:  # not zero where a check failed: see `runtime/checks.py`
+    if concrete.statuses is not None:  # not zero after a failed check: see `runtime/checks.py`
         arena = externals[len(concrete.inputs) + len(concrete.results)]
         symbols["motet_checks"] = arena.address + concrete.statuses.offset
     symbols["motet_status"] = DRAM + RING + _offset(BATCH_TYPE, "status")
-    return symbols, max(buffer.address + buffer.bytes for buffer in (private, *externals))
+    return symbols, max(buffer.address + buffer.bytes for buffer in (cores.private, *externals))
 
 
 def _externals(memory: RiscvMemory, function: StaticFunction) -> list[RiscvBuffer]:
-    """Inputs, results (one written in place is its input), the arena, constants with their content."""
+    """Inputs, results (one written in place is its input), the arena, and constants with their content."""
     concrete = function.concrete
     buffers = [RiscvBuffer(memory, memory.heap, shape.bytes) for shape in concrete.inputs]
     for spec, shape in zip(function.signature.results, concrete.results, strict=True):
@@ -124,11 +124,11 @@ def _externals(memory: RiscvMemory, function: StaticFunction) -> list[RiscvBuffe
 
 
 def _submit(memory: RiscvMemory, commands: RiscvCommandBuffer, instance: BatchInstance) -> None:
-    """Every batch of the ring is the function; the first is submitted."""
+    """Fill every slot of the ring with the function, and submit the first."""
     ring = memory.part(DRAM + RING, SLOTS * BATCH_TYPE.itemsize).view(BATCH_TYPE)
     ring["commands"], ring["count"] = instance.memory.address, len(commands.work)
     ring["ready"] = instance.ready
-    ring["private"], ring["private_stride"] = commands.private.address, commands.stride
+    ring["private"], ring["private_stride"] = commands.cores.private.address, commands.cores.stride
     ring["status"] = Status.PENDING
     memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)["head"] = 1
 
@@ -157,7 +157,7 @@ def _expected(shape: Shape) -> str:
 
 
 def _elf(memory: RiscvMemory, symbols: Mapping[str, int], end: int) -> bytes:
-    """A static executable: segments of those pages that are not zero, each with the zeros behind it, up to `end`."""
+    """A static executable with segments for the pages that are not zero, each followed by zeros, up to `end`."""
     used = memory.bytes.reshape(-1, _PAGE).any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], used, [False])).astype(np.int8)))
     runs: list[tuple[int, int]] = [(int(begin) * _PAGE, int(end) * _PAGE) for begin, end in edges.reshape(-1, 2)]
@@ -178,7 +178,7 @@ def _elf(memory: RiscvMemory, symbols: Mapping[str, int], end: int) -> bytes:
 
 
 def _symbol_tables(symbols: Mapping[str, int], at: int) -> tuple[bytes, bytes]:
-    """Symbols, their names and the names of sections, to lie `at` bytes into the file; and the table of sections."""
+    """Symbols, their names and the names of sections, for offset `at` of the file; and the table of sections."""
     names, entries = b"\0", bytes(_SYMBOL.size)
     for name, address in symbols.items():
         entries += _SYMBOL.pack(len(names), _GLOBAL, 0, _ABSOLUTE, address, 0)

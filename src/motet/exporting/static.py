@@ -1,4 +1,4 @@
-"""A function made static: one target's code, given extents, and so a fixed list of commands and a fixed memory plan."""
+"""Specialises a function to one target and given extents, with a fixed list of commands and a fixed memory plan."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from motet.runtime.merge import merge_plan
 
 @dataclass(frozen=True)
 class StaticFunction:
-    """`concrete` is what is done; `parameters` are the constants that it refers to, in its order; `objects` and
-    `names` the code of `variant`."""
+    """`concrete` is the work; `parameters` are the constants that it refers to, in its order; `objects` and `names` are
+    the code of `variant`."""
 
     signature: Signature
     variant: Variant
@@ -31,17 +31,17 @@ class StaticFunction:
 
     @property
     def kernels(self) -> list[str]:
-        """The kernels that are launched, each once."""
+        """The launched kernels, each once."""
         return list(dict.fromkeys(work.kernel for work in self.concrete.work if work.op == "launch"))
 
 
 def make_static(
     artifact: Artifact, signature: Signature, variant: Variant, extents: Mapping[str, int]
 ) -> StaticFunction:
-    """`signature`, a function of `artifact`, on one target with `extents` for its symbols.
+    """Specialise `signature`, a function of `artifact`, to one target with `extents` for its symbols.
 
-    Raises OptionError for extents that are missing or unknown and for a function that this target has no code for;
-    CallError for extents that do not fit.
+    Raises OptionError for missing or unknown extents and for a function without code for this target; CallError for
+    unsuitable extents.
     """
     where = f"{artifact.name}: {signature.name}"
     _refuse_values(signature, where)
@@ -58,7 +58,7 @@ def make_static(
 
 
 def find_variant(artifact: Artifact, target: str) -> Variant:
-    """The variant for a target: `rv64gc` or `riscv:rv64gc`; a family alone is its first. Raises OptionError."""
+    """The variant for a target: `rv64gc` or `riscv:rv64gc`; for a family, its first. Raises OptionError."""
     for variant in artifact.manifest.variants:
         if target in (variant.target, f"{variant.family}:{variant.target}", variant.family):
             return variant
@@ -88,7 +88,7 @@ def _check_extents(signature: Signature, extents: Mapping[str, int], where: str)
         if symbol.name not in extents:
             name = signature.inputs[symbol.input].name
             raise OptionError(
-                f"{where}: axis {symbol.axis} of {name} is known at run time alone; expected --extent {symbol.name}=N"
+                f"{where}: axis {symbol.axis} of {name} is known only at run time; expected --extent {symbol.name}=N"
             )
     unknown = extents.keys() - {symbol.name for symbol in signature.symbols}
     if unknown:
@@ -100,7 +100,7 @@ def _check_extents(signature: Signature, extents: Mapping[str, int], where: str)
 
 
 def _schedule(artifact: Artifact, signature: Signature, variant: Variant, where: str) -> Schedule:
-    """The one schedule of a function, or that of its plan where all of it is this variant's."""
+    """The only schedule of a function, or that of its plan if all of it is this variant's."""
     manifest = artifact.manifest
     if signature.name in variant.schedules:
         return variant.schedules[signature.name]

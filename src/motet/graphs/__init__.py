@@ -1,1 +1,1 @@
-"""Graphs of work: what has to end before what, and how many queues that takes. Compiler and runtime use them."""
+"""Graphs of work: partial orders and their assignment to queues. Used by compiler and runtime."""

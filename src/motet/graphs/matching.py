@@ -1,4 +1,4 @@
-"""Matchings of two sides with as many pairs as there can be.
+"""Maximum bipartite matchings.
 
 Source: Hopcroft, Karp: "An n^(5/2) algorithm for maximum matchings in bipartite graphs", SIAM J. Computing 2(4), 1973.
 """
@@ -11,8 +11,8 @@ from motet.graphs.order import members
 
 
 def match(partners: Sequence[int], count: int) -> list[int]:
-    """For each member of the left side one of the `count` of the right, none for two, -1 for as few as possible.
-    `partners[u]` is the set of those that `u` may have."""
+    """For each member of the left side, its partner among the `count` of the right side, or -1. The matching is
+    maximum; `partners[u]` is the set of possible partners of `u`."""
     own = [-1] * len(partners)
     taken_by = [-1] * count
     free = (1 << count) - 1
@@ -28,8 +28,8 @@ def match(partners: Sequence[int], count: int) -> list[int]:
 
 
 def _layers(partners: Sequence[int], own: Sequence[int], taken_by: Sequence[int], free: int) -> list[int]:
-    """The right side by its distance from unmatched members of the left, up to the first that are free; empty where
-    none can be reached."""
+    """The right side by distance from unmatched members of the left, up to the first layer with free members; empty if
+    none is reachable."""
     frontier = [u for u, partner in enumerate(own) if partner < 0]
     unseen = (1 << len(taken_by)) - 1
     layers: list[int] = []
@@ -50,9 +50,9 @@ def _layers(partners: Sequence[int], own: Sequence[int], taken_by: Sequence[int]
 def _augment(
     start: int, partners: Sequence[int], own: list[int], taken_by: list[int], layers: list[int]
 ) -> int:
-    """Finds a path from `start` through the layers and turns its pairs round; its free end, -1 for none. What was
-    looked at leaves its layer: one search sees each member once."""
-    path: list[tuple[int, int]] = []  # members of the left, and the partner each would get
+    """Find an augmenting path from `start` through the layers and flip its pairs; returns its free end, -1 if there is
+    none. Visited members leave their layer, so that a search visits each member once."""
+    path: list[tuple[int, int]] = []  # members of the left, and the partner that each would get
     u = start
     while True:
         depth = len(path)

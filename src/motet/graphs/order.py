@@ -1,7 +1,7 @@
 """Partial orders over numbered work, as bit sets.
 
-Work is numbered in an order in which it can run. `before[v]` has the bit `1 << u` for every `u` that has to end before
-`v` begins, each smaller than `v`. A set is one integer, so that unions and tests cost a word for 64 members.
+Work is numbered in an executable order. `before[v]` has the bit `1 << u` for every `u` that must end before `v` begins;
+each is smaller than `v`. A set is one integer, so that unions and tests cost a word per 64 members.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def bit_set(members: Iterable[int]) -> int:
 
 
 def members(bits: int) -> Iterator[int]:
-    """The members of a set, the smallest first."""
+    """The members of a set, smallest first."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -28,8 +28,8 @@ def members(bits: int) -> Iterator[int]:
 
 
 def reduce_order(before: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The transitive reduction of an order, the fewest pairs that imply all, and its closure: all that has to end
-    before each. Takes one step for each pair that stays.
+    """The transitive reduction of an order, the fewest pairs that imply all, and its closure. Takes one step for each
+    pair of the reduction.
 
     Source: Aho, Garey, Ullman: "The transitive reduction of a directed graph", SIAM J. Computing 1(2), 1972.
     """
@@ -39,7 +39,7 @@ def reduce_order(before: Sequence[int]) -> tuple[list[int], list[int]]:
         kept = implied = 0
         left = direct
         while left:
-            last = left.bit_length() - 1  # nothing that is left can be after it
+            last = left.bit_length() - 1  # no remaining member can be after it
             kept |= 1 << last
             implied |= closure[last] | 1 << last
             left &= ~implied
@@ -49,12 +49,12 @@ def reduce_order(before: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 def close_order(before: Sequence[int]) -> list[int]:
-    """All that has to end before each."""
+    """The transitive closure: all work that must end before each."""
     return reduce_order(before)[1]
 
 
 def reverse_order(before: Sequence[int]) -> list[int]:
-    """What each has to end before: `after[u]` has the bit of `v` where `before[v]` has that of `u`."""
+    """The reverse of an order: `after[u]` has the bit of `v` if `before[v]` has that of `u`."""
     after = [0] * len(before)
     for number, earlier in enumerate(before):
         for member in members(earlier):
@@ -63,8 +63,8 @@ def reverse_order(before: Sequence[int]) -> list[int]:
 
 
 def slacks(before: Sequence[int], times: Sequence[float]) -> list[float]:
-    """How much later than at the earliest each could begin without delaying the end of all, if all that may run at
-    once did; 0 along critical paths."""
+    """By how much each piece of work could be delayed without delaying the end of all, with unlimited concurrency; 0 on
+    critical paths."""
     begins = [0.0] * len(before)
     for number, earlier in enumerate(before):
         begins[number] = max((begins[m] + times[m] for m in members(earlier)), default=0.0)
@@ -77,7 +77,7 @@ def slacks(before: Sequence[int], times: Sequence[float]) -> list[float]:
 
 
 def critical_path(before: Sequence[int], times: Sequence[float]) -> float:
-    """How long all takes if all that may run at once does."""
+    """The total time with unlimited concurrency."""
     ends: list[float] = []
     for number, earlier in enumerate(before):
         ends.append(times[number] + max((ends[m] for m in members(earlier)), default=0.0))
@@ -85,8 +85,8 @@ def critical_path(before: Sequence[int], times: Sequence[float]) -> float:
 
 
 def in_order(needs: Sequence[Collection[int]], keys: Sequence[Any]) -> list[int]:
-    """Every number after those that it needs, and of those that could come next the one with the least key; of equal
-    keys the least number. Raises ValueError where some wait for one another."""
+    """A topological order: every number after those that it needs, and among ready ones the least key first, then the
+    least number. Raises ValueError for a cycle."""
     readers: list[list[int]] = [[] for _ in needs]
     for number, sources in enumerate(needs):
         for source in sources:

@@ -1,13 +1,13 @@
-"""Queues for work that is partly ordered: as few waits as there can be, and no concurrency lost.
+"""Assigns partially ordered work to queues with the fewest waits and without loss of concurrency.
 
     0 → 1 → 3,  0 → 2 → 3      queue 0: 0 1 3, queue 1: 2; 2 waits for 0, 3 for 2
 
-A queue runs its work in the order in which it is numbered; what else an order asks for is a wait for what is on
-another queue. Chains of the order's transitive reduction, as few as can be, need the fewest waits; chains of which one
-ends before the other begins share a queue; waits that follow from others and from the queues' own order are left out.
+A queue runs its work in numerical order; other dependences become waits for work on other queues. A minimum cover by
+chains of the order's transitive reduction needs the fewest waits. Chains of which one ends before the other begins
+share a queue; waits implied by other waits and by the queues' own order are omitted.
 
 Source: Kwon, Yu, Jeong, Chun: "Nimble: lightweight and parallel GPU task scheduling for deep learning", NeurIPS 2020,
-for the matching; the second one is of the chains' own order, as in Dilworth's theorem.
+for the matching; the second matching is on the order of chains, as in Dilworth's theorem.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from motet.graphs.order import members, reduce_order
 
 @dataclass(frozen=True)
 class Assignment:
-    """The queue of each piece of work, and the pieces on other queues that it waits for. `count` queues are used."""
+    """The queue of each piece of work, and the pieces on other queues for which it waits. `count` queues are used."""
 
     queues: list[int]
     waits: list[list[int]]
@@ -34,10 +34,10 @@ class Assignment:
 def assign_queues(
     before: Sequence[int], times: Sequence[float], most: int | None = None, allowed: Sequence[int] | None = None
 ) -> Assignment:
-    """Queues for work with the order `before`, at most `most` of them, where given. `allowed[v]` is the set of queues
-    that `v` may be on, 0 for any; `times` say what is worth waiting for where there are fewer queues than chains.
+    """Assign work with the order `before` to at most `most` queues, if given. `allowed[v]` is the set of queues for
+    `v`, 0 for any; `times` are used to share queues if there are fewer than chains.
 
-    Raises: ValueError: work that may be on none of the queues.
+    Raises: ValueError for work that is allowed on none of the queues.
     """
     reduced, closure = reduce_order(before)
     masks = list(allowed) if allowed is not None else [0] * len(before)
@@ -49,7 +49,7 @@ def assign_queues(
 
 
 def find_waits(before: Sequence[int], queues: Sequence[int]) -> list[list[int]]:
-    """What each piece of work has to wait for on other queues, the fewest: all other pairs of the order follow."""
+    """The fewest waits of each piece of work for other queues that imply all pairs of the order."""
     last: dict[int, int] = {}
     ordered: list[int] = []
     for number, (earlier, queue) in enumerate(zip(before, queues, strict=True)):
@@ -60,7 +60,7 @@ def find_waits(before: Sequence[int], queues: Sequence[int]) -> list[list[int]]:
 
 
 def estimate(assignment: Assignment, times: Sequence[float], wait: float = 0.0) -> float:
-    """Seconds until all has ended, each wait for another queue costing `wait`."""
+    """The seconds until all work has ended, if each wait for another queue costs `wait`."""
     free: dict[int, float] = {}
     ends: list[float] = []
     for number, (queue, waits) in enumerate(zip(assignment.queues, assignment.waits, strict=True)):
@@ -71,7 +71,7 @@ def estimate(assignment: Assignment, times: Sequence[float], wait: float = 0.0) 
 
 
 def _chains(reduced: Sequence[int], masks: Sequence[int]) -> list[list[int]]:
-    """The work as chains of the reduction, as few as there can be of work that may be on the same queues."""
+    """The work as a minimum number of chains of the reduction, each of work allowed on the same queues."""
     partners = [0] * len(reduced)
     for number, earlier in enumerate(reduced):
         for member in members(earlier):
@@ -81,18 +81,18 @@ def _chains(reduced: Sequence[int], masks: Sequence[int]) -> list[list[int]]:
 
 
 def _join_chains(chains: list[list[int]], closure: Sequence[int], masks: Sequence[int]) -> list[list[int]]:
-    """Chains one after the other where all of one is before all of the other."""
+    """Concatenate chains if all of one is before all of the other."""
     firsts = [chain[0] for chain in chains]
     partners = [0] * len(chains)
     for number, first in enumerate(firsts):
         for other, chain in enumerate(chains):
             if closure[first] >> chain[-1] & 1 and masks[first] == masks[chain[0]]:
                 partners[other] |= 1 << number
-    return [[v for chain in joined for v in chains[chain]] for joined in _follow(match(partners, len(chains)))]
+    return [[v for chain in sequence for v in chains[chain]] for sequence in _follow(match(partners, len(chains)))]
 
 
 def _follow(following: Sequence[int]) -> list[list[int]]:
-    """The chains that pairs make."""
+    """The chains formed by pairs."""
     heads = set(range(len(following))) - set(following)
     found: list[list[int]] = []
     for head in sorted(heads):
@@ -104,7 +104,7 @@ def _follow(following: Sequence[int]) -> list[list[int]]:
 
 
 def _queues_of(chains: Sequence[Sequence[int]], masks: Sequence[int], most: int | None) -> list[int] | None:
-    """A queue of its own for each chain; None where there are too few."""
+    """A separate queue for each chain; None if there are too few."""
     widest = max((mask.bit_length() for mask in masks), default=0)
     count = most if most is not None else max(widest, 0) + len(chains)
     there = (1 << count) - 1
@@ -119,7 +119,7 @@ def _queues_of(chains: Sequence[Sequence[int]], masks: Sequence[int], most: int 
 
 
 def _share_queues(reduced: Sequence[int], times: Sequence[float], masks: Sequence[int], most: int) -> list[int]:
-    """Each piece of work where it could begin first, and then where least has to be waited for."""
+    """Put each piece of work on the queue where it can begin first, and among those where it needs the fewest waits."""
     there = (1 << most) - 1
     free = [0.0] * most
     ends: list[float] = []
@@ -132,7 +132,8 @@ def _share_queues(reduced: Sequence[int], times: Sequence[float], masks: Sequenc
         ready = max((ends[m] for m in sources), default=0.0)
 
         def cost(queue: int, ready: float = ready, sources: list[int] = sources) -> tuple[float, int, float, int]:
-            # Of queues that are free in time, the one that was busy last leaves the others for what is ready earlier.
+            # Of queues that are free in time, take the one that was busy last: the others remain for work that is ready
+            # earlier.
             foreign = sum(queues[m] != queue for m in sources)
             return max(ready, free[queue]), foreign, -free[queue], queue
 

@@ -1,4 +1,4 @@
-"""PyTorch's models and programs: read for the compiler (`export.py`), and run in its place (`backend.py`).
+"""PyTorch's models and programs: exports them to the compiler (`export.py`); the torch.compile backend (`backend.py`).
 
-Only here does Motet import torch, and only when it is asked to.
+This is the only package that imports torch, and only on demand.
 """

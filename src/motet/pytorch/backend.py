@@ -1,15 +1,15 @@
-"""The backend `motet` of torch.compile: graphs of inference are compiled by Motet and run by its runtime.
+"""The backend `motet` of torch.compile: inference graphs are compiled by Motet and run by its runtime.
 
     fast = torch.compile(model.eval(), backend="motet")
     fast = torch.compile(model.eval(), backend="motet", options={"devices": "cuda{arch=sm_90a}"})
 
-Parameters and buffers become constants of the compiled program, laid out for its kernels. Each call looks whether one
-of them was changed since (torch counts that), and compiles anew if so. A graph is compiled for each combination of
-extents that it is called with. Graphs that gradients flow through, graphs over several devices, and graphs with
-operators that have no lowering, run as torch runs them, with a warning that says why.
+Parameters and buffers become constants of the compiled program, packed for its kernels. Each call checks whether one of
+them was changed since (by torch's version counters), and recompiles if so. A graph is compiled for each combination of
+extents that it is called with. Graphs that need gradients, graphs over several devices, and graphs with operators
+without a lowering are run by torch, with a warning that states the reason.
 
-What torch puts around a graph (results that are views of arguments, arguments that are changed) is left out where there
-is nothing of it: such graphs are called at once.
+The wrappers of torch (for results that are views of arguments, and for mutated arguments) are bypassed if a graph has
+neither.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -35,22 +35,22 @@ from motet.runtime.session import Session
 
 _log = logging.getLogger("motet")
 _VERSION = operator.attrgetter("_version")
-_MOST = 64  # combinations of extents that stay compiled
-_CHANGES = 4  # of parameters, until they are read in every call
+_MOST = 64  # combinations of extents whose programs are kept
+_CHANGES = 4  # changes of parameters after which they are read in every call
 
 Compiled = Callable[..., Any]
-# All of a call's arguments → its results; None where torch has to run the graph.
+# All of a call's arguments → its results; None if torch must run the graph.
 Attempt = Callable[[Sequence[Any]], tuple[Any, ...] | None]
 
 
 def motet_backend(
     graph: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, str | int | bool] | None = None
 ) -> Compiled:
-    """What torch.compile calls for each graph that it has captured.
+    """The function that torch.compile calls for each captured graph.
 
-    `options` are those of `motet compile --option`, and two more: `devices`, a device expression; without it code is
-    made for where the graph's inputs lie: this processor, or the GPU of that number. `freeze`, whether parameters and
-    buffers become constants (the default), or are read in every call as they are then.
+    `options` are those of `motet compile --option`, and two more: `devices`, a device expression; the default is the
+    device of the graph's inputs: this processor, or the GPU with that number. `freeze`: whether parameters and buffers
+    become constants (the default), or are read in every call.
     """
     from torch._dynamo.backends.common import aot_autograd
 
@@ -84,19 +84,19 @@ def motet_backend(
 
 
 def _allow_recurrent_layers() -> None:
-    """Has Dynamo make layers of nn.LSTM, GRU and RNN part of the graph: it would leave them to PyTorch."""
+    """Makes Dynamo trace layers of nn.LSTM, GRU and RNN, which it would otherwise leave to PyTorch."""
     torch._dynamo.config.allow_rnn = True
 
 
-# Dynamo looks at the setting before it calls a backend, and has one for all of them: set once this backend is chosen.
+# Dynamo reads this global setting before it calls a backend, so it is set when this backend is selected.
 if hasattr(torch._dynamo.eval_frame, "_maybe_fire_backend_init"):
     motet_backend._dynamo_backend_init = _allow_recurrent_layers  # type: ignore[attr-defined]
-else:  # older versions of torch import this module when it is chosen, and tell it nothing
+else:  # older versions of torch only import this module when it is selected
     _allow_recurrent_layers()
 
 
 def _boxed(function: Compiled) -> Compiled:
-    """The convention of torch's own graphs: one list of arguments, emptied so that tensors can be freed early."""
+    """Wraps a function in torch's calling convention: one list of arguments, emptied to free tensors early."""
 
     def run(arguments: list[Any]) -> Any:
         values = list(arguments)
@@ -108,14 +108,14 @@ def _boxed(function: Compiled) -> Compiled:
 
 
 def _metadata() -> Any:
-    """What torch found out of the graph that is being compiled."""
+    """torch's metadata of the graph being compiled."""
     from torch._guards import TracingContext
 
     return getattr(TracingContext.try_get(), "fw_metadata", None)
 
 
 def _constants(program: fx.GraphModule) -> list[int]:
-    """The positions of the arguments that are parameters and buffers, as far as torch says so, and stay as they are."""
+    """The positions of the arguments that are unmutated parameters and buffers, as far as torch knows."""
     metadata = _metadata()
     found = set(getattr(metadata, "static_input_indices", None) or ())
     changed = {
@@ -127,8 +127,8 @@ def _constants(program: fx.GraphModule) -> list[int]:
 
 
 def _is_plain(count: int) -> bool:
-    """Whether the graph's results are all new tensors, and its `count` arguments are those of the call, and stay as
-    they are."""
+    """Whether all results of the graph are new tensors, and its `count` arguments are those of the call, and not
+    mutated."""
     metadata = _metadata()
     if metadata is None:
         return False
@@ -145,21 +145,21 @@ def _is_plain(count: int) -> bool:
             and all(type(meta).__name__ == "PlainTensorMeta" for meta in metadata.subclass_inp_meta)
             and all(type(meta).__name__ == "PlainTensorMeta" for meta in metadata.subclass_fw_graph_out_meta)
         )
-    except AttributeError:  # another version of torch calls it by other names
+    except AttributeError:  # other versions of torch use other names
         return False
 
 
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """The arguments at `positions`."""
+    """A function that selects the arguments at `positions`."""
     if len(positions) > 1:
         return operator.itemgetter(*positions)
     return lambda arguments: [arguments[position] for position in positions]
 
 
 class Captured:
-    """A graph that torch has captured, and what was compiled of it for each combination of extents and numbers.
+    """A captured graph, and its compiled programs for each combination of extents and numbers.
 
-    `constants` are the positions of the arguments that hardly ever change.
+    `constants` are the positions of the arguments that rarely change.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Captured:
         self._placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._arrange(constants)
         self._home = _home(program)
-        self._values: Sequence[torch.Tensor] = ()  # of the constants, when they were compiled
+        self._values: Sequence[torch.Tensor] = ()  # of the constants at compile time
         self._state: list[int] = []
         self._changes = -1
         self._compiled: dict[Any, Compiled | None] = {}
@@ -179,7 +179,7 @@ class Captured:
         self._constants = list(constants)
         self._inputs = [position for position in range(len(self._placeholders)) if position not in constants]
         self._take_constants, self._take_inputs = _picker(self._constants), _picker(self._inputs)
-        # torch looks at shapes, dtypes and devices before each call: where all of them are known, there is one program.
+        # torch checks shapes, dtypes and devices before each call: if all of them are static, there is one program.
         self._is_static = all(_is_static(self._placeholders[position]) for position in self._inputs)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -187,7 +187,7 @@ class Captured:
         return self._program(*arguments) if results is None else results
 
     def attempt(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The results by Motet; None where torch has to run the graph."""
+        """The results by Motet; None if torch must run the graph."""
         if self._constants:
             self._look_at_constants(arguments)
         inputs = self._take_inputs(arguments)
@@ -201,11 +201,12 @@ class Captured:
         return None if compiled is None else compiled(inputs)
 
     def _look_at_constants(self, arguments: Sequence[Any]) -> None:
-        """Forgets what was compiled of other values. What changes again and again is no constant."""
+        """Discards programs compiled for other values. Arguments that change repeatedly no longer count as
+        constants."""
         values = self._take_constants(arguments)
         try:
             state = [*map(_VERSION, values), *map(torch.Tensor.data_ptr, values)]
-        except RuntimeError:  # of tensors of inference mode torch does not count changes; sparse ones have no address
+        except RuntimeError:  # tensors of inference mode have no version counters, sparse ones no address
             kept = [p for p in self._constants if not arguments[p].is_inference()]
             self._arrange(kept if len(kept) < len(self._constants) else [])
             self._look_at_constants(arguments)
@@ -236,7 +237,7 @@ class Captured:
         returned = _Returned()
         closed = _Closed(self._program, self._constants, self._values, self._inputs, inputs, returned.note)
         try:
-            # In a thread of its own: within a call torch's dispatcher is set up for that call, not for tracing.
+            # In another thread: in this one torch's dispatcher is configured for the call, not for tracing.
             with ThreadPoolExecutor(1) as thread:
                 source = thread.submit(export_module, closed, [tensor.detach() for tensor in tensors]).result()
             artifact = motet.compile(source, devices=str(devices) if devices else None, options=options)
@@ -247,12 +248,12 @@ class Captured:
 
 
 def _caller(session: Session, returned: _Returned, home: torch.device, only_tensors: bool) -> Compiled:
-    """Calls `session` with the tensors among the inputs of a graph; what it returns is all that the graph does."""
+    """A function that calls `session` with the tensors among the inputs of a graph, and returns the graph's results."""
     plain, is_there = torch.Tensor, operator.attrgetter(f"is_{home.type}")
     (function,) = (session[name] for name in session)
 
     def ready(value: Any) -> Any:
-        """The tensor as the session takes it: without a gradient, contiguous, where the others are."""
+        """The tensor as the session needs it: without gradient, contiguous, on the graph's device."""
         if type(value) is plain and value.is_contiguous() and not value.requires_grad and is_there(value):
             return value
         return value.detach().to(home).contiguous().resolve_neg()
@@ -274,13 +275,13 @@ def _kind(argument: Any) -> Any:
 
 
 def _is_static(placeholder: fx.Node) -> bool:
-    """Whether an argument is a tensor whose extents are numbers that torch compares before each call."""
+    """Whether an argument is a tensor of static extents, which torch checks before each call."""
     value = placeholder.meta.get("val")
     return isinstance(value, torch.Tensor) and all(type(extent) is int for extent in value.shape)
 
 
 def _home(program: fx.GraphModule) -> torch.device | None:
-    """The one device on which the tensors of a graph are, scalars on the cpu left aside; None where there are more."""
+    """The only device of a graph's tensors, ignoring scalars on the cpu; None if there are several."""
     found: set[torch.device] = set()
     made: set[torch.device] = set()
     for node in program.graph.nodes:
@@ -308,7 +309,8 @@ def _devices(where: torch.device) -> str | None:
 
 
 class _Returned:
-    """What a graph returns: `others` beside tensors, by position, and `count` in all. Known once it was traced."""
+    """The results of a graph: `others` are those that are not tensors, by position, of `count` in total. Known after
+    tracing."""
 
     def __init__(self) -> None:
         self.others: dict[int, Any] = {}
@@ -320,7 +322,7 @@ class _Returned:
 
 
 class _Closed(torch.nn.Module):
-    """A captured graph as a module of its tensors alone: constants are its buffers, numbers what they were."""
+    """A captured graph as a module of its tensors only: constants are buffers, numbers are fixed."""
 
     def __init__(
         self, program: fx.GraphModule, constants: Sequence[int], values: Sequence[torch.Tensor],

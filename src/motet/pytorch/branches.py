@@ -1,11 +1,11 @@
-"""settle-branches: torch.cond becomes both of its bodies, and a choice between what they return.
+"""settle-branches: rewrites torch.cond as both of its bodies and a selection between their results.
 
     %y = cond(%p, @then, @else, (%x))   →   %a = …then(%x)   %b = …else(%x)   %y = aten.where(%p, %a, %b)
 
-Bodies that torch.export accepts change nothing, and their results have the same shapes.
+Bodies that torch.export accepts have no effects, and results of equal shapes.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from motet.pytorch.inlining import Table, copy_into, inline
 
 
 def settle_branches(graph: fx.Graph, table: Table) -> None:
-    """In place, bodies within bodies included."""
+    """Rewrites the graph in place, including nested bodies."""
     cond = torch.ops.higher_order.cond
     while found := [node for node in graph.nodes if node.op == "call_function" and node.target is cond]:
         for node in found:
@@ -30,7 +30,7 @@ def settle_branches(graph: fx.Graph, table: Table) -> None:
 
 
 def _drop_bodies(graph: fx.Graph) -> None:
-    """The importer takes those that are left for functions of the program."""
+    """Removes the bodies, which the importer would take for functions of the program."""
     owner: Any = graph.owning_module
     used = {node.target for node in graph.nodes if node.op == "get_attr"}
     for name, child in list(owner.named_children()):
@@ -51,11 +51,11 @@ def _settle(node: fx.Node, table: Table) -> None:
 
 
 def _called(node: fx.Node, body: Any, operands: list[Any]) -> list[Any]:
-    """What a body returns, one of its results after the other."""
+    """Inlines a body; returns its results."""
     owner: Any = node.graph.owning_module
     module = owner.get_submodule(body.target)
     for each in module.graph.nodes:
-        if each.op == "get_attr":  # a body of a torch.cond within: bodies of all levels have the same names
+        if each.op == "get_attr":  # a nested torch.cond's body: names repeat at each level
             held, each.target = getattr(module, each.target), f"{body.target}_{each.target}"
             for place in (module, owner):
                 setattr(place, each.target, held)

@@ -1,6 +1,6 @@
-"""What operators of PyTorch do to complex tensors, on their real and imaginary parts."""
+"""Rules for PyTorch's operators on complex tensors, in terms of real and imaginary parts."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ComplexPair(NamedTuple):
     im: Any
 
 
-# What gives the same of both parts: they are moved, chosen, or added.
+# Operators that apply to both parts separately: they move, select, or add elements.
 ALIKE = frozenset({
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "cat", "stack",
     "clone", "unsqueeze", "squeeze", "flip", "index", "index_select", "gather", "repeat", "roll", "alias", "detach",
@@ -44,13 +44,13 @@ def _split(value: Any) -> ComplexPair:
     return ComplexPair(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0)
 
 
-# The arguments that are numbers to be written. They have no imaginary part, unless they are complex.
+# Arguments that are numbers to be stored. Their imaginary part is zero, unless they are complex.
 _WRITTEN = {"full": (1,), "full_like": (1,), "scalar_tensor": (0,), "fill": (1,), "masked_fill": (2,),
             "constant_pad_nd": (2,), "where": (1, 2), "scatter": (3,)}
 
 
 def on_both(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
-    """`target`, whose name is `name`, for the real parts, and for the imaginary ones."""
+    """`target`, named `name`, applied to the real and the imaginary parts."""
     written = _WRITTEN.get(name, ())
 
     def part(value: Any, which: int, place: int) -> Any:
@@ -81,7 +81,7 @@ def on_both(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def joined(value: Any) -> Any:
-    """The complex tensor or number of two parts; any other value as it is."""
+    """The complex tensor or number with the given parts; other values unchanged."""
     if not isinstance(value, ComplexPair):
         return value
     if not isinstance(value.re, torch.Tensor):
@@ -90,7 +90,7 @@ def joined(value: Any) -> Any:
 
 
 def on_whole(target: Callable[..., Any]) -> Callable[..., Any]:
-    """`target` of complex tensors, in parts."""
+    """`target` on complex tensors, with operands and results as parts."""
 
     def parted(value: Any) -> Any:
         is_complex = isinstance(value, torch.Tensor) and value.is_complex()
@@ -125,7 +125,7 @@ def _mul(a: Any, b: Any) -> ComplexPair:
 
 
 def _div(a: Any, b: Any) -> ComplexPair:
-    """By the larger of the divisor's parts first (Smith, 1962), so that no square overflows."""
+    """Divides by the larger of the divisor's parts first (Smith, 1962), so that no square overflows."""
     if not isinstance(b, ComplexPair):
         return ComplexPair(a.re / b, a.im / b)
     a = _split(a)
@@ -179,7 +179,7 @@ def _cosh(a: ComplexPair) -> ComplexPair:
 
 
 def _tanh(a: ComplexPair) -> ComplexPair:
-    """By powers of e that are at most 1, so that none overflows."""
+    """Uses exponentials that are at most 1, to avoid overflow."""
     small, cosine = torch.exp(-2 * a.re.abs()), torch.cos(a.im)
     gap = torch.expm1(-2 * a.re.abs())
     size = gap * gap + 4 * small * cosine * cosine
@@ -187,7 +187,7 @@ def _tanh(a: ComplexPair) -> ComplexPair:
 
 
 def _turned(function: Callable[[ComplexPair], ComplexPair]) -> Callable[[ComplexPair], ComplexPair]:
-    """-i·f(i·a): sin of sinh, tan of tanh."""
+    """-i·f(i·a): sin from sinh, tan from tanh."""
 
     def call(a: ComplexPair) -> ComplexPair:
         found = function(ComplexPair(-a.im, a.re))

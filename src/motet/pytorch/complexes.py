@@ -1,11 +1,11 @@
-"""split-complexes: complex tensors become pairs of real ones, of which the wheel's lowering knows more.
+"""split-complexes: rewrites complex tensors as pairs of real ones, for which torch-mlir has more lowerings.
 
     %z = aten._fft_r2c(%x, …)        →   %re = …products…     %im = …products…
     %w = aten.mul(%z, %v)            →   %re' = …             %im' = …
     %m = aten.abs(%w)                →   %m = hypot(%re', %im')
 
-Parameters that are complex are split as well. Inputs and results stay complex, as do operators without a rule: their
-operands are joined, and their results split.
+Complex parameters are split as well. Inputs and results stay complex, as do operators without a rule: their operands
+are joined, and their results split.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -34,7 +34,7 @@ _TRANSFORMS = (torch.ops.aten._fft_r2c.default, torch.ops.aten._fft_c2c.default,
 
 
 def split_complexes(program: ExportedProgram, table: Table, name: str) -> None:
-    """In place, where there are complex numbers. Raises CompileError; `name` is what errors call the program."""
+    """Rewrites a program with complex numbers in place. Raises CompileError; `name` is the program's in errors."""
     nodes = list(program.graph.nodes)
     if not any(_is_complex(value) for node in nodes for value in _values(node)):
         return
@@ -56,7 +56,7 @@ def _is_complex(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Called:
-    """A rule as a function of its arguments and of those that have names."""
+    """A rule as a function of positional and keyword arguments."""
 
     rule: Callable[..., Any]
 
@@ -66,7 +66,7 @@ class _Called:
 
 @dataclass
 class _Splitter:
-    """`parts` has for each complex node its real and imaginary part, or those of each of its values."""
+    """`parts` maps each complex node to its real and imaginary part, or to those of each of its values."""
 
     program: ExportedProgram
     table: Table
@@ -91,7 +91,7 @@ class _Splitter:
             found = self._transform(node) if node.target in _TRANSFORMS else self._calculate(node)
             if is_complex:
                 self.parts[node] = found
-            else:  # a real tensor like a complex one has an imaginary part that nothing reads
+            else:  # a real tensor like a complex one: its imaginary part is not used
                 node.replace_all_uses_with(found.re if isinstance(found, ComplexPair) else found)
 
     def _calculate(self, node: fx.Node) -> Any:
@@ -105,8 +105,8 @@ class _Splitter:
             try:
                 return inline(node, _Called(rule), (args, kwargs), self.table)
             except (AttributeError, TypeError, ValueError, RuntimeError):
-                pass  # the rule is of other forms of this operator
-        if "linalg" in name:  # the wheel's lowering of some ends the process
+                pass  # the rule does not support this form of the operator
+        if "linalg" in name:  # the lowering of some crashes
             raise CompileError(f"{node.target} of complex numbers: this operator has no lowering for them; calculate "
                                "with their real and imaginary parts", find_place(node, self.name))
         return inline(node, _Called(on_whole(node.target)), (args, kwargs), self.table)  # pyright: ignore
@@ -138,7 +138,7 @@ class _Splitter:
                     re, im = fourier.transform(re, im, dims[:-1], made[:-1], False, 1.0)
                 re, im = (fourier.mirrored(part, dims[-1], extents[-1], sign) for part, sign in ((re, 1), (im, -1)))
                 return fourier.transform(re, im, dims[-1:], made[-1:], False, scale)[0]
-            order = list(reversed(range(len(dims))))  # the last is of real numbers, which is cheaper
+            order = list(reversed(range(len(dims))))  # the last dimension has real numbers, which is cheaper
             found = fourier.transform(re, im, [dims[n] for n in order], [made[n] for n in order], forward, scale)
             return tuple(part.narrow(dims[-1], 0, kept) for part in found)
 

@@ -9,7 +9,7 @@ isfinite, signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
 Scans and what is found by sorting are in `orders.py`, writes to chosen elements in `writes.py`.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

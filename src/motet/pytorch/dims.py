@@ -1,12 +1,12 @@
-"""Counts dimensions from the front.
+"""Makes negative dimensions of operators non-negative.
 
     aten.scatter.src(%x, -1, %index, %source)   →   aten.scatter.src(%x, 2, %index, %source)
     aten.topk(%x, 5)                            →   aten.topk(%x, 5, 2)
 
-The wheel's lowering takes a negative dimension of some operators for a place in a list, and dies.
+For some operators torch-mlir uses a negative dimension as an index into a list, and crashes.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from torch import fx
 
 _NAMES = frozenset({"dim", "dims", "dim0", "dim1", "dim2", "axis", "start_dim", "end_dim", "dimension"})
-_OF_RESULT = frozenset({"unsqueeze", "stack", "diag_embed"})  # whose dimensions are those of their result
+_OF_RESULT = frozenset({"unsqueeze", "stack", "diag_embed"})  # whose dimensions refer to the result
 
 
 def settle_dims(graph: fx.Graph) -> None:
-    """Counts the dimensions that operators of `graph` are given, or have by default, from the front, in place."""
+    """Makes the given and default dimensions of the operators of `graph` non-negative, in place."""
     for node in graph.nodes:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _settle(node, node.target)
@@ -46,14 +46,14 @@ def _settle(node: fx.Node, target: Any) -> None:
 
 
 def _rank(node: fx.Node, target: Any) -> int | None:
-    """How many dimensions a negative one is counted from; None where no tensor says."""
+    """The rank that a negative dimension refers to; None if unknown."""
     if target._schema.name.removeprefix("aten::") in _OF_RESULT:
         ranks = [_rank_of(node)]
     else:
         first = next((a for a in (*node.args, *node.kwargs.values()) if isinstance(a, (fx.Node, list, tuple))), None)
         ranks = [_rank_of(each) for each in (first if isinstance(first, (list, tuple)) else [first])]
     known = [rank for rank in ranks if rank is not None]
-    return max(1, *known) if known else None  # a tensor without dimensions takes 0 and -1
+    return max(1, *known) if known else None  # tensors of rank 0 accept 0 and -1
 
 
 def _rank_of(node: Any) -> int | None:

@@ -1,6 +1,6 @@
-"""Mixtures of experts and recommenders, of PyTorch: histograms, products of groups of rows, bags of embeddings."""
+"""Decompositions for mixtures of experts and recommenders: histograms, grouped products, bags of embeddings."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
-    """How many elements are in each of `bins` intervals of one width; the last contains its end as well."""
+    """The number of elements in each of `bins` equal intervals; the last one includes its end."""
     flat = x.reshape(-1)
     low, high = (torch.full((), value, dtype=x.dtype, device=x.device) for value in (min, max))
     if min == max:
@@ -43,9 +43,9 @@ def _histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
 def _grouped_mm(
     x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None
 ) -> Any:
-    """Rows of `x`, which `offs` has the ends of groups of, each times the matrix of its group; zeros behind the last.
+    """Multiplies each group of rows of `x`, whose ends are in `offs`, by the matrix of its group; zeros after the last.
 
-    Few rows take their matrices; of many, each is multiplied by all, which reads each matrix once.
+    Few rows gather their matrices; many rows are multiplied by all matrices, which reads each matrix once.
     """
     if x.ndim == 3 and weight.ndim == 3:
         found = torch.bmm(x, weight)
@@ -70,13 +70,13 @@ def _by_groups(x: Any, weight: Any, offs: Any) -> Any:
     return torch.where(mine.unsqueeze(-1), products, 0.0).sum(0).to(x.dtype)
 
 
-# Parameters: those of aten._embedding_bag.
+# The parameters are those of aten._embedding_bag.
 def _embedding_bag(
     weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
     per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1,
 ) -> Any:
-    """Sums (mode 0), means or maxima of the rows in each bag, and what gradients need: the bag of each row, how many
-    rows a bag has."""
+    """Sums (mode 0), means or maxima of the rows in each bag, and the results for gradients: the bag of each row, and
+    the number of rows of each bag."""
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts.shape[0]
     place = torch.arange(indices.shape[0], dtype=starts.dtype, device=indices.device)

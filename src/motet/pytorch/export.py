@@ -1,9 +1,8 @@
-"""Reads PyTorch's programs: modules with example inputs, and what torch.export made of them.
+"""Exports PyTorch's programs to the compiler: modules with example inputs, and programs of torch.export.
 
-The module is traced by torch.export, its operators are decomposed to those that the MLIR wheel lowers, and its graph
-becomes MLIR in the `torch` dialect. That is all that happens in the caller's process: the text and the parameters
-beside it are one serialised program (`motet/builder/serialized.py`), which the compiler takes from there
-(`compiler/frontends/torch/loading.py`).
+torch.export traces the module, its operators are decomposed to those that torch-mlir lowers, and its graph becomes MLIR
+in the `torch` dialect. Only this runs in the caller's process. The text and the parameters form a serialised program
+(`motet/builder/serialized.py`), which the compiler reads (`compiler/frontends/torch/loading.py`).
 """
 
 # torch need not be installed, and much of it has no types.
@@ -30,7 +29,7 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
-from motet.pytorch import decompositions, experts, fourier_forms, orders, transformers, writes
+from motet.pytorch import decompositions, experts, fourier_forms, normalizations, orders, transformers, writes
 from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
@@ -41,7 +40,7 @@ from motet.pytorch.places import find_place
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 
-PARAMETER_BYTES = 4096  # constants of floating point of this size and more become parameters
+PARAMETER_BYTES = 4096  # floating-point constants of this size and more become parameters
 
 _VIEWED: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
     torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
@@ -49,7 +48,7 @@ _VIEWED: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
     torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
     torch.float8_e4m3fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fnuz)),
     torch.float8_e5m2fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2fnuz)),
-}  # what numpy has no word for travels as integers of its width
+}  # types that numpy lacks are passed as integers of the same width
 if hasattr(torch, "float8_e8m0fnu"):  # since PyTorch 2.7
     _VIEWED[torch.float8_e8m0fnu] = torch.uint8, np.dtype(ml_dtypes.float8_e8m0fnu)
 
@@ -58,10 +57,10 @@ def export_module(
     module: torch.nn.Module, inputs: Sequence[Any] | Mapping[str, Any], dynamic_shapes: Any = None
 ) -> bytes:
     """The serialised program of `module` called with tensors like `inputs`: in order, or by the names of forward's
-    parameters. `dynamic_shapes` is torch.export's: which extents differ from call to call.
+    parameters. `dynamic_shapes` is torch.export's: the extents that differ from call to call.
 
-    The module's parameters and buffers are constants of the program, as they are now. Raises CompileError for what
-    torch.export cannot trace, for modules that change their buffers or inputs, and for operators without lowering.
+    The current values of the module's parameters and buffers become constants of the program. Raises CompileError if
+    torch.export cannot trace the module, if it changes its buffers or inputs, and for operators without lowering.
     """
     args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
     args, kwargs = tree_map(_on_its_own, (args, kwargs))
@@ -70,17 +69,17 @@ def export_module(
         program = _traced(module, args, kwargs, dynamic_shapes)
     except CompileError as error:
         raise CompileError(error.message, Location(name)) from None
-    except Exception as error:  # whatever the model's own code raises, and torch's many classes of errors
+    except Exception as error:  # the model's own code and torch may raise any
         raise CompileError(f"torch.export cannot trace the module: {_why_untraced(error)}", Location(name)) from error
     return serialize_program(program, name)
 
 
 def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
-    """Where tracing depends on numbers in buffers, these are read."""
+    """Traces the module; if tracing depends on numbers in buffers, with these numbers as constants."""
     with torch.no_grad():
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
-        except Exception as error:  # one class of those that torch.export has for it is private
+        except Exception as error:  # one of torch.export's error classes is private
             if "data-dependent" not in str(error):
                 raise
             first = error
@@ -89,20 +88,20 @@ def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any
                 return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         except CompileError:
             raise
-        except Exception:  # it depends on other numbers as well
+        except Exception:  # tracing depends on other numbers as well
             raise first from None
 
 
 def _on_its_own(value: Any) -> Any:
-    """A tensor that is no view: torch.export would take extents of what it is a view of for such of the program."""
+    """A copy of a view: torch.export would take extents of its base for extents of the program."""
     return value.clone() if isinstance(value, torch.Tensor) and value._is_view() else value
 
 
 def serialize_archive(data: bytes, name: str) -> bytes:
-    """The serialised form of the program that torch.export.save has written. Raises CompileError for other archives."""
+    """The serialised form of a program in a file of torch.export.save. Raises CompileError for other archives."""
     try:
         program = torch.export.load(io.BytesIO(data))
-    except Exception as error:  # torch has no error of its own for archives that are no programs
+    except Exception as error:  # torch has no specific error for archives that are not programs
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise CompileError(
             f"a zip archive that is no program of torch.export: {reason}; expected what torch.export.save wrote",
@@ -112,7 +111,7 @@ def serialize_archive(data: bytes, name: str) -> bytes:
 
 
 def serialize_program(program: ExportedProgram, name: str) -> bytes:
-    """The serialised form of an exported program; `name` is what errors call it. Raises CompileError."""
+    """The serialised form of an exported program, named `name` in errors. Raises CompileError."""
     table = _decompositions()
     try:
         program = program.run_decompositions(table)
@@ -137,7 +136,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     try:
         function = importer.import_program(program, func_name="main").operation
     except (NotImplementedError, AssertionError, TypeError, ValueError, KeyError) as error:
-        # The importer has no error type of its own for what it does not know.
+        # The importer raises generic exceptions for unknown operators.
         raise CompileError(f"the program cannot be imported: {_first_line(error)}", Location(name)) from error
     _take_arguments(function)
     text = importer.module.operation.get_asm(enable_debug_info=True)
@@ -146,20 +145,20 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """The wheel's table, with attention in the form that is compiled as one kernel, and what its lowering makes
-    wrong."""
+    """torch-mlir's table of decompositions, with attention in the form that is compiled as one kernel, and with
+    replacements for wrong lowerings."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # pyright: ignore
 
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    modules = (decompositions, orders, writes, transformers, experts, fourier_forms)
+    modules = (decompositions, normalizations, orders, writes, transformers, experts, fourier_forms)
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 
 
 def _gelu(x: Any, approximate: str = "none") -> Any:
-    """By tanh, where that is asked for, as torch.nn.functional.gelu defines it: the wheel takes 0.797724 for √(2/π)."""
+    """GELU, with the tanh approximation as torch.nn.functional.gelu defines it; torch-mlir uses 0.797724 for √(2/π)."""
     if approximate != "tanh":
         return NotImplemented
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -168,7 +167,7 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
 
 
 def _forget_same(program: ExportedProgram) -> None:
-    """Drops changes of a buffer to what it is, such as `self.table = self.table.to(device)`."""
+    """Removes buffer updates that do not change the buffer, such as `self.table = self.table.to(device)`."""
     signature, output = program.graph_signature, program.graph.output_node()
     buffers = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
     pairs = list(zip(output.args[0], signature.output_specs, strict=True))  # pyright: ignore
@@ -183,7 +182,7 @@ def _forget_same(program: ExportedProgram) -> None:
 
 
 def _origin(node: Any) -> Any:
-    """The node whose elements `node` has."""
+    """The node whose elements `node` has, looking through operators that do not change them."""
     same = ("aten.alias", "aten.detach", "aten.clone", "aten.lift_fresh_copy", "aten._to_copy")
     while node.op == "call_function" and str(node.target).rpartition(".")[0] in same:
         if node.meta["val"].dtype != node.args[0].meta["val"].dtype:
@@ -193,7 +192,7 @@ def _origin(node: Any) -> Any:
 
 
 def _refuse_changes(program: ExportedProgram, name: str) -> None:
-    """Programs are functions: what a module changes beside its results cannot be changed by one."""
+    """Refuses programs that change buffers or inputs: a compiled program has no side effects."""
     for output in program.graph_signature.output_specs:
         if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
             raise CompileError(
@@ -207,7 +206,7 @@ def _refuse_changes(program: ExportedProgram, name: str) -> None:
 
 
 def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
-    """Some have no lowering; of others the wheel's lowering never ends."""
+    """Refuses extents that depend on data: some have no lowering, and torch-mlir's lowering of others does not end."""
     for node in program.graph.nodes:
         found = node.meta.get("val")
         values = found if isinstance(found, (tuple, list)) else [found]
@@ -220,7 +219,7 @@ def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
 
 
 def _is_evaluated(node: torch.fx.Node, operator: torch._ops.OpOverload) -> bool:
-    """Whether an operator that is random in training, such as rrelu, is called outside of it."""
+    """Whether an operator that is random in training, such as rrelu, is called in evaluation mode."""
     for position, argument in enumerate(operator._schema.arguments):
         if argument.name in ("training", "train"):
             given = dict(enumerate(node.args)) | node.kwargs
@@ -229,7 +228,7 @@ def _is_evaluated(node: torch.fx.Node, operator: torch._ops.OpOverload) -> bool:
 
 
 def _refuse_chance(program: ExportedProgram, name: str) -> None:
-    """A program's results follow from its inputs; the wheel's lowering keeps a state of its own beside them."""
+    """Refuses random operators: results must depend on inputs only, and torch-mlir's lowering keeps hidden state."""
     for node in program.graph.nodes:
         if not isinstance(node.target, torch._ops.OpOverload):
             continue
@@ -241,7 +240,7 @@ def _refuse_chance(program: ExportedProgram, name: str) -> None:
 
 
 def _name_results(program: ExportedProgram) -> None:
-    """Has the signature name the nodes that the graph gives back now: of those rewritten it still has the old names."""
+    """Updates the names of results in the signature after nodes have been rewritten."""
     returned: Any = program.graph.output_node().args[0]
     for node, spec in zip(returned, program.graph_signature.output_specs, strict=True):
         if isinstance(node, torch.fx.Node) and isinstance(spec.arg, TensorArgument):
@@ -249,12 +248,12 @@ def _name_results(program: ExportedProgram) -> None:
 
 
 def _hooks(parameters: dict[str, np.ndarray]) -> Any:
-    """Makes large constants arguments of the function, in the order in which they are met, and keeps their data."""
+    """Importer hooks that make large constants arguments of the function, in order, and collect their data."""
 
     class Hooks(fx_importer().FxImporterHooks):
         def resolve_input(self, gni: Any, value: Any, info: Any) -> Any:
             if not is_parameter(value):
-                return None  # the importer writes its elements into the program
+                return None  # the importer writes small constants into the program
             parameters[info.input_spec.target] = as_array(value)
             return gni._b.add_argument(info.ir_type, ir.Location.unknown(info.ir_type.context))
 
@@ -275,7 +274,7 @@ def as_array(value: torch.Tensor) -> np.ndarray:
 
 
 def _take_arguments(function: ir.Operation) -> None:
-    """Gives the function the type that its block has, parameters included."""
+    """Updates the function's type to that of its block, including parameters."""
     attributes = function.attributes
     results = ir.FunctionType(ir.TypeAttr(attributes["function_type"]).value).results
     arguments = [argument.type for argument in function.regions[0].blocks[0].arguments]
@@ -292,7 +291,7 @@ def _interface(program: ExportedProgram, parameters: list[str]) -> Interface:
             continue
         if not isinstance(spec.arg, TensorArgument):
             if type(spec.arg).__name__ == "ConstantArgument":
-                continue  # it is part of the program
+                continue  # a constant of the program
             raise OptionError(f"input {spec.arg.name}: it is a number that differs from call to call; "
                               "expected tensors, and numbers that are always the same")
         inputs.append(spec.arg.name)
@@ -306,8 +305,8 @@ def _interface(program: ExportedProgram, parameters: list[str]) -> Interface:
 
 
 def _why_untraced(error: Exception) -> str:
-    """The first line of what torch.export says, which extents of the caller's it could not keep dynamic and why, and
-    the line of the model at which it gave up."""
+    """The first line of torch.export's message, the extents that it could not keep dynamic with the reasons, and the
+    line of the model that failed."""
     text = str(error)
     why = _first_line(error).partition(" For more information")[0].rstrip("!.")
     for extent in re.findall(r"^  - (.*?)(?:\. |$)", text, re.MULTILINE):

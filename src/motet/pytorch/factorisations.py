@@ -1,6 +1,6 @@
 """Refuses factorisations of matrices, which have no lowering, before the importer fails at their checks."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import torch
 from motet.errors import CompileError
 from motet.pytorch.places import find_place
 
-# What PyTorch's own decompositions leave of inv, pinv, solve, lstsq, cholesky, lu, qr, eig and svd.
+# The operators that remain of inv, pinv, solve, lstsq, cholesky, lu, qr, eig and svd after PyTorch's decompositions.
 _FACTORISATION = re.compile(
     r"aten\._?(linalg_(inv|solve|lstsq|cholesky|lu|ldl|qr|eig|svd|pinv)|cholesky|lu_|geqrf|orgqr|ormqr)"
 )
 
 
 def refuse_factorisations(graph: torch.fx.Graph, name: str) -> None:
-    """Raises CompileError for the first one; `name` is what errors call the program."""
+    """Raises CompileError for the first factorisation; `name` is the program's name in errors."""
     for node in graph.nodes:
         if node.op == "call_function" and _FACTORISATION.match(str(node.target)):
             operator = str(node.target).removesuffix(".default")

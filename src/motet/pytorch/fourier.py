@@ -1,11 +1,11 @@
 """Discrete Fourier transforms of any length, on real and imaginary parts, as products with constant matrices.
 
-Lengths up to 64, and primes up to 1,024, are one product. Others are taken apart into two factors, n = a · b (Cooley
-and Tukey, 1965): transforms of length a, factors, transforms of length b. Transforms of larger primes become a
-convolution, by transforms of a power of two (Bluestein, 1970). Matrices are calculated in f64.
+Lengths up to 64, and primes up to 1,024, are one product. Others are factored, n = a · b (Cooley and Tukey, 1965):
+transforms of length a, twiddle factors, transforms of length b. Transforms of larger primes become a convolution, by
+transforms of a power of two (Bluestein, 1970). Matrices are computed in f64.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import torch
 _DIRECT = 64
 _PRIME = 1024
 
-Pair = tuple[Any, Any]  # a real and an imaginary part
-Constant = Callable[[np.ndarray], Any]  # what stands for an array's elements
+Pair = tuple[Any, Any]  # real and imaginary part
+Constant = Callable[[np.ndarray], Any]  # creates a constant of an array's elements
 
 
 def transform_plan(length: int, constant: Constant) -> Any:
-    """The matrices of a transform of `length`, made by `constant`, in the form that `transformed` takes."""
+    """The matrices of a transform of `length`, created by `constant`, for `transformed`."""
     first = _factor(length)
     if length <= _DIRECT or (first == length and length <= _PRIME):
         rows = np.outer(np.arange(length), np.arange(length)) % length
@@ -38,7 +38,7 @@ def transform_plan(length: int, constant: Constant) -> Any:
 
 
 def _factor(length: int) -> int:
-    """The divisor next to the root, from below; the length itself where there is none but 1."""
+    """The largest divisor up to the square root; the length itself if it is prime."""
     for factor in range(math.isqrt(length), 1, -1):
         if length % factor == 0:
             return factor
@@ -66,14 +66,14 @@ def _chirp_plan(length: int, constant: Constant) -> Any:
 
 
 def dynamic_plan(length: Any, dtype: Any) -> Any:
-    """The matrices of a transform whose length is known in the call only."""
+    """The matrices of a transform whose length is dynamic."""
     places = torch.arange(length)
     angle = torch.remainder(places.unsqueeze(-1) * places, length).to(torch.float64) * (2 * math.pi) / length
     return ("direct", length, (torch.cos(angle).to(dtype), -torch.sin(angle).to(dtype)))
 
 
 def transformed(re: Any, im: Any, plan: Any) -> Pair:
-    """The forward transform along the last dimension, without a factor; `im` is None for real numbers."""
+    """The unscaled forward transform along the last dimension; `im` is None for real numbers."""
     kind, extent, constants, *inner = plan
     if kind == "direct":
         return _product(re, im, constants)
@@ -99,7 +99,7 @@ def _convolved(re: Any, im: Any, extent: Any, factors: Pair, spectrum: Pair, pla
     start = multiplied((re, torch.zeros_like(re) if im is None else im), factors)
     padded = [torch.nn.functional.pad(part, (0, size - length)) for part in start]
     re, im = multiplied(transformed(padded[0], padded[1], plan), spectrum)
-    back, front = transformed(im, re, plan)  # parts exchanged: the inverse
+    back, front = transformed(im, re, plan)  # with the parts exchanged: the inverse
     return multiplied((front[..., :length] / size, back[..., :length] / size), factors)
 
 
@@ -108,7 +108,7 @@ def multiplied(a: Pair, b: Pair) -> Pair:
 
 
 def transform(re: Any, im: Any, dims: Sequence[int], plans: Sequence[Any], forward: bool, scale: Any) -> Pair:
-    """Along each of `dims`, forward or back."""
+    """The transform along each of `dims`, forward or inverse."""
     for dim, plan in zip(dims, plans, strict=True):
         re, im = (None if part is None else part.transpose(dim, -1) for part in (re, im))
         if forward:
@@ -120,7 +120,7 @@ def transform(re: Any, im: Any, dims: Sequence[int], plans: Sequence[Any], forwa
 
 
 def mirrored(part: Any, dim: int, length: Any, sign: int) -> Any:
-    """All of a spectrum of real numbers, of which only the first half is given; `sign` is -1 of imaginary parts."""
+    """The full spectrum of real numbers, given its first half; `sign` is -1 for imaginary parts."""
     part = part.narrow(dim, 0, length // 2 + 1)
     count = length - length // 2 - 1
     if isinstance(count, int) and not count:
@@ -130,7 +130,7 @@ def mirrored(part: Any, dim: int, length: Any, sign: int) -> Any:
 
 
 def scale_of(normalization: int, lengths: Sequence[Any]) -> float:
-    """The factor that PyTorch's number for a normalization means: none, by the root of the length, by the length."""
+    """The factor for PyTorch's number of a normalization: none, 1 / √length, 1 / length."""
     if not normalization:
         return 1.0
     count = math.prod(lengths)

@@ -1,4 +1,4 @@
-"""The forms of PyTorch's Fourier transforms, by the three that it has for each device.
+"""Rewrites all forms of PyTorch's Fourier transforms to the three primitive ones.
 
     aten.fft_rfft2(%x, [n, m])   →   aten._fft_r2c(…%x cut or padded with zeros to n×m…, [-2, -1], 0, True)
 """
@@ -48,7 +48,7 @@ def _along_two(transform: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _normalization(norm: str | None, forward: bool) -> int:
-    """PyTorch's number: 0 none, 1 by the root of the length, 2 by the length."""
+    """PyTorch's number of a normalization: 0 none, 1 by the square root of the length, 2 by the length."""
     if norm == "ortho":
         return 1
     return 2 if (norm == "forward") == forward else 0
@@ -62,7 +62,7 @@ def _dims(x: Any, s: Any, dim: Any) -> list[int]:
 
 
 def _sized(x: Any, dims: Sequence[int], lengths: Sequence[Any] | None) -> Any:
-    """Cut, or padded with zeros, to `lengths`; -1 leaves a dimension as it is."""
+    """Crops or zero-pads to `lengths`; -1 keeps a dimension."""
     for dim, length in zip(dims, lengths or (), strict=False):
         extent = x.shape[dim]
         if length == -1:
@@ -94,7 +94,7 @@ def _whole(forward: bool) -> Callable[..., Any]:
 
 
 def _from_real(forward: bool) -> Callable[..., Any]:
-    """The half that tells all of the spectrum of real numbers; its conjugate, for the inverse."""
+    """The non-redundant half of the spectrum of real numbers; its conjugate for the inverse."""
 
     def call(x: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Any:
         dims = _dims(x, s, dim)
@@ -123,13 +123,13 @@ def _shift(amount: Callable[[Any], Any]) -> Callable[..., Any]:
     return call
 
 
-# Parameters: those of aten.stft.
+# The parameters are those of aten.stft.
 def _stft(
     x: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any = None,
     normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Any:
-    """Without padding at the ends, which torch.stft does before."""
+    """STFT without padding at the ends, which torch.stft adds before."""
     return torch._refs.stft(
         x, n_fft, hop_length, win_length, window, center=False, normalized=normalized, onesided=onesided,
         return_complex=return_complex, align_to_window=align_to_window,

@@ -1,4 +1,4 @@
-"""Puts what a Python function calculates in the place of a node of an exported program's graph."""
+"""Replaces a node of an exported program's graph by the operators of a Python function."""
 
 # torch need not be installed, and much of it has no types.
 # pyright: reportMissingImports=false, reportPrivateUsage=false
@@ -19,8 +19,8 @@ Table = dict[Any, Callable[..., Any]]
 
 
 def inline(node: fx.Node, function: Callable[..., Any], arguments: Any, table: Table) -> Any:
-    """What `function(*arguments)` returns, with a node for each tensor, before `node`. `arguments` holds nodes where
-    `function` gets tensors and symbolic numbers; its operators are decomposed as `table` says."""
+    """Traces `function(*arguments)` to nodes before `node`; returns its results. `arguments` has nodes where
+    `function` expects tensors and symbolic numbers; operators are decomposed by `table`."""
     flat, shape = tree_flatten(arguments)
     nodes = [each for each in flat if isinstance(each, fx.Node)]
     shapes: list[Any] = []
@@ -43,7 +43,7 @@ def _fake_mode(values: list[Any]) -> Any:
 
 
 def copy_into(node: fx.Node, module: fx.GraphModule, arguments: list[Any]) -> Any:
-    """Copies the graph of `module`, called with `arguments`, before `node`. What it returns there."""
+    """Copies the graph of `module`, called with `arguments`, before `node`; returns its results."""
     graph = node.graph
     known: dict[fx.Node, Any] = {}
     given = iter(arguments)
@@ -62,7 +62,7 @@ def copy_into(node: fx.Node, module: fx.GraphModule, arguments: list[Any]) -> An
 
 
 def add_constant(program: ExportedProgram, value: torch.Tensor, name: str) -> fx.Node:
-    """A node for the elements of `value`, which become part of the program."""
+    """A node for the elements of `value`, which become a constant of the program."""
     graph = program.graph
     target = f"{name}_{len(program.graph_signature.input_specs)}"
     first = next(iter(graph.nodes))

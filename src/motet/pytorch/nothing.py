@@ -1,12 +1,12 @@
-"""make-nothing: tensors without elements are made as such, whatever the model makes them of, and written nowhere.
+"""make-nothing: creates empty tensors directly, whatever the model computes them from, and drops writes of them.
 
     %v = aten.view(%y, [0, 8])             →     %v = aten.empty([0, 8])
     %z = aten.index_put(%x, [%i], %v)            (%x in the place of %z)
 
-The wheel's lowering divides by their extents.
+torch-mlir's lowering divides by their extents.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WRITES = frozenset({
 
 
 def make_nothing(graph: fx.Graph) -> None:
-    """In place."""
+    """Rewrites the graph in place."""
     changed = False
     for node in list(graph.nodes):
         if node.op != "call_function":

@@ -1,10 +1,10 @@
-"""Numbers in buffers of a module, such as the strides of a convolution, as torch.export can calculate with them.
+"""Makes numbers in a module's buffers, such as strides of a convolution, available to torch.export.
 
-torch.export knows shapes and types of a buffer, not what is in it, and so cannot trace `range(self.count)` or a pad by
-`self.stride`. Buffers are constants of a compiled program; those of one element are read as such here.
+torch.export knows the shapes and types of buffers, not their contents, and cannot trace `range(self.count)` or a pad by
+`self.stride`. Buffers are constants of a compiled program; here those of one element are read as numbers.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _READ = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.in
 
 @contextmanager
 def known_numbers(module: torch.nn.Module) -> Generator[None]:
-    """Within it, buffers of one element are made where they are read, which torch.export takes for constants.
+    """A context in which buffers of one element are created where they are read, so that torch.export treats them as
+    constants.
 
-    Raises CompileError where one was changed.
+    Raises CompileError if one was changed.
     """
     made: list[tuple[str, Any]] = []
     held = [(each, type(each), dict(each._buffers)) for each in module.modules() if _numbers(each)]
@@ -39,7 +40,7 @@ def known_numbers(module: torch.nn.Module) -> Generator[None]:
         for each, kind, buffers in held:
             each.__class__ = kind
             each._buffers.clear()
-            each._buffers.update(buffers)  # in their order
+            each._buffers.update(buffers)  # keeps their order
     for name, value in made:
         if value._version:
             raise CompileError(f"the module changes its buffer {name}; expected one that changes none: call eval() "

@@ -1,9 +1,9 @@
-"""Scans, and what is found by sorting, of PyTorch.
+"""Decompositions of PyTorch's scans, and of operators based on sorting.
 
 cumsum, cumprod, cummax, cummin; sort (stable), kthvalue, median, nanmedian.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _scan(x: Any, dim: int, join: Callable[[Any, Any], Any], neutral: float) -> Any:
-    """All prefixes of `x` joined, in as many steps as the extent has binary digits (Hillis and Steele, 1986)."""
+    """All prefixes of `x` combined, in log2 of the extent many steps (Hillis and Steele, 1986)."""
     dim %= max(1, x.ndim)
     done = 1
     while x.ndim and done < x.shape[dim]:
@@ -59,11 +59,11 @@ def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
 
 
 def _sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    return torch.ops.aten.sort.default(x, dim, descending)  # which always is
+    return torch.ops.aten.sort.default(x, dim, descending)  # which is always stable here
 
 
 def _topk(x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """In any order is in order."""
+    """Sorted results are valid for `sorted=False`, too."""
     return NotImplemented if sorted else torch.topk(x, k, dim, largest, True)
 
 
@@ -75,7 +75,7 @@ def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _extreme_so_far(x: Any, dim: int, join: Callable[[Any, Any], Any]) -> Any:
-    """The extreme of each prefix, and the last place where it stands: a NaN, once there is one, is the most."""
+    """The extreme of each prefix, and its last index; the first NaN is the extreme from then on."""
     if not x.ndim or not isinstance(x.shape[dim], int):
         return NotImplemented
     dim %= x.ndim
@@ -92,7 +92,7 @@ def _extreme_so_far(x: Any, dim: int, join: Callable[[Any, Any], Any]) -> Any:
 
 
 def _doubled(x: Any, dim: int, join: Callable[[Any, Any], Any]) -> Any:
-    """All prefixes of `x` joined, where it is no matter how often an element is joined."""
+    """All prefixes of `x` combined, for idempotent operations."""
     done = 1
     while done < x.shape[dim]:
         later = join(x.narrow(dim, done, x.shape[dim] - done), x.narrow(dim, 0, x.shape[dim] - done))
@@ -110,8 +110,8 @@ def _cummin(x: Any, dim: int) -> Any:
 
 
 def _middle(x: Any, dim: int, keepdim: bool, *, with_nan: bool) -> Any:
-    """The lower of the two in the middle of each line, and its place. A NaN is the largest of numbers: the result
-    where there is one (`with_nan`), or passed over."""
+    """The lower median of each line, and its index. NaN counts as the largest number: it is the result if there is one
+    (`with_nan`), or is ignored."""
     if not x.ndim or not isinstance(x.shape[dim], int) or x.shape[dim] == 0:
         return NotImplemented
     count = x.shape[dim]

@@ -1,6 +1,6 @@
-"""Attention and what PyTorch fuses with it, written with plain operators.
+"""Decomposes attention, and what PyTorch fuses with it, to plain operators.
 
-    aten._scaled_dot_product_flash_attention, … (what a device has)   →   aten.scaled_dot_product_attention
+    aten._scaled_dot_product_flash_attention, … (per device)          →   aten.scaled_dot_product_attention
     aten.scaled_dot_product_attention                                 →   softmax(q kᵀ scale + mask) v, masked rows zero
     aten._transformer_encoder_layer_fwd                               →   products, attention, normalisations
 """
@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.nn import functional
 
-_PADDING = 1  # PyTorch's number for a mask of the keys of each sequence
+_PADDING = 1  # PyTorch's number for a key padding mask
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -29,13 +29,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     }
 
 
-# Parameters: those of torch.nn.functional.scaled_dot_product_attention.
+# The parameters are those of torch.nn.functional.scaled_dot_product_attention.
 def attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:
-    """softmax(query · keyᵀ · scale + mask) · value, as the documentation of
-    torch.nn.functional.scaled_dot_product_attention defines it; rows that are masked whole give zeros."""
+    """softmax(query · keyᵀ · scale + mask) · value, as defined in the documentation of
+    torch.nn.functional.scaled_dot_product_attention; fully masked rows give zeros."""
     if dropout_p:
         raise NotImplementedError(f"attention with dropout {dropout_p}; call the module's eval() first")
     if enable_gqa:
@@ -54,20 +54,20 @@ def attention(
 
 
 def _for_heads(x: Any, heads: int) -> Any:
-    """Keys or values of which several heads in a row share each."""
+    """Repeats keys or values that several consecutive heads share."""
     group = heads // x.shape[-3]
     return x.repeat_interleave(group, -3) if group > 1 else x
 
 
-# Parameters: those of aten._transformer_encoder_layer_fwd.
+# The parameters are those of aten._transformer_encoder_layer_fwd.
 def encoder_layer(
     src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any,
     use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,
     norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None,
     mask_type: int | None = None,
 ) -> Any:
-    """What torch.nn.TransformerEncoderLayer calls where no gradient is asked for: src is batch × length × embed_dim; a
-    mask is not 0 where keys are hidden, and of each sequence's keys or of all pairs."""
+    """The fused operator of torch.nn.TransformerEncoderLayer for inference: src is batch × length × embed_dim; a mask
+    is non-zero where keys are hidden, and is for each sequence's keys or for all pairs."""
     if mask is not None and mask_type == _PADDING and mask.ndim == 2:
         mask = mask[:, None, None, :]
 
@@ -99,8 +99,8 @@ def encoder_layer(
 
 
 def settle_attention(program: fx.GraphModule) -> None:
-    """In place: attention that a device has as an operator of its own, with results for gradients beside it, becomes
-    the general operator; views after it, whose results may lie elsewhere then, become reshapes."""
+    """Replaces device-specific attention operators, which have additional results for gradients, by the general one, in
+    place; views of the results, whose layout may then differ, become reshapes."""
     aten = torch.ops.aten
     biased = (aten._scaled_dot_product_cudnn_attention.default, aten._scaled_dot_product_efficient_attention.default)
     others = (
@@ -135,14 +135,14 @@ def settle_attention(program: fx.GraphModule) -> None:
 
 
 def _shares_heads(given: dict[str, Any]) -> bool:
-    """Whether several heads of the queries share one of the keys or values: a device's operator need not be told."""
+    """Whether several query heads share a head of keys or values; device-specific operators do not state it."""
     tensors = [given[name].meta.get("val") for name in ("query", "key", "value")]
     heads = [tensor.shape[-3] for tensor in tensors if tensor is not None]
     return any(each != heads[0] for each in heads[1:])
 
 
 def _arguments(node: fx.Node) -> dict[str, Any]:
-    """The arguments of an operator by name, with those that were left out."""
+    """The arguments of an operator by name, including defaults."""
     target: Any = node.target
     found: dict[str, Any] = {}
     for number, argument in enumerate(target._schema.arguments):

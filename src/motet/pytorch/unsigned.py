@@ -1,9 +1,9 @@
-"""Arithmetic on unsigned integers, which the wheel takes for signed ones: done in wider integers with a sign.
+"""Computes arithmetic on unsigned integers, which torch-mlir treats as signed, in wider signed integers.
 
     c = add(a, b)         a, b and c uint8    →    c = add(a.int32, b.int32).uint8
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from motet.pytorch.places import find_place
 
 _WIDER = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 _UNSIGNED = (*_WIDER, torch.uint64)
-# What gives the same bits for integers with and without a sign, or none of their type.
+# Operators with the same bits for signed and unsigned integers, or with results of another type.
 _SIGNLESS = frozenset({
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "cat", "clone",
     "unsqueeze", "squeeze", "flip", "constant_pad_nd", "index", "index_select", "gather", "where", "alias", "detach",
@@ -29,7 +29,8 @@ _SIGNLESS = frozenset({
 
 
 def widen_unsigned(graph: Graph, name: str) -> None:
-    """In place. Raises CompileError for an operator whose integers have no wider ones; `name` is the program's."""
+    """Rewrites the graph in place. Raises CompileError for an operator on integers without a wider type; `name` is the
+    program's."""
     for node in list(graph.nodes):
         if node.op != "call_function" or not any(_is_unsigned(n.meta.get("val")) for n in node.all_input_nodes):
             continue
@@ -69,12 +70,12 @@ def _widen(graph: Graph, node: Node) -> None:
     with graph.inserting_before(node):
         made = graph.call_function(node.target, args, dict(kwargs))  # pyright: ignore[reportArgumentType]
     made.meta = _meta(found, node)
-    # The node itself becomes the conversion: a program's results are known by the names of nodes.
+    # The node itself becomes the conversion, since results are identified by the names of nodes.
     node.target, node.args, node.kwargs = torch.ops.aten._to_copy.default, (made,), {"dtype": before.dtype}
 
 
 def _converted(graph: Graph, node: Node, dtype: torch.dtype, like: Node) -> Node:
-    """`node` as `dtype`, at the graph's insertion point; it comes from where `like` does in the user's model."""
+    """`node` as `dtype`, at the graph's insertion point, with the source location of `like`."""
     operator = torch.ops.aten._to_copy.default
     made = graph.call_function(operator, (node,), {"dtype": dtype})
     value = node.meta["val"]

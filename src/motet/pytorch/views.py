@@ -1,12 +1,12 @@
-"""settle-views: views between dynamic extents become merged and split dimensions.
+"""settle-views: rewrites views between dynamic extents as merges and splits of dimensions.
 
     %v = aten.view(%x, [b·l, 16])    // of b×l×2×8   →   aten.flatten(aten.flatten(%x, 0, 1), 1, 2)
 
-In PyTorch's graph extents are formulas, and which dimensions belong together is known. MLIR's types only know that
-they are dynamic, and the wheel's lowering of views would have to guess, which it does wrongly at times.
+In PyTorch's graph, extents are symbolic expressions, which determine the corresponding dimensions. MLIR's types only
+have dynamic extents, and torch-mlir's lowering of views would have to guess, sometimes wrongly.
 """
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNFLATTEN = torch.ops.aten.unflatten.int
 
 
 def settle_views(graph: fx.Graph) -> None:
-    """In place; views of known extents stay as they are."""
+    """Rewrites the graph in place; views of static extents are kept."""
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in _VIEWS:
             _settle(graph, node)
@@ -56,7 +56,7 @@ def _settle(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _unsplittable(sizes: Sequence[Any], targets: Sequence[int]) -> bool:
-    """Whether a size that is left for torch to find stands where a dimension is split."""
+    """Whether a size to be inferred by torch is among those that a dimension is split into."""
     return len(targets) != 1 and (not targets or any(sizes[target] == -1 for target in targets))
 
 

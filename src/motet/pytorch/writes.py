@@ -1,6 +1,6 @@
-"""Writes to chosen elements, of PyTorch: scatters that reduce, index_put by a mask, masked_scatter."""
+"""Decompositions of writes to selected elements: scatters that reduce, index_put by a mask, masked_scatter."""
 
-# torch need not be installed, and much of it has no types.
+# torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _scatter_joined(x: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
-    """The older spelling of scatter_reduce, which takes a number as well."""
+    """The older form of scatter_reduce, which also accepts a number."""
     source = src if isinstance(src, torch.Tensor) else torch.full_like(index, src, dtype=x.dtype)
     names = {"add": "sum", "multiply": "prod"}
     return torch.scatter_reduce(x, dim, index, source, names[reduce], include_self=True)
@@ -46,7 +46,7 @@ def _scatter_mean(x: Any, dim: int, index: Any, src: Any, reduce: str, *, includ
 
 
 def _sum_windows(windows: Any, input_sizes: Sequence[Any], dim: int, size: int, step: int) -> Any:
-    """What Tensor.unfold has cut into windows, which are its last dimension, put together: sums where they overlap."""
+    """The inverse of Tensor.unfold, whose windows are the last dimension: sums where windows overlap."""
     dim %= max(1, len(input_sizes))
     starts = torch.arange(windows.shape[dim], device=windows.device) * step
     places = starts.unsqueeze(-1) + torch.arange(size, device=windows.device)
@@ -56,7 +56,7 @@ def _sum_windows(windows: Any, input_sizes: Sequence[Any], dim: int, size: int, 
 
 
 def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """Slices joined to those that a line of places names, as a scatter of all their elements."""
+    """Combines slices with those at the given indices, by a scatter of all their elements."""
     shape = [1] * x.ndim
     shape[dim] = -1
     places = index.reshape(shape).expand(source.shape)
@@ -64,12 +64,12 @@ def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, inc
 
 
 def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    """By one mask over leading dimensions, of values that are the same for all that it chooses. A place that is a
-    tensor of no dimensions, of which the wheel's pass dies, is one of a line."""
+    """index_put by one mask over leading dimensions, with the same value for all selected elements; an index that is a
+    tensor of rank 0, for which torch-mlir crashes, becomes a vector."""
     if any(index is not None and index.ndim == 0 and index.dtype != torch.bool for index in indices):
         lines = [index.reshape(1) if index is not None and index.ndim == 0 else index for index in indices]
         return torch.ops.aten.index_put.default(x, lines, values, accumulate)
-    if any(index is not None and index.dtype == torch.int32 for index in indices):  # another type than its list's
+    if any(index is not None and index.dtype == torch.int32 for index in indices):  # indices must have one type
         wide = [index.to(torch.int64) if index is not None and index.dtype == torch.int32 else index
                 for index in indices]
         return torch.ops.aten.index_put.default(x, wide, values, accumulate)
@@ -86,7 +86,7 @@ def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool =
 
 
 def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
-    """Element by element of `source`, in order, to where the mask is."""
+    """Writes the elements of `source`, in order, where the mask is set."""
     shape = torch.broadcast_shapes(x.shape, mask.shape)
     x, mask = x.expand(shape), mask.expand(shape)
     if not all(isinstance(extent, int) for extent in (*shape, *source.shape)) or source.numel() == 0:

@@ -1,6 +1,6 @@
-"""Loads artifacts and runs them; needs nothing of the compiler.
+"""Loads artifacts and runs them, without the compiler.
 
-Nothing is imported before it is used: the compiler takes small parts of this package, without the rest.
+Modules are imported lazily: the compiler uses small parts of this package without the rest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The devices of a session: those of the program, bound to those of the machine, with the artifact's code on them.
+"""Binds the devices of a program to those of the machine, and loads the artifact's code on them.
 
     bound = BoundDevices(artifact, {"gpu": "riscv:qemu"}, pool, threads=4)
     instance = bound.instance(signature, {})     # a function for one combination of extents
-    bound.recover(lost)                          # True: another alternative is in the lost device's place
+    bound.recover(lost)                          # True: another alternative replaces the lost device
 
-Where all of them are the host, and nothing of the program could run at once on two of them for long, a function is one
-command buffer there (`merge.py`, `host_program.py`), and no device is opened at all; else its plan is executed over
-them (`plan_executor.py`).
+If all devices are the host, and no two of them would run much work at the same time, a function is a single command
+buffer (`merge.py`, `host_program.py`) and no device is opened. Otherwise its plan is executed over the devices
+(`plan_executor.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Obstacle = Callable[[Variant], str | None]
 
 @dataclass
 class _BindingState:
-    """One state of the binding: it changes when a device is lost."""
+    """One state of the binding. A lost device leads to a new state."""
 
     choices: list[DeviceChoice]
     opened: dict[str, LoadedDevice] = field(default_factory=dict[str, LoadedDevice])
@@ -52,8 +52,8 @@ class _BindingState:
 
 
 class BoundDevices:
-    """Binds at once; raises DeviceError where a device of the program is filled by nothing. `notes` says what was
-    chosen for want of better, and what was lost. Safe to use from several threads."""
+    """The devices of a session. Binds when constructed; raises DeviceError if a device of the program has no present
+    alternative. `notes` records fallbacks that were chosen and devices that were lost. Thread-safe."""
 
     def __init__(self, artifact: Artifact, bindings: Mapping[str, str], pool: Pool, threads: int) -> None:
         self.artifact = artifact
@@ -79,16 +79,16 @@ class BoundDevices:
             self.close(interrupted=isinstance(error, KeyboardInterrupt))
             raise
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def choices(self) -> Sequence[DeviceChoice]:
-        """What fills each of the artifact's devices now, in their order."""
+        """The choice for each of the artifact's devices, in their order."""
         return tuple(self._state.choices)
 
     @property
     def variants(self) -> Sequence[Variant]:
-        """The variants that run, each once."""
+        """The variants in use, each once."""
         return list({choice.variant.target: choice.variant for choice in self._state.choices}.values())
 
     @property
@@ -100,7 +100,7 @@ class BoundDevices:
 
     @property
     def copied_bytes(self) -> int:
-        """How many of them lie in the session's pool."""
+        """Bytes of constants copied to the session's pool."""
         return sum(code.copied_bytes for code in self._state.hosts.values())
 
     @property
@@ -130,14 +130,14 @@ class BoundDevices:
         return PlacedInstance(signature, plan, manifest.regions, devices, symbols, schedules)
 
     def _is_by_steps(self, signature: Signature, device: Device) -> bool:
-        """Whether a plan is executed step by step though all of it is on one device: it has loops, or names queues."""
+        """Whether a plan on a single device is executed step by step nevertheless: it has loops, or names queues."""
         plan = self.artifact.manifest.plans.get(signature.name)
         if plan is None:
             return False
         return has_loops(plan) or (device.queues > 1 and any(step.queues for step in plan.steps))
 
     def device(self, name: str) -> Device:
-        """The open device that fills @name; `name` may be empty where there is one only. Raises CallError."""
+        """The open device bound to @name; `name` may be empty if there is only one. Raises CallError."""
         with self._lock:
             state = self._state
             found = [c for c in state.choices if c.device.name == name or (not name and len(state.choices) == 1)]
@@ -150,8 +150,8 @@ class BoundDevices:
             return HostDevice(found[0].info, self._host_threads(state, state.choices.index(found[0])), self._pool)
 
     def recover(self, lost: DeviceLost) -> bool:
-        """Puts the next alternative in the place of a lost device; False where one of the program's devices that it
-        filled has none. A device that was replaced already stays so."""
+        """Replace a lost device by the next alternative; False if a device of the program that was bound to it has
+        none. A device that was replaced already is not replaced again."""
         with self._lock:
             if lost.device in self._lost:
                 return True
@@ -164,7 +164,7 @@ class BoundDevices:
             choices = [_next(choice) if choice in hit else _without(choice, gone) for choice in before.choices]
             kept = {uri: loaded for uri, loaded in before.opened.items() if uri not in gone}
             self._state = _BindingState(choices, kept)
-            # Other callers may still be in calls on them; they learn from the device itself that it is lost.
+            # Calls of other threads may still use them; they learn from the device itself that it is lost.
             self._retired += [before.opened[uri] for uri in gone]
             self._open_available()
             for choice in self._state.choices:
@@ -173,8 +173,7 @@ class BoundDevices:
             return True
 
     def close(self, interrupted: bool = False) -> None:
-        """Gives every device back. `interrupted`: what they work at is ended, and who does not end it is not waited
-        for."""
+        """Close every device. If `interrupted`, end their work, and do not wait for devices that do not end it."""
         with self._lock:
             closing = [*self._state.opened.values(), *self._retired]
             self._state, self._retired = _BindingState(self._state.choices), []
@@ -191,14 +190,14 @@ class BoundDevices:
             if thread.is_alive() and (abandon := getattr(loaded.device, "abandon", None)) is not None:
                 abandon()
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
         _log.warning("%s: %s", self.artifact.name, text)
 
     def _open_available(self) -> None:
-        """`_open_all`; what is lost meanwhile is replaced too."""
+        """Run `_open_all`; replace devices that are lost meanwhile, too."""
         try:
             self._open_all()
         except DeviceLost as lost:
@@ -206,20 +205,20 @@ class BoundDevices:
                 raise
 
     def _open_all(self) -> None:
-        """Opens what the choices ask for; what cannot be opened is replaced by its next alternative."""
+        """Open the chosen devices; replace a device that cannot be opened by its next alternative."""
         state = self._state
         if self._in_process(state):
             return
         for number in range(len(state.choices)):
             self._open(state, number)
-        if self._in_process(state):  # after all
+        if self._in_process(state):  # as a result of replacements
             return
         for loaded in state.opened.values():
             loaded.place_parameters(self._regions_on(state, loaded))
         self._note_queues(state)
 
     def _note_queues(self, state: _BindingState) -> None:
-        """Tells of queues that the program names and a device has not: what is to run on them may run on any."""
+        """Note queues that the program names but the device lacks; their work may run on any queue."""
         absent: dict[int, int] = {}  # by device, a mask
         for step in (step for plan in self.artifact.manifest.plans.values() for step in all_steps(plan)):
             there = state.opened[state.choices[step.device].info.uri].device.queues
@@ -257,7 +256,7 @@ class BoundDevices:
         loaded = state.opened.get(candidate.info.uri)
         if loaded is not None and not regions <= set(loaded.variant.schedules):
             target = loaded.variant.target
-            raise DeviceError(f"device {candidate.info.uri}: its code, for {target}, has not all that is to run there")
+            raise DeviceError(f"device {candidate.info.uri}: its code, for {target}, lacks kernels of the program")
         if loaded is None:
             info = candidate.info
             if info.family == HOST and "?" not in info.uri:
@@ -286,15 +285,15 @@ class BoundDevices:
         raise DeviceError(f"device {info.uri}: {'; '.join(reasons) or 'no code in this artifact'}")
 
     def _regions_on(self, state: _BindingState, loaded: LoadedDevice) -> list[str]:
-        """The regions whose device this one is, whose constants belong there ahead of any call."""
+        """The regions bound to this device, whose constants are placed there before the first call."""
         if not self.artifact.manifest.plans:
             return [*loaded.variant.schedules]
         here = [choice.device.name for choice in state.choices if state.opened[choice.info.uri] is loaded]
         return sorted(set[str]().union(*(self._regions[name] for name in here)))
 
     def _in_process(self, state: _BindingState) -> bool:
-        """Whether all devices are the host, and no two of them could work at once, or for too short to pay. A loop
-        over devices is executed over them in any case."""
+        """Whether all devices are the host, and no two of them could run work at the same time for long enough to pay.
+        Loops over devices are always executed over the devices."""
         plans = self.artifact.manifest.plans.values()
         if any(choice.info.family != HOST for choice in state.choices) or any(map(has_loops, plans)):
             return False
@@ -305,8 +304,8 @@ class BoundDevices:
         )
 
     def _host_number(self, state: _BindingState, signature: Signature) -> int | None:
-        """A device, the host, on which a function can be one piece of work in this process: because no other device
-        is there, or does anything for it."""
+        """A host device on which a function can run as one command buffer in this process, because no other device
+        exists or takes part in the function; None if there is none."""
         if self._in_process(state):
             return 0
         plan = self.artifact.manifest.plans.get(signature.name)
@@ -331,7 +330,7 @@ class BoundDevices:
         return state.threads[uri]
 
     def _check_code(self, plan: Plan, variants: Sequence[Variant]) -> None:
-        """Raises ArtifactError where a device of the plan has no code for a region that is to run there."""
+        """Raises ArtifactError if a device of the plan has no code for a region bound to it."""
         for step in all_steps(plan):
             if step.op == "run" and step.region not in variants[step.device].schedules:
                 raise ArtifactError(
@@ -339,7 +338,7 @@ class BoundDevices:
                 )
 
     def _merged(self, state: _BindingState, signature: Signature, number: int = 0) -> Merged:
-        """The function as one schedule, for where all devices share one memory: that of the device `number`."""
+        """The function as one schedule, if all devices share one memory: that of device `number`."""
         manifest, name = self.artifact.manifest, signature.name
         schedules = state.choices[number].variant.schedules
         if name not in manifest.plans:
@@ -351,7 +350,7 @@ class BoundDevices:
 
 
 def _close(loaded: LoadedDevice) -> None:
-    with suppress(DeviceError):  # a lost one has nothing to give back
+    with suppress(DeviceError):  # a lost device has no resources to return
         loaded.close()
 
 

@@ -1,4 +1,4 @@
-"""One call of a function: what runs it, its arguments as they are taken, and what it will return."""
+"""One call of a function: the interface of instances, the adopted arguments, and the results."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Tensor = Array | DeviceArray
 
 
 class Runnable(Protocol):
-    """A function for one combination of extents: on the host alone (`Instance`), or over devices
-    (`PlacedInstance`). `prepared` is what `prepare` returned, once it was asked."""
+    """A function for one combination of extents: on the host only (`Instance`), or over devices (`PlacedInstance`).
+    `prepared` is the result of `prepare`, once it was called."""
 
     inputs: list[Shape]
     results: list[Shape]
     prepared: Callable[..., Any] | None
-    resident: bool  # whether it takes tensors on devices, `DeviceArray`, as they are
+    resident: bool  # whether it accepts tensors on devices (`DeviceArray`)
 
     def run(self, arrays: Sequence[Any]) -> None:
-        """Runs once on the inputs, then the results, in this order; returns when the results are there."""
+        """Run once on the inputs, then the results, in this order; returns when the results are computed."""
         ...
 
     def run_timed(self, arrays: Sequence[Any]) -> list[tuple[str, float]]:
-        """Like `run`, and says how many seconds each command took."""
+        """Like `run`; returns the seconds of each command."""
         ...
 
     def run_traced(self, arrays: Sequence[Any]) -> list[Traced]:
-        """Like `run`, and says what happened when on which device."""
+        """Like `run`; returns the events of all devices."""
         ...
 
     @property
@@ -43,17 +43,17 @@ class Runnable(Protocol):
     def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None: ...
 
     def home(self, result: int) -> Device | None:
-        """The device on which a result stays that no caller gets; None for the host's memory."""
+        """The device on which a result stays that is not returned to a caller; None for host memory."""
         ...
 
 
-# Makes the instance for values of the symbols.
+# Creates the instance for values of the symbols.
 Make = Callable[[Mapping[str, int]], Runnable]
 
 
 class Call:
-    """The arguments of one call, checked and adopted, and what it will return. `again`: with extents that were
-    there before."""
+    """The arguments of one call, checked and adopted, and its return value. `again` means that an instance for these
+    extents existed before."""
 
     def __init__(
         self, instance: Runnable, again: bool, inputs: list[Tensor], results: list[Tensor], returned: list[Any]
@@ -63,11 +63,11 @@ class Call:
         self.inputs = inputs
         self.results = results
         self.returned = returned
-        self.strided: list[tuple[Array, Array]] = []  # destinations: where the caller has them, and what was written
+        self.strided: list[tuple[Array, Array]] = []  # the caller's array, and the contiguous one
         self._late: list[tuple[DeviceArray, Array]] = []
 
     def arrays(self) -> list[Tensor]:
-        """The inputs, then the results; of tensors on devices what the instance takes."""
+        """The inputs, then the results; tensors on devices as the instance accepts them."""
         if self.instance.resident:
             return [*self.inputs, *self.results]
         copies = {id(t): t.numpy() for t in (*self.inputs, *self.results) if isinstance(t, DeviceArray)}

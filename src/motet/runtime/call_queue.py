@@ -1,12 +1,12 @@
-"""Calls in flight: what `submit` of a session's functions starts, several at once, on threads of the session.
+"""Concurrent calls: runs the calls that `submit` of a session's functions starts, on threads of the session.
 
     calls = InFlight(4)
-    future = calls.submit(call, reads, writes)      # returns at once
+    future = calls.submit(call, reads, writes)      # returns immediately
 
-Calls begin in the order of their submission and overlap, up to `most` of them, which bounds how much memory they take:
-those that wait hold their arguments alone. A call that reads or writes memory of its caller's that an earlier
-one writes begins when that one has ended, and one that writes what an earlier one reads does too, so that results are
-those of one call after the other. Results that calls make anew are known to nobody before they are there.
+Calls start in the order of submission and overlap, up to `most` of them, which bounds their memory; waiting calls hold
+only their arguments. A call that reads or writes caller's memory that an earlier call writes starts when that call has
+ended, and so does one that writes memory that an earlier call reads, so that results are those of sequential calls.
+Results allocated by a call are not visible to others before it ends.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy as np
 from motet.errors import CallError
 from motet.runtime.device_array import DeviceArray
 
-MOST = 4  # calls at once, where nothing else is said
-_ADDRESSES = "addresses"  # the memory that this process addresses
+MOST = 4  # default number of concurrent calls
+_ADDRESSES = "addresses"  # this process's address space
 
-# Where a tensor lies: a memory, and its first byte there and the one after its last.
+# The memory of a tensor: an address space, its first byte and the one after its last.
 Range = tuple[object, int, int]
 Ranges = Callable[[], Sequence[Range]]
 
 
 def ranges_of(tensors: Sequence[Any]) -> list[Range]:
-    """Where tensors lie. Those of other libraries take all of their storage; what has no memory of its own that could
-    be written, such as numbers, lies nowhere."""
+    """The memory ranges of tensors. Tensors of other libraries count with their whole storage; values without writable
+    memory, such as numbers, have none."""
     found: list[Range] = []
     for tensor in tensors:
         if isinstance(tensor, DeviceArray):
@@ -79,14 +79,14 @@ def _meet(some: Sequence[Range], others: Sequence[Range]) -> bool:
 
 @dataclass(eq=False)
 class _PendingCall:
-    """A call that was submitted and has not ended. What it reads is looked at where another one writes only."""
+    """A call that was submitted and has not ended. Its reads are computed only if another call writes."""
 
     call: Callable[[], Any]
     find_reads: Ranges
     writes: Sequence[Range]
     future: Future[Any] = field(default_factory=Future[Any])
-    missing: int = 0  # earlier calls that have to end before
-    later: list[_PendingCall] = field(default_factory=list["_PendingCall"])  # those that wait for this one
+    missing: int = 0  # number of earlier calls that must end first
+    later: list[_PendingCall] = field(default_factory=list["_PendingCall"])  # calls that wait for this one
     _reads: Sequence[Range] | None = None
 
     @property
@@ -102,8 +102,8 @@ class _PendingCall:
 
 
 class InFlight:
-    """At most `most` calls at once. Threads are started when first needed, and anew in the child of a fork; when the
-    interpreter ends, what was submitted is waited for. Safe to use from several threads."""
+    """Runs at most `most` calls at the same time. Threads are started when needed, and again in the child of a fork.
+    When the interpreter exits, it waits for submitted calls. Thread-safe."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
@@ -111,20 +111,20 @@ class InFlight:
         self._process = os.getpid()
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
-        self._entries: dict[_PendingCall, None] = {}  # in the order of their submission
-        self._writers = 0  # of the entries
-        self._ready: deque[_PendingCall] = deque()  # those that may begin
-        self._threads = 0  # that take them
+        self._entries: dict[_PendingCall, None] = {}  # in the order of submission
+        self._writers = 0  # number of entries that write
+        self._ready: deque[_PendingCall] = deque()  # calls that may start
+        self._threads = 0  # number of threads that take them
 
     def submit(self, call: Callable[[], Any], reads: Ranges, writes: Sequence[Range] = ()) -> Future[Any]:
-        """Runs `call` on a thread, behind earlier calls that it meets in memory; `reads` is asked for what it reads
-        where that matters. What `call` raises is in the future. Raises CallError once closed."""
+        """Run `call` on a thread, after earlier calls with overlapping memory; `reads` is called only if needed. An
+        exception of `call` is set on the future. Raises CallError if the queue is closed."""
         entry = _PendingCall(call, reads, writes)
         with self._lock:
             if self._closed:
                 raise CallError("the session is closed")
             if self._process != os.getpid():
-                self._begin_anew()
+                self._reset_after_fork()
             if writes or self._writers:
                 for earlier in self._entries:
                     if entry.waits_for(earlier):
@@ -140,7 +140,7 @@ class InFlight:
         return entry.future
 
     def close(self, wait: bool = True) -> None:
-        """Waits for what was submitted, or else cancels what has not begun; closing twice is allowed."""
+        """Wait for submitted calls, or else cancel those that have not started; may be called again."""
         with self._lock:
             self._closed = True
             executor, self._executor = self._executor, None
@@ -150,8 +150,8 @@ class InFlight:
         if executor is not None and self._process == os.getpid():
             executor.shutdown(wait)
 
-    def _begin_anew(self) -> None:
-        """In the child of a fork: neither threads nor what they were to do came along."""
+    def _reset_after_fork(self) -> None:
+        """Reset in the child of a fork, which has neither the threads nor their calls."""
         self._process = os.getpid()
         self._executor = None
         self._entries.clear()
@@ -159,18 +159,18 @@ class InFlight:
         self._writers = self._threads = 0
 
     def _ask_for_threads(self) -> None:
-        """For what may begin, as far as there may be any. Threads that work already take what comes meanwhile."""
+        """Start threads for calls that may start, up to the limit. Busy threads take calls that arrive meanwhile."""
         for _ in range(min(len(self._ready), self.most - self._threads)):
             if self._executor is None:
-                return  # the session is closing, which waits for the threads that there are
+                return  # the session is closing and waits for the existing threads
             try:
                 self._executor.submit(self._work)
-            except RuntimeError:  # the interpreter is ending, which does too
+            except RuntimeError:  # the interpreter is exiting and waits, too
                 return
             self._threads += 1
 
     def _work(self) -> None:
-        """A thread: runs what may begin until there is nothing."""
+        """The main loop of a thread: runs calls until none is left."""
         while True:
             with self._lock:
                 if not self._ready:
@@ -180,10 +180,10 @@ class InFlight:
             _perform(entry)
             with self._lock:
                 self._end(entry)
-            del entry  # a thread at rest keeps no one's memory alive
+            del entry  # an idle thread must not keep memory alive
 
     def _end(self, entry: _PendingCall) -> None:
-        """What waited for `entry` alone may begin; the thread that ran it is there for one of them."""
+        """Start calls that waited for `entry` only; the thread that ran it takes one of them."""
         self._entries.pop(entry, None)
         self._writers -= bool(entry.writes)
         for later in entry.later:
@@ -199,7 +199,7 @@ def _perform(entry: _PendingCall) -> None:
         return
     try:
         result = entry.call()
-    except BaseException as error:  # whatever it is, it is the caller's to see
+    except BaseException as error:  # of any kind, for the caller
         entry.future.set_exception(error)
     else:
         entry.future.set_result(result)

@@ -1,6 +1,6 @@
-"""Reads which checks failed in a call, such as an index out of bounds, from the last bytes of the call's arena.
+"""Reads the checks that failed in a call, such as an index out of bounds, from the end of the call's arena.
 
-Each command that may fail has a status there (`artifact/schema.py`). All statuses are zero when a call begins; a task
+Each command that may fail has a status there (`artifact/schema.py`). All statuses are zero when a call starts; a task
 whose check fails writes to the status of its command and returns.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from motet.artifact.schema import STATUS_BYTES
 from motet.errors import CallError
 
-_NAMED = re.compile(r'\w+ ".*"')  # the texts of operators of ONNX; those of MLIR have a dialect as well
+_NAMED = re.compile(r'\w+ ".*"')  # texts of ONNX operators; those of MLIR also contain a dialect
 _WORDS = struct.Struct("=3q")
 
 
@@ -23,7 +23,7 @@ def status_bytes(checks: Sequence[Sequence[str]]) -> int:
 
 
 class Statuses:
-    """Those of a call of `where`, `offset` bytes into its arena."""
+    """The statuses of a call of `where`, `offset` bytes into its arena."""
 
     def __init__(self, where: str, checks: Sequence[Sequence[str]], offset: int) -> None:
         self.where = where
@@ -33,15 +33,15 @@ class Statuses:
         self.zeros = bytes(self.bytes)
 
     def clear(self, arena: int) -> None:
-        """Makes them zero in the arena at an address."""
+        """Zero the statuses in the arena at an address."""
         ctypes.memset(arena + self.offset, 0, self.bytes)
 
     def failure(self, arena: int) -> CallError | None:
-        """What failed in the call that had the arena at an address."""
+        """The failure of the call with the arena at an address; None if it succeeded."""
         return self.failure_of(ctypes.string_at(arena + self.offset, self.bytes))
 
     def failure_of(self, data: bytes) -> CallError | None:
-        """What failed, by the statuses' bytes: of several the one of the first command."""
+        """The failure recorded in the statuses' bytes; if there are several, that of the first command."""
         if data == self.zeros:
             return None
         for texts, begin in zip(self.checks, range(0, self.bytes, STATUS_BYTES), strict=True):
@@ -52,13 +52,13 @@ class Statuses:
         return None
 
     def raise_at(self, address: int) -> None:
-        """Raises what failed, by the statuses at an address; for native code."""
+        """Raise the failure recorded in the statuses at an address; called from native code."""
         failure = self.failure_of(ctypes.string_at(address, self.bytes))
         raise failure or CallError(f"{self.where}: a check failed")
 
 
 def _compared(index: int, extent: int, named: bool) -> str:
-    """Indices of operators of ONNX count from the end where they are negative."""
+    """Describe index and extent; a negative index of an ONNX operator counts from the end."""
     if extent < 0:
         return ""
     return f": index {index - extent if named and index < 0 else index} is outside of an axis of extent {extent}"

@@ -1,4 +1,4 @@
-"""What this machine's processor can do, in LLVM's spelling, read from /proc/cpuinfo."""
+"""The features of this machine's CPU, in LLVM's spelling, read from /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-# Linux's names where LLVM's differ by more than the underscore.
+# Linux's names that differ from LLVM's by more than the underscore.
 _X86 = {
     "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "bmi1": "bmi", "abm": "lzcnt",
     "pclmulqdq": "pclmul",
@@ -35,19 +35,19 @@ _LEVELS = {
 }
 
 
-# Linux gives a process AMX's tile registers when it asks for them, so that only those who use them pay for saving them.
+# Linux grants AMX's tile registers on request, so that only processes that use them pay for saving them.
 _SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
 def machine() -> str:
-    """The architecture as LLVM triples begin with it: `x86_64`, `aarch64`, `riscv64`."""
+    """The architecture as at the start of LLVM triples: `x86_64`, `aarch64`, `riscv64`."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 @functools.cache
 def host_features() -> frozenset[str]:
-    """The features of this machine's processor."""
+    """The features of this machine's CPU."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -56,8 +56,8 @@ def host_features() -> frozenset[str]:
 
 
 def allow(features: Collection[str]) -> bool:
-    """Ask the kernel for what code with `features` needs this process to be allowed: AMX's tile registers. Threads
-    and forks have it too. False where it refuses."""
+    """Request the kernel's permissions that code with `features` needs: AMX's tile registers. They extend to threads
+    and forks. False if the kernel refuses."""
     if not any(feature.startswith("amx") for feature in features):
         return True
     if machine() != "x86_64" or not sys.platform.startswith("linux"):
@@ -66,7 +66,7 @@ def allow(features: Collection[str]) -> bool:
 
 
 def parse(cpuinfo: str, architecture: str) -> frozenset[str]:
-    """The features that `cpuinfo`, the content of /proc/cpuinfo, lists: those that every core has."""
+    """The features listed in `cpuinfo`, the content of /proc/cpuinfo, that every core has."""
     if architecture == "riscv64":
         found = [_riscv(words) for words in re.findall(r"^isa\s*:\s*(\S+)", cpuinfo, re.MULTILINE)]
     elif architecture == "aarch64":
@@ -79,7 +79,7 @@ def parse(cpuinfo: str, architecture: str) -> frozenset[str]:
 
 
 def _riscv(isa: str) -> frozenset[str]:
-    """The extensions of an ISA string such as `rv64imafdcv_zvl256b`; a length implies the shorter."""
+    """The extensions of an ISA string such as `rv64imafdcv_zvl256b`; a vector length implies the shorter ones."""
     letters, *extensions = isa.lower().removeprefix("rv64").removeprefix("rv32").split("_")
     features = set(letters.replace("g", "imafd")) | set(extensions)
     lengths = [int(match[1]) for name in extensions if (match := re.fullmatch(r"zvl(\d+)b", name))]
@@ -88,7 +88,7 @@ def _riscv(isa: str) -> frozenset[str]:
 
 
 def level(features: frozenset[str], architecture: str) -> str:
-    """The processor level that these features make: `x86-64-v3`; elsewhere the architecture's name."""
+    """The CPU level with these features: `x86-64-v3`; on other architectures the architecture's name."""
     if architecture != "x86_64":
         return "riscv64-v" if architecture == "riscv64" and "v" in features else architecture
     required: set[str] = set()

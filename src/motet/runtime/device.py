@@ -1,13 +1,13 @@
-"""The contract between the runtime and the devices: what a driver and a device must offer.
+"""The contract between the runtime and devices: the interface of drivers and devices.
 
-A *driver* finds devices without touching them (`probe`) and opens them (`open`). It is an object, a module will
-do, named in the entry-point group `motet.drivers`, under the name of its family; it is loaded when first needed,
-and one that cannot be loaded, or speaks another version of this contract, is shown as unavailable with its reason.
+A *driver* finds devices without opening them (`probe`) and opens them (`open`). It is an object or a module, registered
+in the entry-point group `motet.drivers` under the name of its family. It is loaded when first needed; a driver that
+cannot be loaded, or implements another version of this contract, is listed as unavailable with the reason.
 
-A *device* has memory, takes code and runs recorded work on queues. Every order between two pieces of work is
-a point on a timeline (`timeline.py`). Everything here may be called from several threads.
+A *device* has memory, loads code, and runs recorded work on queues. All ordering between pieces of work is expressed by
+points on timelines (`timeline.py`). Every method may be called from several threads.
 
-`python -m motet.runtime.conformance DRIVER` puts a driver through every sentence of this file.
+`python -m motet.runtime.conformance DRIVER` checks a driver against every sentence of this file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from motet.runtime.uri import family_of, split_uri
 
 API_VERSION = 1
 GROUP = "motet.drivers"
-# Those of Motet itself, which need no entry point.
+# Motet's own drivers, which need no entry point.
 BUILT_IN = {
     "host": "motet.runtime.drivers.host.driver",
     "null": "motet.runtime.drivers.null",
@@ -38,14 +38,14 @@ BUILT_IN = {
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device, or one that could be here: then `available` is False and `reason` says why it is not.
+    """A device, or one that could be present: `available` is then False, and `reason` tells why.
 
-    `uri` names it to `load` (`host`, `cuda:0`, `riscv:qemu`); `family` is what its code is compiled for, `ordinal`
-    its number among the available devices of that family, `uuid` a name that survives renumbering, where it has
-    one. `cores` are those it has for us, `threads` those used by default; `level` is what its code may need
-    (`x86-64-v4`); `memory` is in bytes; `host_memory` says that it works on the host's memory in place, so that
-    nothing is copied to or from it; `instances`, that any number of devices can be opened on it: `host/1` is another
-    one beside `host`.
+    `uri` names it to `load` (`host`, `cuda:0`, `riscv:qemu`); `family` is what its code is compiled for; `ordinal` is
+    its number among the available devices of that family; `uuid` is a name independent of numbering, if it has one.
+    `cores` are the cores available to this process, `threads` the default number of threads; `level` is the highest CPU
+    level of code that it runs (`x86-64-v4`); `memory` is in bytes. `host_memory` means that it works on host memory in
+    place, without copies. `instances` means that any number of devices can be opened on it: `host/1` is another one
+    next to `host`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class DeviceInfo:
 
 
 class Buffer(Protocol):
-    """Memory of one device. `address` is the device's own; the memory is freed when the object is gone."""
+    """Memory of one device. `address` is in the device's address space; the memory is freed with the object."""
 
     @property
     def bytes(self) -> int: ...
@@ -74,17 +74,17 @@ class Buffer(Protocol):
 
 
 class Executable(Protocol):
-    """Code on a device."""
+    """Code loaded on a device."""
 
     @property
     def kernels(self) -> Sequence[str]:
-        """The symbols that can be launched."""
+        """The symbols of kernels that can be launched."""
         ...
 
 
 @dataclass(frozen=True)
 class Reference:
-    """`bytes` bytes from `offset` on in the `external`-th buffer that a submission is given."""
+    """`bytes` bytes from `offset` on of the `external`-th buffer of a submission."""
 
     external: int
     offset: int
@@ -93,13 +93,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class Work:
-    """One command of a command buffer: a launch of `kernel` over tasks `[0, tasks)`, or a copy from the first
-    reference to the second, of equal sizes. `after` are the indices of the commands it needs to have ended: all,
-    or so many that the others follow. A device that orders work by streams may use `stream` and `waits` instead: each
-    stream runs its commands in their order, and `waits` are those of other streams that this one needs to have ended.
+    """One command of a command buffer: a launch of `kernel` over tasks `[0, tasks)`, or a copy from the first reference
+    to the second one, of equal size. `after` are indices of commands that must end first; commands implied by others
+    may be omitted. A device that orders work by streams may use `stream` and `waits` instead: each stream runs its
+    commands in order, and `waits` are commands of other streams that must end first.
 
-    A kernel is called as `void kernel(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`: the addresses
-    of `references`, the values of `sizes`, a range of tasks, and `scratch` bytes of its thread's own.
+    A kernel is called as `void kernel(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`: the addresses of
+    `references`, the values of `sizes`, a range of tasks, and `scratch` bytes private to the thread.
     """
 
     op: Literal["launch", "copy"]
@@ -110,21 +110,21 @@ class Work:
     after: tuple[int, ...] = ()
     stream: int = 0
     waits: tuple[int, ...] = ()
-    seconds: float = 0.0  # that one thread of a processor may take, roughly; 0 where nobody can tell
+    seconds: float = 0.0  # estimated time of one CPU thread; 0 if unknown
 
 
 class CommandBuffer(Protocol):
-    """Work recorded once, submitted many times, on other memory each time."""
+    """Work that is recorded once and submitted repeatedly, with other memory each time."""
 
     @property
     def externals(self) -> int:
-        """How many buffers a submission takes."""
+        """The number of buffers of a submission."""
         ...
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one core, or thread, did of a command: seconds as in `Event`."""
+    """The part of a command that one core or thread ran; seconds as in `Event`."""
 
     core: int
     begin: float
@@ -133,10 +133,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Event:
-    """What a device did: seconds of this process's `time.perf_counter`. `kind` is launch, copy, read, write or
-    fill; `bytes` is 0 where nothing is moved, `instructions` where the device does not count them. Events of one queue
-    may overlap where the device does several commands at once; `pieces` are what each of its cores did, where it
-    tells."""
+    """One operation of a device; times in seconds of this process's `time.perf_counter`. `kind` is launch, copy, read,
+    write or fill; `bytes` is 0 for launches; `instructions` is 0 if the device does not count them. Events of one queue
+    may overlap if the device runs several commands at the same time; `pieces` are the parts of its cores, if it reports
+    them."""
 
     name: str
     kind: str
@@ -149,13 +149,12 @@ class Event:
 
 
 class Device(Protocol):
-    """An open device. Work of one queue begins in the order of its submission; work of different queues is
-    ordered by points alone. Arguments are checked, and `DeviceError` raised, before anything is queued; what
-    fails later poisons the point that was returned. What was submitted holds the buffers, arrays and code that it
-    works with until it has ended.
+    """An open device. Work of one queue starts in the order of submission; work of different queues is ordered by
+    points only. Arguments are checked, and `DeviceError` raised, before work is queued; a later failure poisons the
+    returned point. Submitted work keeps its buffers, arrays and code alive until it has ended.
 
-    Errors: `OutOfMemoryError` for memory; `KernelFault` for a kernel that went wrong, with the device usable
-    afterwards if it says so; `DeviceLost` for a device that is gone for good.
+    Errors: `OutOfMemoryError` for memory; `KernelFault` for a kernel that faulted, which states whether the device is
+    still usable; `DeviceLost` for a device that is permanently unusable.
     """
 
     @property
@@ -163,31 +162,31 @@ class Device(Protocol):
 
     @property
     def queues(self) -> int:
-        """How many queues there are, at least 1."""
+        """The number of queues, at least 1."""
         ...
 
     # -- memory ----------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> Buffer:
-        """`size` bytes (0 is allowed), not cleared, aligned to 64."""
+        """Allocate `size` bytes (0 is allowed), uninitialised, aligned to 64."""
         ...
 
     def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
-        """A contiguous host array as a buffer of this device, without a copy; None where that cannot be. The
-        buffer keeps the array alive; what the device writes into it is seen in the array."""
+        """A contiguous host array as a buffer of this device, without a copy; None if that is not possible. The buffer
+        keeps the array alive; writes of the device are visible in the array."""
         ...
 
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """The buffer's bytes (`u8`) where the host can address them in place, else None. Whoever uses it
-        waits for the points of what reads and writes the buffer."""
+        """The buffer's bytes (`u8`) if the host can address them in place, else None. The caller must wait for the
+        points of work that reads or writes the buffer."""
         ...
 
     def write(
         self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
         queue: int = 0,
     ) -> Point:
-        """Host to device: the contiguous `source` to byte `offset` of `target`. `source` must stay unchanged
-        until the point is reached. A device for which many arrays together are less work may have a method
+        """Host to device: copy the contiguous `source` to byte `offset` of `target`. `source` must not change until the
+        point is reached. A device that transfers many arrays at once more cheaply may have a method
         `place(arrays: Sequence[ndarray]) -> tuple[Sequence[Buffer], Point]`: memory for each contiguous array, with its
         content when the point is reached."""
         ...
@@ -196,16 +195,16 @@ class Device(Protocol):
         self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
         queue: int = 0,
     ) -> Point:
-        """Device to host: into the contiguous, writable `target` from byte `offset` of `source` on."""
+        """Device to host: copy from byte `offset` of `source` into the contiguous, writable `target`."""
         ...
 
     def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        """Within this device: all of `source` to the beginning of `target`. A device that has a method
-        `copies_from(other: Device) -> bool` takes `source` from each other device for which that is true."""
+        """Within this device: copy all of `source` to the beginning of `target`. A device with a method
+        `copies_from(other: Device) -> bool` also accepts a `source` of each other device for which it returns True."""
         ...
 
     def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        """Sets every byte of `target`."""
+        """Set every byte of `target`."""
         ...
 
     # -- code and work ---------------------------------------------------------------------------
@@ -215,67 +214,67 @@ class Device(Protocol):
         ...
 
     def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
-        """Relocatable objects (or what the family's compiler makes), ready to launch; `names` are for errors. A device
-        that has a library that may take the place of kernels (`artifact/library.py`) has a method
-        `algorithms(call: LibraryCall, most: int) -> list[Algorithm]`, and its executables `notes`, which say which
-        kernels run all the same."""
+        """Load relocatable objects (or the output of the family's compiler); `names` are for errors. A device with a
+        vendor library that may replace kernels (`artifact/library.py`) has a method `algorithms(call: LibraryCall,
+        most: int) -> list[Algorithm]`, and its executables have `notes`, which list the kernels that run
+        nevertheless."""
         ...
 
     def record(
         self, executable: Executable, work: Sequence[Work], externals: int, scratch: int
     ) -> CommandBuffer:
-        """Commands as one piece of work; `scratch` is bytes per thread."""
+        """Record commands as one piece of work; `scratch` is in bytes per thread."""
         ...
 
     def submit(
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
-        """Runs `work` on `buffers`, one for each external, once every point of `waits` (of any device) is
-        reached; if one is poisoned, so is the point returned. Returns at once where the device can."""
+        """Run `work` on `buffers`, one for each external, once all points of `waits` (of any device) are reached; if
+        one of them is poisoned, the returned point is poisoned, too. Returns immediately if the device can."""
         ...
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Ends what is running and queued; their points are poisoned with `DeviceError`."""
+        """End running and queued work; its points are poisoned with `DeviceError`."""
         ...
 
     def profile(self, on: bool) -> list[Event]:
-        """The events recorded since profiling was switched on, which are then forgotten; `on` switches it."""
+        """The events recorded since profiling was switched on, which are cleared; `on` switches profiling."""
         ...
 
     def close(self) -> None:
-        """Waits for what was submitted and gives everything back; closing twice is allowed."""
+        """Wait for submitted work and release all resources; may be called again."""
         ...
 
 
 class Driver(Protocol):
-    """What an entry point of `motet.drivers` names. `api` is the `API_VERSION` it was written for.
+    """The object named by an entry point of `motet.drivers`. `api` is the `API_VERSION` that it implements.
 
-    It may also have `conformance_exempt`, a mapping of checks of the conformance suite to reasons why they cannot be
-    made of its devices, and `conformance_in_processes`, the checks that leave the process unable to use them.
+    It may also define `conformance_exempt`, a mapping from checks of the conformance suite that do not apply to its
+    devices to reasons, and `conformance_in_processes`, the checks after which the process can no longer use them.
     """
 
     api: int
 
     def probe(self) -> Sequence[DeviceInfo]:
-        """The devices that are, or could be, here. Touches nothing: no device, process or file is opened that
-        another program could notice."""
+        """The devices that are, or could be, present. Must not open a device, process or file in a way that another
+        program could notice."""
         ...
 
     def open(self, info: DeviceInfo) -> Device:
-        """Opens a device that `probe` returned; its `uri` may now end in options, which the driver reads
-        (`?key=value&…`, see `uri.py`). Raises DeviceError."""
+        """Open a device that `probe` returned; its `uri` may now end in options (`?key=value&…`, see `uri.py`). Raises
+        DeviceError."""
         ...
 
 
 def devices() -> list[DeviceInfo]:
-    """Every device of this machine that a driver knows of, the host first."""
+    """All devices of this machine known to a driver, the host first."""
     return [info for name in driver_names() for info in probe(name)]
 
 
 def driver_names() -> list[str]:
-    """The families that have a driver, the host first."""
+    """The families with a driver, the host first."""
     return ["host", *sorted(_entries().keys() - {"host"})]
 
 
@@ -285,12 +284,12 @@ def is_family(name: str) -> bool:
 
 
 def probe(family: str) -> list[DeviceInfo]:
-    """The devices of one family; a driver that fails is one unavailable device that says why."""
+    """The devices of one family; a driver that fails is listed as one unavailable device with the reason."""
     if not is_family(family):
         return [DeviceInfo(family, family, available=False, reason="there is no driver for it", family=family)]
     try:
         found: list[object] = list(load_driver(family).probe())
-    except (Exception, SystemExit) as error:  # a plug-in may fail in any way, and must not take the others along
+    except (Exception, SystemExit) as error:  # a plug-in may fail in any way, which must not affect the others
         reason = str(error) if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
         return [DeviceInfo(family, family, available=False, reason=reason, family=family)]
     return [info if isinstance(info, DeviceInfo) else _no_info(family, info) for info in found]
@@ -302,11 +301,11 @@ def _no_info(family: str, found: object) -> DeviceInfo:
 
 
 def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> DeviceInfo:
-    """The device that a URI names, options after a question mark included: `cuda:0`, `null?latency=1e-3`.
+    """The device named by a URI, which may have options after a question mark: `cuda:0`, `null?latency=1e-3`.
 
     `cuda:GPU-…` and `GPU-…` name a device by its UUID, `cuda` alone is the first of the family; `cuda://GPU-…` and
-    `cuda://0` are IREE's spellings. `present` is where to look, by default what the family's driver finds. Raises
-    DeviceError, which lists what is there.
+    `cuda://0` are IREE's spellings. `present` are the candidates, by default the devices that the family's driver
+    finds. Raises DeviceError, which lists the present devices.
     """
     written, _ = split_uri(uri)
     base = written.replace("://", ":", 1)
@@ -331,7 +330,7 @@ def _with_uuid(info: DeviceInfo) -> str:
 
 
 def numbered_instance(info: DeviceInfo, uri: str) -> DeviceInfo | None:
-    """`host/2`: one more device on what `info` describes, where there can be any number."""
+    """`host/2`: a further instance of `info`, if it allows any number."""
     match = re.fullmatch(re.escape(info.uri) + r"/(\d{1,6})", uri)
     if match is None or not info.instances:
         return None
@@ -339,8 +338,8 @@ def numbered_instance(info: DeviceInfo, uri: str) -> DeviceInfo | None:
 
 
 def load_driver(family: str) -> Driver:
-    """The driver of a family. Raises DeviceError for one that is not there or not of this version."""
-    own = BUILT_IN.get(family)  # which others do not replace, so that nobody has to be asked
+    """The driver of a family. Raises DeviceError if there is none, or it has another version."""
+    own = BUILT_IN.get(family)  # plug-ins cannot replace it, so that none is loaded for it
     entry = metadata.EntryPoint(family, own, GROUP) if own is not None else _entries().get(family)
     if entry is None:
         raise DeviceError(f"device {family}: no driver of that name; there are: {', '.join(driver_names())}")
@@ -357,7 +356,7 @@ def load_driver(family: str) -> Driver:
 
 
 def open_device(info: DeviceInfo) -> Device:
-    """Opens a device that was probed. Raises DeviceError, whatever the driver raised."""
+    """Open a probed device. Any exception of the driver becomes a DeviceError."""
     if not info.available:
         raise DeviceError(f"device {info.uri}: not available: {info.reason}")
     driver = load_driver(info.family)
@@ -365,7 +364,7 @@ def open_device(info: DeviceInfo) -> Device:
         return driver.open(info)
     except DeviceError:
         raise
-    except Exception as error:  # the driver is not ours
+    except Exception as error:  # raised by a plug-in
         raise DeviceError(f"device {info.uri}: cannot be opened: {type(error).__name__}: {error}") from error
 
 

@@ -1,10 +1,10 @@
-"""Tensors that stay on a device of a session from call to call, so that calls do not move them.
+"""Tensors that stay on a device of a session between calls, so that calls do not move them.
 
     weights = session.put(array, "gpu")         # copied there once
-    y = session(x, weights)                     # what runs on @gpu reads it in place
+    y = session(x, weights)                     # regions on @gpu read it in place
     out = session.empty((4, 16), np.float32, "gpu")
-    session(x, weights, out=out)                # and the result stays there
-    out.numpy()                                 # copied back now
+    session(x, weights, out=out)                # the result stays there
+    out.numpy()                                 # copied back
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Exporter(Protocol):
         ...
 
     def let_consumer_wait(self, buffer: Buffer, stream: Any) -> None:
-        """What a consumer puts on `stream`, as it is given to `__dlpack__`, runs after what works on the buffer."""
+        """Make later work on `stream`, in the encoding of `__dlpack__`, run after all work on the buffer."""
         ...
 
     def array_interface(self, array: DeviceArray, name: str) -> Mapping[str, Any] | None:
-        """What `array` says by a protocol of `dlpack.ARRAY_INTERFACES`; None if it has none of that name."""
+        """The description of `array` by a protocol of `dlpack.ARRAY_INTERFACES`; None if it does not support `name`."""
         ...
 
 
 class DeviceArray:
-    """A contiguous tensor of `shape` and numpy `dtype` in the memory of `device`. It may be an argument of every
-    function of its session, and, as `out`, take a result; calls do not copy it where they use it on its device."""
+    """A contiguous tensor of `shape` and numpy `dtype` in the memory of `device`. It may be an argument of any function
+    of its session and, as `out`, take a result; calls do not copy it if they use it on its device."""
 
     def __init__(self, device: Device, buffer: Buffer, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
         self.device = device
@@ -59,7 +59,7 @@ class DeviceArray:
         return self.buffer.bytes
 
     def view(self) -> Array | None:
-        """The elements where they are, if this process can address them."""
+        """The elements in place, if this process can address them."""
         data = self.device.view(self.buffer) if self.device.info.host_memory else None
         return None if data is None else data[: self.nbytes].view(self.dtype).reshape(self.shape)
 
@@ -70,10 +70,10 @@ class DeviceArray:
         return array
 
     def write(self, array: Array) -> None:
-        """Other elements. Raises CallError for an array of another shape or dtype, DeviceError."""
+        """Replace the elements. Raises CallError for an array of another shape or dtype, and DeviceError."""
         if array.shape != self.shape or array.dtype != self.dtype:
             given = f"{'x'.join(map(str, array.shape))} {array.dtype}"
-            raise CallError(f"{self!r}: {given} given; expected an array of its own shape and dtype")
+            raise CallError(f"{self!r}: {given} given; expected an array of its shape and dtype")
         self.device.write(self.buffer, np.ascontiguousarray(array)).wait()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -87,8 +87,8 @@ class DeviceArray:
         return device if hasattr(device, "dlpack_device") else None
 
     def __getattr__(self, name: str) -> Any:
-        """Array interfaces, for libraries that use the memory in place while this object is there, behind the stream
-        that it is used on last. A device has those of its family, for the dtypes that numpy has."""
+        """Array interfaces, for libraries that use the memory in place while this object is alive, after the last
+        stream that used it. A device supports those of its family, for numpy's dtypes."""
         if name in ARRAY_INTERFACES and (exporter := self._exporter) is not None:
             interface = exporter.array_interface(self, name)
             if interface is not None:
@@ -97,18 +97,18 @@ class DeviceArray:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if (exporter := self._exporter) is None:
-            raise BufferError(f"{self!r}: DLPack has no word for its device")
+            raise BufferError(f"{self!r}: DLPack defines no type for its device")
         return exporter.dlpack_device
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any:
-        """For other libraries, as the array interface is, of all dtypes; `stream` is the one that they use it on.
-        Raises BufferError for a copy or another device."""
+        """Export to other libraries, in place, for all dtypes; `stream` is the consumer's stream. Raises BufferError
+        for a copy or another device."""
         here = self.__dlpack_device__()
         if copy or dl_device not in (None, here):
-            raise BufferError(f"{self!r}: given out where it is, without a copy; expected device {here}")
+            raise BufferError(f"{self!r}: exported in place, without a copy; expected device {here}")
         if (exporter := self._exporter) is not None:
             exporter.let_consumer_wait(self.buffer, stream)
         address = self.buffer.address if self.nbytes else 0
@@ -121,7 +121,7 @@ class DeviceArray:
 
 
 def dtype_of(dtype: Any) -> np.dtype[Any]:
-    """What MLIR's spelling, or what numpy takes, means. Raises CallError."""
+    """The numpy dtype for MLIR's spelling, or for anything that numpy accepts. Raises CallError."""
     try:
         kind = DTYPES[dtype] if isinstance(dtype, str) and dtype in DTYPES else np.dtype(dtype)
         spelling(kind)
@@ -131,8 +131,8 @@ def dtype_of(dtype: Any) -> np.dtype[Any]:
 
 
 def allocate_on(device: Device, shape: Sequence[int], dtype: Any) -> DeviceArray:
-    """Memory for a tensor, not cleared. `dtype` is MLIR's spelling or what numpy takes. Raises CallError for a shape
-    or dtype that cannot be, OutOfMemoryError."""
+    """Allocate memory for a tensor, uninitialised. `dtype` is MLIR's spelling or anything that numpy accepts. Raises
+    CallError for an invalid shape or dtype, and OutOfMemoryError."""
     kind = dtype_of(dtype)
     if any(extent < 0 for extent in shape):
         raise CallError(f"shape {'x'.join(map(str, shape))}: expected no negative extent")

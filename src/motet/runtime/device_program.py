@@ -1,4 +1,4 @@
-"""A physical device with the code and the constants of an artifact on it."""
+"""An open device with the code and constants of an artifact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from motet.runtime.timeline import Point
 
 @dataclass
 class LoadedDevice:
-    """`device` is open; its code is loaded and constants are written to it when first needed."""
+    """`device` is open with its code loaded; constants are written to it when first needed."""
 
     device: Device
     variant: Variant
@@ -44,32 +44,32 @@ class LoadedDevice:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What there is to know about how its code was loaded, of devices that may run it by a library, or not."""
+        """Notes on how the code was loaded, for devices that may run it by a vendor library."""
         return tuple(getattr(self.executable, "notes", ())) if hasattr(self.device, "algorithms") else ()
 
     @cached_property
     def agreement(self) -> Agreement:
-        """What the code here expects of schedules."""
+        """The requirements of the loaded code on schedules."""
         return Agreement(self.variant, self.artifact.contracts)
 
     def parameter_bytes(self, index: int) -> int:
         return self.artifact.parameter(index).nbytes
 
     def parameter(self, index: int) -> Buffer:
-        """A constant tensor on the device: written there once, or the host's own where the device reads it."""
+        """A constant tensor on the device: written there once, or in host memory if the device reads it in place."""
         buffer = self._parameters.get(index)
         if buffer is None:
             buffer = self._place(index)
-            self.artifact.parameter(index)  # which is an error where it is damaged
+            self.artifact.parameter(index)  # raises an error if it is damaged
         return buffer
 
     def _place(self, index: int) -> Buffer:
-        """`parameter`, which may still turn out to be damaged."""
+        """Like `parameter`, without the check for damage."""
         self._place_all([index])
         return self._parameters[index]
 
     def _place_all(self, indices: Iterable[int]) -> None:
-        """Bring those constants here that are not, all on their way together."""
+        """Write the constants that are not on the device yet, all in flight together."""
         with self._lock:
             missing = [index for index in dict.fromkeys(indices) if index not in self._parameters]
             arrays = [np.ascontiguousarray(self.artifact.unchecked_parameter(index)) for index in missing]
@@ -79,7 +79,7 @@ class LoadedDevice:
             self._parameters.update(zip(missing, buffers, strict=True))
 
     def _begin(self, arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Sequence[Buffer], Sequence[Point]]:
-        """The memory of constants on the device, and when their content is there, as far as it has to be written."""
+        """The buffers of constants on the device, and the points at which their content is written, if any."""
         device = self.device
         if arrays and (place := getattr(device, "place", None)) is not None:
             buffers, point = place(arrays)
@@ -95,7 +95,7 @@ class LoadedDevice:
         return buffers, points
 
     def place_parameters(self, regions: Sequence[str]) -> None:
-        """Writes the constants that `regions` use, so that no call has to, while threads check them."""
+        """Write the constants that `regions` use before the first call, while threads check them."""
         self.artifact.begin_check()
         schedules = [self.variant.schedules[region] for region in regions]
         buffers = [buffer for schedule in schedules for buffer in schedule.buffers]
@@ -105,7 +105,7 @@ class LoadedDevice:
 
     @property
     def parameter_total(self) -> int:
-        """Bytes of the constants that are on the device."""
+        """Bytes of the constants on the device."""
         with self._lock:
             return sum(buffer.bytes for buffer in self._parameters.values())
 

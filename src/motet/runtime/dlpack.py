@@ -1,7 +1,7 @@
 """Tensors of other libraries as numpy arrays, through DLPack.
 
-numpy's own import serves where it can. It lacks bf16 and fp8, and makes what comes in an unversioned capsule
-read-only; for those the capsule is read here. Source: dlpack.h of DLPack 1.1, https://github.com/dmlc/dlpack.
+numpy's own import is used where possible. It does not support bf16 and fp8, and treats unversioned capsules as
+read-only; for those, this module reads the capsule. Source: dlpack.h of DLPack 1.1, https://github.com/dmlc/dlpack.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _HOST_DEVICES = (
     3,
     11,
     13,
-)  # CPU, and the CUDA, ROCm and managed kinds of memory that the host can address
+)  # CPU, and the CUDA, ROCm and managed kinds of host-addressable memory
 _DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
-# Protocols of tensors without DLPack, and the types of the devices that they are about.
+# Array protocols other than DLPack, and the DLPack types of their devices.
 ARRAY_INTERFACES = {"__cuda_array_interface__": 2}
 _READ_ONLY = 1
 _KINDS = {0: "int", 1: "uint", 2: "float", 6: "bool"}
@@ -74,7 +74,7 @@ class _Versioned(ctypes.Structure):
 
 _DELETER = ctypes.PYFUNCTYPE(
     None, ctypes.c_void_p
-)  # with the interpreter's lock, as exporters in Python need it
+)  # with the interpreter's lock, which exporters in Python need
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -84,26 +84,26 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_cha
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi)
 )
-# A capsule keeps its name by address, so these live as long as the process.
+# A capsule refers to its name by address, so that these must live as long as the process.
 _CONSUMED = ctypes.c_char_p(b"used_dltensor")
 _CONSUMED_VERSIONED = ctypes.c_char_p(b"used_dltensor_versioned")
 
 
 def device_type(value: Any) -> int | None:
-    """The DLPack type of the device whose memory a tensor is in; None for the host's, and for what is no tensor."""
+    """The DLPack type of the device of a tensor; None for host memory, and for other objects."""
     if hasattr(value, "__dlpack_device__"):
         try:
             kind = int(value.__dlpack_device__()[0])
         except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
-            return None  # the error is raised where the tensor is read
+            return None  # the error is raised when the tensor is read
         return None if kind in _HOST_DEVICES else kind
     return next((kind for name, kind in ARRAY_INTERFACES.items() if hasattr(value, name)), None)
 
 
 def adopt(value: Any, where: str, *, writable: bool) -> np.ndarray[Any, Any]:
-    """`value`, which has `__dlpack__`, as an array on the same memory, which lives as long as the array.
+    """`value`, which has `__dlpack__`, as an array on the same memory, kept alive by the array.
 
-    Raises CallError if it does not lie in host memory or cannot be exported.
+    Raises CallError if it is not in host memory or cannot be exported.
     """
     try:
         kind, number = value.__dlpack_device__()
@@ -117,7 +117,7 @@ def adopt(value: Any, where: str, *, writable: bool) -> np.ndarray[Any, Any]:
         if array.flags.writeable or not writable:
             return array
     except (BufferError, RuntimeError, TypeError, ValueError):
-        pass  # what numpy does not take may be taken below; what cannot be exported fails there again
+        pass  # types unknown to numpy are handled below; failures repeat there
     try:
         capsule = _export(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -128,14 +128,14 @@ def adopt(value: Any, where: str, *, writable: bool) -> np.ndarray[Any, Any]:
 def _export(value: Any) -> Any:
     try:
         return value.__dlpack__(max_version=(1, 0))
-    except TypeError:  # an exporter from before versions
+    except TypeError:  # the exporter does not know versions
         return value.__dlpack__()
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A tensor of another library: where its first element lies, and `strides` in bytes, None for C order. It is the
-    library's again when this object is gone."""
+    """A tensor of another library: the address of its first element, and `strides` in bytes, None for C order. The
+    library's memory is released with this object."""
 
     address: int
     shape: tuple[int, ...]
@@ -146,11 +146,11 @@ class Exported:
 
 
 def export_from(value: Any, where: str, stream: int) -> Exported:
-    """A tensor on a device, in whose memory `stream` may use it. Raises CallError for what cannot be exported."""
+    """A tensor on a device, ready for use on `stream`. Raises CallError if it cannot be exported."""
     try:
         try:
             capsule = value.__dlpack__(stream=stream, max_version=(1, 0))
-        except TypeError:  # an exporter from before versions
+        except TypeError:  # the exporter does not know versions
             capsule = value.__dlpack__(stream=stream)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise CallError(f"{where}: cannot be taken through DLPack: {error}") from error
@@ -162,7 +162,7 @@ def make_capsule(
     versioned: bool,
 ) -> Any:
     """A capsule of a contiguous tensor at `address` for another library, which keeps `owner` alive as long as it uses
-    it. `device` is DLPack's kind and number. Raises BufferError for a dtype that DLPack has no word for."""
+    it. `device` is DLPack's type and number. Raises BufferError for a dtype that DLPack does not define."""
     code, bits = _code_of(dtype)
     extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     tensor = _Tensor(address, *device, len(shape), code, bits, 1, extents, None, 0)
@@ -189,7 +189,7 @@ def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 class _Held:
-    """What a capsule that was handed out needs."""
+    """The data kept alive for an exported capsule."""
 
     def __init__(self, owner: object, extents: object) -> None:
         self.owner = owner
@@ -206,13 +206,13 @@ def _release_versioned(managed: int) -> None:
 
 
 def _destroy(capsule: int) -> None:
-    """Of a capsule that nobody took, the tensor goes too."""
+    """Release the tensor of a capsule that was not consumed."""
     for name, release in ((_PLAIN, _release_plain), (_VERSIONED, _release_versioned)):
         if _is_valid_at(capsule, name):
             release(_get_pointer_at(capsule, name))
 
 
-# As any library may call them: from any thread, with or without the interpreter's lock.
+# Callable by any library: from any thread, with or without the interpreter's lock.
 _RELEASE_PLAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release_plain)
 _RELEASE_VERSIONED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release_versioned)
 _DESTROY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_destroy)
@@ -231,7 +231,7 @@ _decrease = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pytho
 
 
 def read_cuda_interface(interface: Mapping[str, Any], owner: object, where: str) -> Exported:
-    """What an object says in its CUDA array interface; `owner` is that object. Raises CallError. Source:
+    """Read the CUDA array interface of `owner`. Raises CallError. Source:
     https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html."""
     if interface.get("mask") is not None:
         raise CallError(f"{where}: it has a mask; expected none")
@@ -245,13 +245,13 @@ def read_cuda_interface(interface: Mapping[str, Any], owner: object, where: str)
 
 
 def contiguous_strides(exported: Exported) -> list[int]:
-    """The strides, in bytes, that a tensor of these extents has in C order."""
+    """The strides in bytes of a tensor of these extents in C order."""
     shape = exported.shape
     return [math.prod(shape[axis + 1 :]) * exported.dtype.itemsize for axis in range(len(shape))]
 
 
 def is_contiguous(exported: Exported) -> bool:
-    """Whether the elements lie in C order without gaps."""
+    """Whether the elements are in C order without gaps."""
     if exported.strides is None or 0 in exported.shape:
         return True
     triples = zip(exported.shape, exported.strides, contiguous_strides(exported), strict=True)
@@ -272,11 +272,11 @@ def _consume(capsule: Any, where: str) -> np.ndarray[Any, Any]:
 
 
 def _drop(exported: Exported) -> None:
-    """The last reference to it goes with this call."""
+    """Drop a reference, possibly the last one."""
 
 
 class _Release:
-    """Calls a capsule's deleter when it is collected itself."""
+    """Calls a capsule's deleter when it is collected."""
 
     def __init__(self, deleter: int, managed: int) -> None:
         weakref.finalize(self, _DELETER(deleter), managed).atexit = False
@@ -301,14 +301,14 @@ def _read(capsule: Any, where: str) -> Exported:
     )
     address = (tensor.data or 0) + tensor.byte_offset
     if 0 in shape:
-        return Exported(address, shape, strides, dtype, read_only, None)  # the capsule, not consumed, frees itself
+        return Exported(address, shape, strides, dtype, read_only, None)  # the capsule frees itself
     _set_name(capsule, used)
     release = _Release(managed.deleter, ctypes.addressof(managed)) if managed.deleter else None
     return Exported(address, shape, strides, dtype, read_only, release)
 
 
 def _extent(shape: tuple[int, ...], strides: list[int] | None, itemsize: int) -> tuple[int, int]:
-    """The bytes, from the first element's, that a tensor with these strides reaches."""
+    """The range of bytes, relative to the first element, that a tensor with these strides covers."""
     if strides is None:
         return 0, int(np.prod(shape, dtype=np.int64)) * itemsize
     reaches = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]

@@ -1,7 +1,8 @@
-"""Tensors of other libraries in a device's memory, and callers' streams: which driver takes them.
+"""Finds the driver that accepts a tensor of another library in device memory, or a caller's stream.
 
-A driver that takes them says so (`StreamDriver`): the DLPack types of its devices' memory, and the calls. It is found
-by the type that a tensor states, or by what it can read as a stream. Source: https://dmlc.github.io/dlpack.
+A driver that accepts them implements `StreamDriver`: the DLPack types of its devices' memory, and the calls. It is
+found by the type that a tensor states, or by whether it can read an object as a stream. Source:
+https://dmlc.github.io/dlpack.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from motet.runtime.device import Driver, driver_names, load_driver
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.dlpack import device_type
 
-# Any call: the arguments, out behind them where it was given, and a stream or None.
+# Any call: the arguments, followed by `out` if it is given, and a stream or None.
 Fallback = Callable[[Sequence[Any], Any], Any]
 
 
 @dataclass(frozen=True)
 class Callee:
-    """A function, as such calls need it: `where` names its arguments in errors, `find` gives the instance for the
-    extents of arguments, and whether it was there before; `fallback` is any call of it."""
+    """The function being called: `where` names its arguments in errors, `find` returns the instance for the arguments'
+    extents, and whether it existed before; `fallback` is the general call."""
 
     signature: Signature
     where: Sequence[str]
@@ -35,7 +36,7 @@ class Callee:
 
 
 class ShortCall(Protocol):
-    """A shorter way for calls like one that was made. `short(*arguments)` is a call on the current stream,
+    """A faster way for calls like an earlier one. `short(*arguments)` is a call on the current stream,
     `on_stream(arguments, stream)` one on another; `out`, of `tensor_type`, may follow the arguments."""
 
     @property
@@ -49,32 +50,33 @@ class ShortCall(Protocol):
 
 
 class StreamCalls(Protocol):
-    """What a driver does for calls with tensors in its devices' memory. A module will do."""
+    """A driver's calls with tensors in its devices' memory: an object or a module."""
 
     def call(
         self, callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any
     ) -> tuple[Any, ShortCall | None]:
-        """Calls a function behind what is on `stream`, or, for None, on the current stream of the tensors' library.
-        Returns its result, which may not be there yet, and a shorter way for calls like this one, if there is one.
-        `out` has an entry for each result, None where it is to be new. Raises CallError."""
+        """Call a function after the work on `stream` or, for None, on the current stream of the tensors' library.
+        Returns its result, which may not be computed yet, and a faster way for calls like this one, if there is one.
+        `out` has an entry for each result, None for a new tensor. Raises CallError."""
         ...
 
     def current_stream(self, arguments: Sequence[Any]) -> Any:
-        """The stream that a call with these arguments in this thread is put on."""
+        """The stream on which a call with these arguments runs in this thread."""
         ...
 
     def resident(self, callee: Callee, arguments: Sequence[Any]) -> Sequence[Any]:
-        """The arguments, those in a device's memory as `DeviceArray`s, ready behind what is on their stream. Raises
+        """The arguments, with those in device memory as `DeviceArray`s, ordered after their stream's work. Raises
         CallError."""
         ...
 
     def stream_handle(self, stream: Any) -> Any | None:
-        """The handle of a caller's stream or queue, an object of a library or a handle; None for anything else."""
+        """The handle of a caller's stream or queue, given as an object of a library or as a handle; None for anything
+        else."""
         ...
 
 
 class StreamDriver(Driver, Protocol):
-    """A driver whose devices take other libraries' tensors where they are."""
+    """A driver whose devices use other libraries' tensors in place."""
 
     dlpack_types: Sequence[int]
 
@@ -82,7 +84,8 @@ class StreamDriver(Driver, Protocol):
 
 
 def stream_drivers() -> Iterator[StreamDriver]:
-    """Those of this machine, Motet's first. One that cannot be loaded is left out."""
+    """The drivers of this machine that accept such tensors, Motet's first. Drivers that cannot be loaded are
+    omitted."""
     for name in driver_names():
         try:
             driver = load_driver(name)
@@ -94,18 +97,18 @@ def stream_drivers() -> Iterator[StreamDriver]:
 
 @functools.cache
 def calls_of(kind: int) -> StreamCalls | None:
-    """The calls for tensors of a DLPack device type; None if no driver takes them."""
+    """The calls for tensors of a DLPack device type; None if no driver accepts them."""
     return next((driver.stream_calls() for driver in stream_drivers() if kind in driver.dlpack_types), None)
 
 
 def dlpack_type(family: str) -> int | None:
-    """The DLPack type of a family's memory; None if its driver gives out no tensors."""
+    """The DLPack type of a family's memory; None if its driver exports no tensors."""
     return next(iter(getattr(load_driver(family), "dlpack_types", ())), None)
 
 
 def calls_with(arguments: Sequence[Any]) -> StreamCalls | None:
-    """The calls for arguments of which one is another library's tensor in a device's memory; None if none is.
-    (A call with `DeviceArray`s alone, and without a stream, has ended when it returns, and needs none.)"""
+    """The calls for arguments with another library's tensor in device memory; None if there is none. (A call with
+    `DeviceArray`s only, and without a stream, has ended when it returns, and needs no driver.)"""
     for value in arguments:
         if type(value) is np.ndarray or type(value) is DeviceArray:
             continue
@@ -116,7 +119,7 @@ def calls_with(arguments: Sequence[Any]) -> StreamCalls | None:
 
 
 def calls_on(stream: Any, arguments: Sequence[Any], name: str) -> StreamCalls:
-    """The calls on a caller's stream: by the arguments, else by which driver reads `stream`. Raises CallError."""
+    """The calls on a caller's stream: by the arguments, else by the driver that can read `stream`. Raises CallError."""
     if (found := calls_with(arguments)) is not None:
         return found
     for value in arguments:

@@ -1,4 +1,4 @@
-"""One function of a session: checks a call, finds or makes the instance for its shapes, runs it."""
+"""Functions of a session: check the arguments of a call, find or create the instance for their shapes, and run it."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
-_INSTANCES = 64  # combinations of extents that are kept ready
+_INSTANCES = 64  # combinations of extents kept ready
 
 
 class Function:
-    """A compiled function. `signature` gives names, shapes and dtypes. Safe to use from several threads.
+    """A compiled function. `signature` gives names, shapes and dtypes. Thread-safe.
 
-    `recover` is asked when a device was lost in a call: whether the session has put another in its place, so
-    that the call can be made again.
+    `recover` is called if a device was lost in a call: it returns whether the session has replaced the device, so that
+    the call can be repeated.
     """
 
     def __init__(
         self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight,
         recover: Callable[[DeviceLost], bool] | None = None,
     ) -> None:
-        self._whole = signature  # with inputs that no caller gives
+        self._whole = signature  # including inputs that callers do not pass
         self.signature = visible(signature)
         self._make: Make | None = make
         self._pool = pool
@@ -55,7 +55,7 @@ class Function:
         self._prepared: Callable[..., Any] | None = None
         self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a device
         self._out_type: type[Any] = np.ndarray
-        # The native callable takes one `out` after the arguments where there is one result to give it for.
+        # The native callable takes one `out` after the arguments if there is a single result to which it can apply.
         self._takes_out = len(signature.results) == 1 and not self._destinations
 
     @property
@@ -64,24 +64,23 @@ class Function:
 
     @property
     def count(self) -> int:
-        """How many arguments it takes."""
+        """The number of arguments."""
         return len(self._where)
 
     @property
     def arena_bytes(self) -> int:
-        """What the arenas that wait for the next call take."""
+        """Bytes of the arenas kept for later calls."""
         with self._lock:
             return sum(instance.kept_bytes for instance in self._instances.values())
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
-        """Runs the function and returns its result, a tuple if there are several, None if there are none.
+        """Run the function and return its result; a tuple if there are several, None if there are none.
 
-        `arguments` are numpy arrays, torch tensors, or other objects with DLPack or a buffer, of the shapes
-        and dtypes of `signature`. Destination arguments are written in place and returned too. `out` gives
-        memory for the results: an array, or a tuple with one entry per result, None where it is to be new.
-        With tensors on a GPU the call is put on their library's current stream, or on `stream`, and results are made
-        there; it may not have ended when it returns.
-        Raises CallError for anything that does not fit, OutOfMemoryError.
+        `arguments` are numpy arrays, torch tensors, or other objects with DLPack or a buffer, of the shapes and dtypes
+        of `signature`. Destination arguments are written in place and also returned. `out` gives memory for the
+        results: an array, or a tuple with one entry per result, None for a new one. With tensors on a GPU, the call is
+        put on their library's current stream, or on `stream`, and results are allocated on the GPU; the call may not
+        have ended when it returns. Raises CallError for unsuitable arguments, OutOfMemoryError.
         """
         prepared = self._prepared
         if prepared is not None and len(arguments) == len(self._where):
@@ -95,13 +94,13 @@ class Function:
         return self._call(arguments, out, stream)
 
     def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
-        """Runs the function on a thread of the session; returns at once.
+        """Run the function on a thread of the session; returns immediately.
 
-        Up to `in_flight` calls of a session (see `load`) run at once, begun in the order of submission; one that
-        writes what an earlier one reads or writes, or reads what that one writes (`out`, destinations), waits for it.
-        The arguments must not change until the future is done. Errors are in the future; cancelling it works as long
-        as the call has not begun. Of tensors on a GPU the stream is the one that is current now, and the future is
-        done when the work is on it. Raises CallError where the session is closed.
+        Up to `in_flight` calls of a session (see `load`) run concurrently, started in the order of submission; a call
+        that writes memory that an earlier one reads or writes, or reads memory that it writes (`out`, destinations),
+        waits for it. The arguments must not change until the future is done. Errors are set on the future; it can be
+        cancelled until the call starts. For tensors on a GPU, the stream is the current one now, and the future is done
+        when the work is on it. Raises CallError if the session is closed.
         """
         if stream is None and (calls := calls_with(arguments)) is not None:
             stream = calls.current_stream(arguments)
@@ -109,17 +108,17 @@ class Function:
         return self._in_flight.submit(call, lambda: self._reads(arguments), self._written(arguments, out))
 
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
-        """Runs the function, command after command; returns each kernel's name and seconds."""
+        """Run the function command by command; returns each kernel's name and seconds."""
         return self._timed(arguments, out)[1]
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
-        """Runs the function; its results, and what happened when on which device (`trace.chrome_trace` shows it)."""
+        """Run the function; returns its results and the events of all devices (for `trace.chrome_trace`)."""
         call = self._prepare(self._resident(arguments), out)
         events = call.instance.run_traced(call.arrays())
         return call.value(), events
 
     def forget(self) -> None:
-        """Makes every instance anew when it is next called for."""
+        """Discard all instances; they are created again when needed."""
         with self._lock:
             self._prepared = self._on_stream = None
             self._instances.clear()
@@ -135,17 +134,17 @@ class Function:
     # -- a call ----------------------------------------------------------------------------------
 
     def _timed(self, arguments: Sequence[Any], out: Any) -> tuple[Any, list[tuple[str, float]]]:
-        """What a call returns, and each kernel's name and seconds."""
+        """The result of a call, and each kernel's name and seconds."""
         call = self._prepare(self._resident(arguments), out)
         timed = call.instance.run_timed(call.arrays())
         return call.value(), timed
 
     def _reads(self, arguments: Sequence[Any]) -> Sequence[Range]:
-        """The memory that a call is to read."""
+        """The memory that a call reads."""
         return ranges_of(arguments)
 
     def _written(self, arguments: Sequence[Any], out: Any) -> Sequence[Range]:
-        """The caller's memory that a call is to write."""
+        """The caller's memory that a call writes."""
         if out is None and not self._destinations:
             return ()
         given = out if isinstance(out, (tuple, list)) else (out,)
@@ -162,7 +161,7 @@ class Function:
                 call.instance.run(call.arrays())
                 break
             except DeviceLost as error:
-                # A device is lost once; where it is again, a tensor of the caller's was on it.
+                # A device is lost once. If it is lost again, a tensor of the caller was on it.
                 if error.device in lost or self._recover is None or not self._recover(error):
                     raise
                 lost.add(error.device)
@@ -187,7 +186,7 @@ class Function:
         return Callee(self._whole, self._where, self._instance, fallback)
 
     def _resident(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """Arguments of which those on a device are tensors of the session's."""
+        """The arguments, with those on a device as tensors of the session."""
         calls = calls_with(arguments)
         if calls is None:
             return arguments
@@ -195,7 +194,7 @@ class Function:
         return calls.resident(self._callee(), arguments)
 
     def _call_unprepared(self, *arguments: Any) -> Any:
-        """Takes what a prepared callable does not: the arguments, and `out` after them if it was given."""
+        """Handle calls that the prepared callable does not: the arguments, followed by `out` if it was given."""
         count = len(self._where)
         return self._call(arguments[:count], arguments[count] if len(arguments) > count else None)
 
@@ -244,7 +243,7 @@ class Function:
         return value
 
     def _instance(self, inputs: Sequence[Tensor]) -> tuple[Runnable, bool]:
-        """The instance for the extents of `inputs`, and whether it was there."""
+        """The instance for the extents of `inputs`, and whether it existed."""
         key = tuple(
             self._extent(inputs[symbol.input], symbol.input, symbol.axis) for symbol in self._whole.symbols
         )
@@ -262,10 +261,10 @@ class Function:
         return instance, False
 
     def _keep_prepared(self, instance: Runnable) -> None:
-        """From the third call with some extents on, the native callable for them is tried first.
+        """From the third call with the same extents on, try their native callable first.
 
-        Made after a call, it takes over the arena of that call: what it would leave to calls of other kinds
-        of arguments, which it does not take, they would need besides.
+        It is created after a call, and takes over the arena of that call, which would otherwise be kept in addition for
+        calls with other kinds of arguments.
         """
         with self._lock:
             if self._make is None:
@@ -297,7 +296,7 @@ class Function:
     def _results(
         self, arguments: Sequence[Any], inputs: Sequence[Tensor], instance: Runnable, out: Any
     ) -> tuple[list[Tensor], list[Any]]:
-        """The arrays that results are written to, and what is returned for them."""
+        """The arrays to which results are written, and the values returned for them."""
         given = self._given(out)
         torch = tensors.torch_of(arguments)
         results: list[Tensor] = []
@@ -344,7 +343,7 @@ class Function:
     def _check_overlaps(
         self, inputs: Sequence[Tensor], results: Sequence[Tensor], given: Sequence[Any]
     ) -> None:
-        """Raises CallError if memory that is written is read, or written, through another tensor too."""
+        """Raises CallError if memory that is written is also read or written through another tensor."""
         for index, (spec, value) in enumerate(zip(self._whole.results, given, strict=True)):
             own = spec.destination
             if own is None and value is None:
@@ -358,7 +357,7 @@ class Function:
 
 
 def _as_given(arrays: Sequence[Tensor], strided: Sequence[tuple[Array, Array]]) -> list[Tensor]:
-    """`arrays`, with the caller's own in place of contiguous copies of them."""
+    """`arrays`, with contiguous copies replaced by the caller's arrays."""
     views = {id(array): view for view, array in strided}
     return [views.get(id(array), array) for array in arrays]
 
@@ -370,7 +369,7 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def _weakly(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any]:
-    """Calls a method without keeping its object: native callables are beyond the garbage collector's sight."""
+    """Call a method without keeping its object alive: the garbage collector does not traverse native callables."""
 
     def call(*arguments: Any) -> Any:
         bound = method()

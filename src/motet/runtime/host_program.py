@@ -1,4 +1,4 @@
-"""An artifact's code and constants in this process: what functions need that run on the host alone."""
+"""An artifact's code and constants in this process, for functions that run on the host only."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 
 
 class OnHost:
-    """`schedules` are what is to run of the variant; their constants are loaded, 64-byte aligned, where mapped if
-    possible. `parameter_bytes` are those of the constants, `copied_bytes` those that lie in the pool."""
+    """`schedules` are those of the variant to run; their constants are loaded, aligned to 64 bytes, and memory-mapped
+    if possible. `parameter_bytes` is the size of the constants, `copied_bytes` of those copied to the pool."""
 
     def __init__(
         self, artifact: Artifact, variant: Variant, schedules: Sequence[Schedule], pool: Pool, threads: HostThreads
@@ -39,7 +39,7 @@ class OnHost:
         self, signature: Signature, schedule: Schedule, symbols: Mapping[str, int],
         parts: Sequence[tuple[HostThreads, int]] = (),
     ) -> Instance:
-        """A function for one combination of extents; `parts` as for `Instance`."""
+        """A function for one combination of extents; `parts` as in `Instance`."""
         return Instance(signature, schedule, symbols, self._binding, signature.name, parts)
 
     def _parameters(

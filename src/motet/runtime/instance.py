@@ -1,4 +1,4 @@
-"""A schedule made concrete: for given values of the symbols, native commands and the memory they work in."""
+"""Instances of functions on the host: native commands and their memory, for given values of the symbols."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.artifact.agreement import Agreement
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
 from motet.runtime.device import Reference, Work
-from motet.runtime.drivers.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
+from motet.runtime.drivers.host.fastcall import FastArena, FastInput, FastResult, MoreArenas, make_fast_call
 from motet.runtime.drivers.host.loader import NativeCode
 from motet.runtime.drivers.host.memory import Allocation, Pool
 from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
@@ -24,16 +24,16 @@ from motet.runtime.drivers.host.threads import HostThreads
 from motet.runtime.instantiate import Concrete, Shape, make_concrete
 from motet.runtime.trace import Traced
 
-_SMALL_COPY = 1 << 16  # bytes that one thread copies
-_SHORT = 1 << 16  # bytes that a thread goes through in some microseconds
-_SHORT_SECONDS = 12e-6  # of commands, as the compiler estimates them, who thinks of slow processors
-POOLED = 1 << 20  # results from this size on come from the pool of huge pages
-_KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to the pool after each call
+_SMALL_COPY = 1 << 16  # bytes; up to this size, one thread copies
+_SHORT = 1 << 16  # bytes that a thread processes in some microseconds
+_SHORT_SECONDS = 12e-6  # of commands, by the compiler's estimate, which assumes slow CPUs
+POOLED = 1 << 20  # results of at least this size are allocated in the pool of huge pages
+_KEPT_ARENA = 1 << 20  # larger arenas of dynamic functions return to the pool after each call
 
 
 @dataclass(frozen=True)
 class Binding:
-    """Where schedules get from what the session has: code, the addresses and sizes of parameters, memory."""
+    """The session's resources for schedules: code, the addresses and sizes of parameters, memory."""
 
     code: NativeCode
     parameters: Sequence[np.ndarray[Any, Any] | None]
@@ -55,7 +55,7 @@ class Binding:
 
 
 def allocate(shape: Shape, pool: Pool) -> np.ndarray[Any, Any]:
-    """Memory for a result: a large one is the pool's again when the array is gone."""
+    """Allocate memory for a result; large arrays return to the pool when they are collected."""
     if shape.bytes < POOLED:
         return np.empty(shape.extents, shape.dtype)
     return pool.allocate(shape.bytes).array(shape.dtype, shape.extents)
@@ -66,11 +66,11 @@ def _factory(shape: Shape, pool: Pool) -> Callable[[], np.ndarray[Any, Any]] | N
 
 
 class Instance:
-    """A function for one combination of symbol values. Safe to run from several threads.
+    """A function for one combination of symbol values. Several threads may run it concurrently.
 
-    Commands refer to memory as (external, offset). Externals are the inputs, the results and the arena, in
-    this order, given anew in each run; external -1 is address 0, so that parameters, which stay, are offsets.
-    `parts` gives commands, up to their ends, to threads of their own; those after the last end are the binding's.
+    Commands refer to memory as (external, offset). Externals are the inputs, the results and the arena, in this order,
+    given for each run; external -1 is address 0, so that constant addresses, such as parameters', are offsets. `parts`
+    assigns commands, up to given ends, to separate threads; those after the last end use the binding's threads.
     """
 
     resident = False
@@ -106,14 +106,14 @@ class Instance:
         self.prepared_for_torch: Callable[..., Any] | None = None  # the same for PyTorch's tensors
         self._prepared_bytes = 0
         self._more = MoreArenas()  # of the native callable
-        self._wanted = False  # whether it had too few
-        self._given: list[Allocation] = []  # to it
+        self._wanted = False  # whether the native callable had too few
+        self._given: list[Allocation] = []  # to the native callable
         self._destinations = [spec.destination for spec in signature.results]
         self._arenas: deque[Allocation] = deque()
         self._keeps_arenas = not signature.symbols or self.arena_bytes <= _KEPT_ARENA
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        """Runs once on the inputs, then the results, in this order. Raises CallError where a check failed."""
+        """Run once on the inputs, then the results, in this order. Raises CallError if a check failed."""
         self.run_at(_addresses(arrays))
 
     def run_at(self, addresses: Sequence[int]) -> None:
@@ -125,15 +125,15 @@ class Instance:
         self._end(arena)
 
     def allocate(self, shape: Shape) -> np.ndarray[Any, Any]:
-        """Memory for a result."""
+        """Allocate memory for a result."""
         return allocate(shape, self._binding.pool)
 
     def home(self, result: int) -> None:
-        """The host's memory."""
+        """None: results are in host memory."""
         return
 
     def run_timed(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[tuple[str, float]]:
-        """Like `run`, and says how many seconds each command took, in the order of the schedule."""
+        """Like `run`; returns the seconds of each command, in the order of the schedule."""
         arena = self._take_arena()
         addresses = [*_addresses(arrays), arena.address if arena else 0]
         seconds = [taken for program in self._programs for taken in program.run_timed(addresses)]
@@ -141,7 +141,7 @@ class Instance:
         return list(zip(self.kernels, seconds, strict=True))
 
     def run_traced(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Traced]:
-        """Like `run`, and says what each thread did of every command when: what overlaps in a run does here."""
+        """Like `run`, with the same concurrency; returns the part of every command that each thread ran, and when."""
         begin = time.perf_counter()
         arena = self._take_arena()
         addresses = [*_addresses(arrays), arena.address if arena else 0]
@@ -151,10 +151,10 @@ class Instance:
         return [Traced("host", event, memory=memory) for event, memory in zip(events, self._memory(), strict=True)]
 
     def _memory(self) -> list[int]:
-        """Bytes in use at each command: constants, results, and what of the arena is written or still to be read."""
+        """Bytes in use at each command: constants, results, and the live part of the arena."""
         first = len(self.inputs)
         arena = first + len(self.results)
-        lives: dict[int, tuple[int, int, int]] = {}  # of a buffer's one reference, by id: first, last, bytes
+        lives: dict[int, tuple[int, int, int]] = {}  # of a buffer: first use, last use, bytes
         constants: dict[tuple[int, int], int] = {}
         for number, work in enumerate(self._work):
             for reference in work.references:
@@ -173,12 +173,12 @@ class Instance:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the arenas that wait for the next run, that of the native callable included."""
+        """Bytes of the arenas kept for the next run, including the native callable's."""
         return self._prepared_bytes + sum(arena.bytes for arena in tuple(self._arenas))
 
     def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None:
-        """A native callable for exactly these shapes that hands any other call to `fallback`; None if there is
-        none on this interpreter, or if it would hold a large arena for a shape that may not come again."""
+        """A native callable for exactly these shapes, which hands other calls to `fallback`; None if this interpreter
+        does not support it, or if it would keep a large arena for a shape that may not occur again."""
         if not self._keeps_arenas or len(self._programs) > 1:
             return None
         first = len(self.inputs)
@@ -193,17 +193,14 @@ class Instance:
                 for index, (shape, place) in enumerate(zip(self.results, self._destinations, strict=True))
             ],
             fallback,
-            arena=first + len(self.results) if arena else None,
-            arenas=[arena.address] if arena else [],
+            arena=FastArena(first + len(self.results), arena.address, self._more, self._statuses) if arena else None,
             release_lock=not self._is_short(),
             keep=(self, arena),
-            more=self._more if arena else None,
-            statuses=self._statuses,
         )
 
     def _is_short(self) -> bool:
-        """Whether a call is over before another Python thread could have begun: to let it run would cost each of the
-        two more than the call takes."""
+        """Whether a call is so short that releasing the interpreter's lock, for the benefit of other threads, would
+        cost more than the call."""
         touched = sum(shape.bytes for shape in (*self.inputs, *self.results)) + self.arena_bytes
         seconds = sum(work.seconds or 0.0 for work in self._work)
         return (
@@ -218,7 +215,7 @@ class Instance:
         return arena
 
     def _end(self, arena: Allocation | None) -> None:
-        """Gives back a call's arena. Raises CallError where a check failed."""
+        """Return a call's arena. Raises CallError if a check failed."""
         failure = None if arena is None or self._statuses is None else self._statuses.failure(arena.address)
         self._return_arena(arena)
         if failure is not None:
@@ -249,8 +246,8 @@ class Instance:
 def _split(
     commands: Sequence[NativeCommand], parts: Sequence[tuple[HostThreads, int]], rest: HostThreads
 ) -> list[tuple[HostThreads, list[NativeCommand]]]:
-    """The commands by the threads they run on, at least one part. Neighbours on the same threads are one part; what
-    has single tasks only, which the caller's thread does itself, joins any."""
+    """The commands by the threads on which they run, in at least one part. Neighbouring commands on the same threads
+    form one part; single-task commands, which the caller's thread runs itself, join any part."""
     found: list[tuple[HostThreads, list[NativeCommand]]] = []
     begin = 0
     for threads, end in (*parts, (rest, len(commands))):
@@ -276,7 +273,7 @@ def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:
 
 
 def _command(work: Work, concrete: Concrete, binding: Binding) -> NativeCommand:
-    """Work on externals as a native command: parameters, which stay, are offsets from address 0."""
+    """Work on externals as a native command; parameters, with constant addresses, are offsets from address 0."""
     first = len(concrete.inputs) + len(concrete.results) + 1
 
     def place(reference: Reference) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A schedule made concrete: for given values of the symbols, the work it is on the memory of one device."""
+"""Instantiates schedules: evaluates the work of a function on one device for given values of the symbols."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from motet.errors import ArtifactError, CallError
 from motet.runtime.checks import Statuses
 from motet.runtime.device import Reference, Work
 
-_BANDWIDTH = 1e10  # bytes per second of one thread, roughly
+_BANDWIDTH = 1e10  # estimated bytes per second of one thread
 ALIGNMENT = 64  # of every buffer in an arena, bytes
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A tensor's extents, numpy dtype and size."""
+    """A tensor's concrete extents, numpy dtype and size."""
 
     extents: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -33,10 +33,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Concrete:
-    """`work` refers to externals in this order: the inputs, the results, the arena (`arena` bytes), then the
-    parameters whose indices `parameters` lists. `scratch` is bytes per thread. The `statuses` of commands that may
-    fail, where there are any, are the last bytes of the arena or, `apart`, an external behind all others: the caller
-    clears them and looks at them."""
+    """`work` refers to externals in this order: the inputs, the results, the arena (`arena` bytes), then the parameters
+    with the indices `parameters`. `scratch` is in bytes per thread. The `statuses` of commands that may fail, if there
+    are any, are the last bytes of the arena or, if `apart`, an external after all others, which the caller clears and
+    reads."""
 
     inputs: list[Shape]
     results: list[Shape]
@@ -62,8 +62,8 @@ def make_concrete(
     agreement: Agreement | None = None,
     apart: bool = False,
 ) -> Concrete:
-    """Evaluates `schedule`. Raises CallError for extents that do not fit, ArtifactError for ranges out of bounds and
-    for what is not in `agreement` with the code."""
+    """Evaluate `schedule`. Raises CallError for unsuitable extents, and ArtifactError for ranges out of bounds and for
+    contradictions to the code's `agreement`."""
     check_constraints(signature, symbols, where)
     inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
     results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
@@ -122,7 +122,7 @@ def _work(command: Command, buffers: Sequence[Reference], symbols: Mapping[str, 
 
 
 def shape_of(spec: TensorSpec, symbols: Mapping[str, int], where: str) -> Shape:
-    """The concrete shape of `spec`. Raises CallError if an extent comes out negative or too large."""
+    """The concrete shape of `spec`. Raises CallError if an extent is negative or too large."""
     extents = evaluate_all(spec.shape, symbols)
     dtype = DTYPES[spec.dtype]
     size = math.prod(extents) * dtype.itemsize
@@ -132,8 +132,8 @@ def shape_of(spec: TensorSpec, symbols: Mapping[str, int], where: str) -> Shape:
 
 
 def check_constraints(signature: Signature, symbols: Mapping[str, int], where: str) -> None:
-    """Raises CallError where a call's extents do not fulfil what the function takes for granted of them, naming the
-    operation, both numbers, and the inputs that they follow from."""
+    """Raises CallError if a call's extents violate a constraint of the function; names the operation, both numbers, and
+    the inputs from which they are derived."""
     for constraint in signature.constraints:
         left, right = evaluate(constraint.left, symbols), evaluate(constraint.right, symbols)
         if _FULFILLED[constraint.relation](left, right):

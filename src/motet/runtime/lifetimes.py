@@ -1,12 +1,12 @@
-"""How long the values of a plan need their memory on each device, and which memory a later value may be put into.
+"""The lifetimes of a plan's values on each device, and the reuse of their memory.
 
-    run a → 1 · run b of 1 → 2 · run c of 2 → 3          what held 1 may hold 3: c waits for b anyhow
-    turn 0: move, run · turn 1: move, run · turn 2: …    what turn 2 moves lies where turn 0 has had what it moved
+    run a → 1 · run b of 1 → 2 · run c of 2 → 3                       3 may reuse the memory of 1: c waits for b anyway
+    iteration 0: move, run · iteration 1: move, run · iteration 2: …    iteration 2 may reuse the memory of iteration 0
 
-A buffer whose last reader was submitted is *retired*, with the points of all that used it. Whoever writes to it next
-waits for them. It is offered to steps for which that means no waiting that they would not do anyhow, because all its
-users come before them in the plan's dependences; and within a loop that was taken apart to turns behind the next one,
-so that the memory of two turns is enough for any number of them (double buffering).
+A buffer whose last reader was submitted is *retired*, together with the points of all its users, for which the next
+writer waits. It is offered to steps for which this adds no waiting, since all its users precede them in the plan's
+dependences; and, in an unrolled loop, to iterations after the next one, so that the memory of two iterations is enough
+for any number of them (double buffering).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Turn = tuple[int, int]
 
 @dataclass
 class Use:
-    """Who has used a buffer: steps, as a set of their places in the order of submission, the points to be reached
-    before it is written again, and the last turn of a loop that all of them are of, None where there is no such."""
+    """The users of a buffer: steps, as a bit set of their positions in submission order; the points to be reached
+    before it is written again; and the last iteration of the loop that all of them belong to, None if there is none."""
 
     steps: int = 0
     points: list[Point] = field(default_factory=list[Point])
@@ -43,10 +43,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Of a plan whose steps are submitted in some order, by their places in it. `names` gives every value the first
-    of those that are the same tensor; `last` is the last step that uses a tensor on a device; `before` the steps that
-    have to end before each; `turns` theirs. `outliving` are tensors that are made in a turn of a loop and read later
-    than in the next one: their device's memory would have to be there for every turn."""
+    """The lifetimes in a plan whose steps are submitted in a given order, by position. `names` maps every value to the
+    first value that is the same tensor; `last` is the last step that uses a tensor, `last_on` that on a device;
+    `before` are the steps that must end before each step; `turns` are their iterations. `outliving` are tensors made in
+    one iteration of a loop and read later than in the next one, whose memory would be needed for every iteration."""
 
     names: Mapping[int, int]
     last: Mapping[int, int]
@@ -57,8 +57,8 @@ class Lifetimes:
     kept: frozenset[int]
 
     def is_over(self, name: int, device: int, place: int, elsewhere: bool) -> bool:
-        """Whether after the step at `place` nothing needs a tensor's memory on a device any more; `elsewhere` says
-        that others find the tensor without it."""
+        """Whether no step after position `place` needs a tensor's memory on a device; `elsewhere` means that later
+        readers find the tensor on another device."""
         if name in self.kept or self.last_on.get((name, device), -1) > place:
             return False
         return elsewhere or self.last[name] <= place
@@ -67,8 +67,8 @@ class Lifetimes:
 def lifetimes(
     plan: Plan, order: Sequence[int], same: Callable[[int], int], others: Sequence[int] = ()
 ) -> Lifetimes:
-    """`same` says which devices of the plan are one; `others` are values that are needed when the plan has ended, as
-    are its results, and what loops are given: they may hand it on as it is."""
+    """The lifetimes in `plan`. `same` identifies equal devices of the plan; `others` are values needed after the plan
+    has ended, like its results and the operands of loops, which may pass them on unchanged."""
     names: dict[int, int] = {}
     last: dict[int, int] = {}
     last_on: dict[tuple[int, int], int] = {}
@@ -101,7 +101,7 @@ def lifetimes(
 
 
 class Retired:
-    """Buffers of one call that nobody reads any more, by device and size."""
+    """Buffers of one call without further readers, by device and size."""
 
     def __init__(self, plan: Lifetimes) -> None:
         self._plan = plan
@@ -112,22 +112,22 @@ class Retired:
             self._there[id(device), buffer.bytes].append((device, buffer, use))
 
     def take_all(self) -> list[tuple[Device, Buffer, Use]]:
-        """All there are, which are somebody else's to use from now on."""
+        """Remove and return all buffers, for other uses."""
         there, self._there = self._there, defaultdict(list)
         return [entry for entries in there.values() for entry in entries]
 
     def take(self, device: Device, size: int, place: int) -> tuple[Buffer, list[Point]] | None:
-        """A buffer for what the step at `place` writes, and what has to be waited for before that."""
+        """A buffer for the output of the step at `place`, and the points to wait for before it is written."""
         there = self._there.get((id(device), size))
         if not there:
             return None
         before, turn = self._plan.before[place], self._plan.turns[place]
         for index, (_, buffer, use) in enumerate(there):
-            if not use.steps & ~before or _two_turns_ago(use.turn, turn):
+            if not use.steps & ~before or _two_iterations_ago(use.turn, turn):
                 del there[index]
                 return buffer, use.points
         return None
 
 
-def _two_turns_ago(earlier: Turn | None, later: Turn | None) -> bool:
+def _two_iterations_ago(earlier: Turn | None, later: Turn | None) -> bool:
     return earlier is not None and later is not None and earlier[0] == later[0] and earlier[1] <= later[1] - 2

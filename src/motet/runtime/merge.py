@@ -1,7 +1,7 @@
-"""Makes one schedule of a plan whose steps all work in one memory: nothing moves, one command buffer does it all.
+"""Merges a plan whose steps share one memory into one schedule, without transfers and with a single command buffer.
 
-Values that pass between regions lie in the arena, each in a place of its own behind the regions' own arenas,
-which share theirs: a region begins when the one before has ended.
+Values that pass between regions are in the arena, each at a separate offset after the regions' own arenas. These share
+memory: a region starts when the previous one has ended.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from motet.artifact.expressions import apply, product, round_up, substitute
 from motet.artifact.schema import Command, Expr, Plan, Schedule, ScheduleBuffer, Signature, Step, TensorSpec, Variant
 from motet.runtime.instantiate import ALIGNMENT
 
-_BANDWIDTH = 1e10  # bytes per second of one thread, roughly
-_BRIEF = 50e-6  # seconds, as the compiler estimates them: to hand work to a thread that sleeps takes as much
-_UNTOLD = "generic"  # the class of kernels whose loops nobody has read
+_BANDWIDTH = 1e10  # estimated bytes per second of one thread
+_BRIEF = 50e-6  # seconds by the compiler's estimate, about as long as waking another thread takes
+_UNTOLD = "generic"  # the class of kernels whose cost is unknown
 
 
 @dataclass(frozen=True)
 class Merged:
-    """A plan as one schedule. `parts` are the plan's device of every step that runs, in order, and where its commands
-    end; what follows the last are copies of results."""
+    """A plan as one schedule. `parts` are the plan's device of every step that runs, in order, and the end of its
+    commands; commands after the last end are copies of results."""
 
     schedule: Schedule
     parts: list[tuple[int, int]]
@@ -33,12 +33,12 @@ class Merged:
 def merge_plan(
     signature: Signature, plan: Plan, regions: Mapping[str, Signature], schedules: Mapping[str, Schedule]
 ) -> Merged:
-    """The schedule of a function with `signature` that does what `plan` does."""
+    """The schedule of a function with `signature` equivalent to `plan`."""
     return _Merger(signature, plan, regions, schedules).run()
 
 
 def is_chain(plan: Plan) -> bool:
-    """Whether every step that runs needs the one before it, so that no two could run at once."""
+    """Whether every step that runs depends on the previous one, so that no two can run concurrently."""
     sources: dict[int, frozenset[int]] = {value: frozenset() for value in plan.inputs}
     last = -1
     for number, step in enumerate(plan.steps):
@@ -52,8 +52,8 @@ def is_chain(plan: Plan) -> bool:
 
 
 def is_brief(plan: Plan, variant: Callable[[int], Variant]) -> bool:
-    """Whether all that a plan's steps do takes less time than to have another thread do some of it. `variant` is what
-    each device runs. Where extents are dynamic, and of kernels with loops of their own, nobody can tell."""
+    """Whether a plan's steps together take less time than handing work to another thread. `variant` is the variant of
+    each device. False for dynamic extents and for generic kernels, whose cost is unknown."""
     total = 0.0
     for step in plan.steps:
         if step.op != "run":
@@ -72,7 +72,7 @@ def is_brief(plan: Plan, variant: Callable[[int], Variant]) -> bool:
 
 @dataclass
 class _MergedValue:
-    """A tensor of the plan: its extents, its bytes, and the memory it lies in."""
+    """A tensor of the plan: its extents, bytes, and memory."""
 
     extents: list[Expr]
     place: ScheduleBuffer
@@ -112,7 +112,7 @@ class _Merger:
         )
 
     def _symbols(self) -> Iterator[tuple[Step, dict[str, Expr]]]:
-        """What the symbols of each region that runs are in those of the function."""
+        """For each region that runs, its symbols as expressions over those of the function."""
         extents = {number: spec.shape for number, spec in zip(self.plan.inputs, self.signature.inputs, strict=True)}
         for step in self.plan.steps:
             if step.op == "transfer":
@@ -137,7 +137,7 @@ class _Merger:
                 buffer = replace(buffer, index=len(self.checks) + buffer.index)
             self.buffers.append(self._place(buffer, step, symbols))
         self.checks += schedule.checks
-        # The regions' arenas are the same memory, so a region waits for all of the one before.
+        # The regions' arenas share memory, so that a region waits for the whole previous one.
         awaited = {earlier for command in self.commands for earlier in command.after}
         ends = [index for index in range(before) if index not in awaited]
         for command in schedule.commands:
@@ -152,7 +152,7 @@ class _Merger:
             ))
 
     def _new(self, number: int, spec: TensorSpec, symbols: Mapping[str, Expr]) -> _MergedValue:
-        """Memory for a result of a step: the function's own, where it is one and nothing is in its way."""
+        """Memory for a result of a step: the function's result, if it is one and can be written directly."""
         extents = [substitute(extent, symbols) for extent in spec.shape]
         size = _bytes(extents, spec.dtype)
         if number in self.plan.results:
@@ -172,7 +172,7 @@ class _Merger:
         return ScheduleBuffer(base.kind, size, base.index, apply("+", base.offset, offset))
 
     def _return(self) -> None:
-        """Results that do not lie where the caller wants them are copied there, after everything else."""
+        """Copy results that are not in the caller's memory yet, after all other commands."""
         end = len(self.commands)
         for index, number in enumerate(self.plan.results):
             place = self.values[number].place

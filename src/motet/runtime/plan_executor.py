@@ -1,10 +1,10 @@
-"""A function over several devices, for one combination of extents: its plan, executed.
+"""Executes the plan of a function over several devices, for one combination of extents.
 
-A value lies on a device, or on several once it was moved; every copy has the point after which it may be read.
-Steps are submitted (`plans/steps.py`, in the order of `submission.py`) as soon as what they read is under way: a device
-that works by itself goes on while the next step is submitted, and what waits for another device waits for its point.
-Loops (`plans/loops.py`) wait for their condition. A call ends when all it submitted has ended; a poisoned point ends it
-with that point's error. Memory that nothing reads any more is used again (`lifetimes.py`).
+A value is on one device, or on several after transfers; every copy has the points after which it may be read. Steps are
+submitted (`plans/steps.py`, in the order of `submission.py`) as soon as their operands are submitted: an asynchronous
+device computes while the next step is submitted, and steps that depend on another device wait for its points. Loops
+(`plans/loops.py`) wait for their condition. A call ends when all its submissions have ended; a poisoned point ends it
+with that point's error. Memory without further readers is reused (`lifetimes.py`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Alone:
 
 
 class PlacedInstance:
-    """Runs a plan on `devices`, one for each of the artifact's, equal where two of them are one device; `schedules`
-    has the regions of each. Safe to run from several threads."""
+    """Runs a plan on `devices`, one for each of the artifact's, possibly equal; `schedules` has the regions of each.
+    Thread-safe."""
 
     resident = True
 
@@ -55,17 +55,17 @@ class PlacedInstance:
         self.plan = plan
         self.devices = devices
         self.prepared: Callable[..., Any] | None = None
-        self.direct: list[Any] = []  # at most one: what a device makes of `alone`
-        self.staging = Pool()  # the host's memory that values pass through on their way
+        self.direct: list[Any] = []  # at most one: the device's representation of `alone`
+        self.staging = Pool()  # host memory for values in transit
         where = signature.name
         check_constraints(signature, symbols, where)
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
-        self.slots = Slots()  # of the calls under way
+        self.slots = Slots()  # of the calls in progress
         self.recorded = RecordedPlan(plan, self.inputs, PlanCode(where, regions, devices, schedules))
 
     def alone(self) -> Alone | None:
-        """The whole function as one piece of work, where it is one step on the function's own arguments and results."""
+        """The whole function as one piece of work, if it is a single step on the function's arguments and results."""
         runs = [entry for entry in self.recorded.steps if isinstance(entry, RunStep)]
         origin = {step.results[0]: step.operands[0] for step in self.plan.steps if step.op == "transfer"}
 
@@ -87,13 +87,13 @@ class PlacedInstance:
         _Call(self, arrays).run(None)
 
     def run_timed(self, arrays: Sequence[Tensor]) -> list[tuple[str, float]]:
-        """Seconds of each step of the plan, transfers included, one after the other."""
+        """The seconds of each step of the plan, including transfers, in sequence."""
         timed: list[tuple[str, float]] = []
         _Call(self, arrays).run(timed)
         return [entry for _, entry in sorted(zip(self.recorded.order, timed, strict=True))]
 
     def run_traced(self, arrays: Sequence[Tensor]) -> list[Traced]:
-        """Every device's own record of the call, and what was noted when submitting to it."""
+        """The devices' events of the call, with the recorded submissions."""
         devices = list({id(loaded): loaded.device for loaded in self.devices}.values())
         noted = Submissions({loaded.uri: loaded.parameter_total for loaded in self.devices})
         for device in devices:
@@ -105,7 +105,7 @@ class PlacedInstance:
         return noted.attach(recorded)
 
     def home(self, result: int) -> Device | None:
-        """The device that the program wants a result on; None where that is the host."""
+        """The device on which the program places a result; None for the host."""
         device = self.devices[self.plan.result_devices[result]].device
         return None if device.info.family == HOST else device
 
@@ -118,7 +118,7 @@ class PlacedInstance:
 
 
 class _Call:
-    """One execution of a function; what it submits goes into `noted` where that is given."""
+    """One execution of a function; its submissions are recorded in `noted`, if given."""
 
     def __init__(
         self, instance: PlacedInstance, arrays: Sequence[Tensor], noted: Submissions | None = None
@@ -160,7 +160,7 @@ class _Call:
 
 
 def _given(shape: Shape, tensor: Tensor, devices: Sequence[LoadedDevice]) -> PlacedValue:
-    """An argument: on the device that it is on, where that is one of the call's."""
+    """An argument, on its device if that is one of the call's."""
     if not isinstance(tensor, DeviceArray):
         return PlacedValue(shape, array=tensor)
     home = next((n for n, loaded in enumerate(devices) if loaded.device is tensor.device), None)

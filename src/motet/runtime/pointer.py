@@ -1,4 +1,4 @@
-"""A tensor at an address: for callers who have memory of a device, and no library that describes it."""
+"""Tensors given by address, for callers with device memory and no library that describes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from motet.runtime.foreign import dlpack_type
 @dataclass(frozen=True)
 class Pointer:
     """A contiguous tensor at an address of a device, as an argument or `out` of a call, or for `Session.wrap`. `dtype`
-    is MLIR's spelling or what numpy takes; `owner` is kept while the tensor is used, so that the memory is there.
+    is MLIR's spelling or anything that numpy accepts; `owner`, which owns the memory, is kept alive while the tensor is
+    used.
 
         session(Pointer(address, (64, 128), "f32"), stream=handle)
     """
@@ -24,7 +25,7 @@ class Pointer:
     owner: object = None
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Raises BufferError for a device whose driver takes no tensors of others."""
+        """Raises BufferError for a device whose driver accepts no tensors of other libraries."""
         family, _, number = self.device.partition(":")
         try:
             kind = dlpack_type(family)

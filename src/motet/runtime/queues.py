@@ -1,9 +1,9 @@
-"""Which queue of its device each step of a plan runs on: steps that need nothing of one another on different ones.
+"""Assigns the steps of a plan to queues of their devices: independent steps run on different queues.
 
     run a · run b of a · run c · run d of b and c      a, b and d on queue 0, c on queue 1, and d waits for c
 
-Work of one queue begins in the order of its submission, so a step that could begin would else wait for the one before
-it on the same device. What a step waits for on other queues are the points of what it reads.
+Work of one queue starts in the order of submission, so that a step that is ready would otherwise wait for the previous
+one on the same device. A step waits for the points of operands computed on other queues.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from motet.artifact.schema import Step
 from motet.graphs.streams import assign_queues
 from motet.runtime.device import Device
 
-_WORTH_A_THREAD = 50e-6  # seconds of a step, by its estimate: less than another thread takes to wake and to answer
+_WORTH_A_THREAD = 50e-6  # seconds of a step, by its estimate: less than waking another thread takes
 
 
 def choose_queues(
     steps: Sequence[Step], order: Sequence[int], same: Callable[[int], int], queues: Callable[[int], int]
 ) -> list[int]:
-    """The queue of every step, by its number in `steps`; a transfer's is that of the first step that reads what it
-    moves, else 0. Steps are submitted in `order`. `same` says which devices are one, `queues` how many queues a device
-    has. A step whose own queues the device has none of may be on any. A device that runs turns of a loop keeps one
-    queue, where it has several, for what is moved for the next turn meanwhile."""
+    """The queue of every step, by its number in `steps`; a transfer has the queue of the first step that reads its
+    result, or 0. Steps are submitted in `order`. `same` identifies equal devices, `queues` returns the number of a
+    device's queues. If a device has none of the queues that a step names, the step may be on any. A device with several
+    queues that runs iterations of an unrolled loop reserves one for transfers of the next iteration."""
     groups: dict[int, list[int]] = {}
     for number in order:
         if steps[number].op == "run":
             groups.setdefault(same(steps[number].device), []).append(number)
-    # The steps of one device lie side by side in a set, in the order of their submission.
+    # The steps of one device are adjacent in a bit set, in the order of submission.
     place = {number: index for index, number in enumerate(n for group in groups.values() for n in group)}
     earlier = _needed(steps, order, place)
     chosen = [0] * len(steps)
@@ -61,8 +61,8 @@ def choose_queues(
 def run_beside(
     steps: Sequence[Step], order: Sequence[int], works_here: Callable[[int], bool], same: Callable[[int], int]
 ) -> set[int]:
-    """The steps that a thread of their own is worth: on devices that keep the caller waiting (`works_here`), with one
-    later in `order` that needs nothing of them, on another such device, which else could not begin before they end."""
+    """The steps for which a separate thread pays: on devices that block the caller (`works_here`), with a later,
+    independent step in `order` on another such device, which could otherwise start only after they end."""
     blocking = [number for number in order if steps[number].op == "run" and works_here(steps[number].device)]
     place = {number: index for index, number in enumerate(blocking)}
     earlier = _needed(steps, order, place)
@@ -78,9 +78,9 @@ def run_beside(
 
 
 def _needed(steps: Sequence[Step], order: Sequence[int], place: dict[int, int]) -> dict[int, int]:
-    """For each step the set of the places of those that have to end before it, directly or not."""
+    """For each step, the set of the positions of the steps that must end before it, directly or indirectly."""
     needed: dict[int, int] = {}
-    of_value: dict[int, int] = {}  # what has to end before a value is there
+    of_value: dict[int, int] = {}  # the steps that must end before a value is available
     for number in order:
         step = steps[number]
         found = 0
@@ -93,13 +93,13 @@ def _needed(steps: Sequence[Step], order: Sequence[int], place: dict[int, int]) 
 
 
 class Slots:
-    """Numbers of the calls of a plan that are under way, the smallest that is free for each. They use the queues of a
-    device shifted by it: work of one queue begins in order, so on one queue the first step of a call would wait for the
-    last one of the call before, and for what that waits for on other devices. Safe to use from several threads."""
+    """Numbers for the concurrent calls of a plan, the smallest free one for each. Calls use the queues of a device
+    shifted by their number: as work of one queue starts in order, the first step of a call would otherwise wait for the
+    last step of the previous call, and for that step's waits on other devices. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._taken = 0  # a bit for each
+        self._taken = 0  # one bit each
 
     def take(self) -> int:
         with self._lock:
@@ -113,16 +113,16 @@ class Slots:
 
     @property
     def several(self) -> bool:
-        """Whether more than one call is under way."""
+        """Whether several calls are in progress."""
         return self._taken & (self._taken - 1) != 0
 
     def crowd(self, device: Device) -> bool:
-        """Whether a device has fewer queues than there are calls under way, so that two of them share one."""
+        """Whether a device has fewer queues than calls in progress, so that some calls share a queue."""
         return self._taken.bit_count() > device.queues
 
 
 def spare_queues(steps: Sequence[Step], chosen: Sequence[int], devices: Sequence[Device]) -> dict[int, int]:
-    """By the id of a device, a queue of it that no step has been given, the last one, for those that have one."""
+    """By the id of a device, its last queue if no step uses it."""
     used: dict[int, set[int]] = {}
     for step, queue in zip(steps, chosen, strict=True):
         if step.op == "run":

@@ -1,8 +1,8 @@
-"""Which devices of this machine fill the devices of a program, and which of an artifact's variants they run.
+"""Selects the machine's devices for the devices of a program, and the variants of an artifact that they run.
 
     choices = bind(manifest.devices, manifest.variants, {"gpu": "cuda:0"}, present)
 
-An artifact without devices of its own runs on the host (`choose`), without a look at any other driver.
+An artifact without devices runs on the host (`choose`), without loading any other driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from motet.runtime.device import DeviceInfo, driver_names, find_device, is_famil
 from motet.runtime.uri import family_of, split_uri
 
 HOST = "host"
-_ALIASES = {"cpu": HOST}  # families that are another by an older name
+_ALIASES = {"cpu": HOST}  # older names of families
 
 Obstacle = Callable[[DeviceInfo, Variant], str | None]
 
@@ -34,8 +34,8 @@ class DeviceCandidate:
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """What fills `device`, a device of the program. `further` are the usable alternatives after it, in order, for
-    when it is lost during a run; there are none where the user named the device. `note` is what to tell them."""
+    """The choice for `device`, a device of the program. `further` are the usable alternatives after it, in order, in
+    case it is lost at run time; empty if the user named the device. `note` is a message for users."""
 
     device: LogicalDevice
     info: DeviceInfo
@@ -44,13 +44,13 @@ class DeviceChoice:
     note: str = ""
 
 
-# -- the host alone --------------------------------------------------------------------------------
+# -- the host only ---------------------------------------------------------------------------------
 
 
 def choose(variants: Sequence[Variant], architecture: str, features: Collection[str], where: str) -> Variant:
-    """The first variant, in the artifact's order of preference, that a processor with `features` can run.
+    """The first variant, in the artifact's order of preference, that a CPU with `features` can run.
 
-    Raises DeviceError that says of each variant what it needs and what of it is lacking.
+    Raises DeviceError, which lists what each variant needs and what is missing.
     """
     reasons: list[str] = []
     for variant in variants:
@@ -88,17 +88,17 @@ def bind(
     obstacle: Obstacle | None = None,
     regions: Mapping[str, Collection[str]] | None = None,
 ) -> list[DeviceChoice]:
-    """What fills each of `devices`, in their order.
+    """The choice for each of `devices`, in their order.
 
-    `bindings` maps names of devices to URIs or UUIDs; the name `""` stands for all that are not named. Other
-    devices are filled by the first of their alternatives that is present and has code it can run. `present`
-    may hold unavailable devices, whose reasons errors give. An artifact without devices has one without a name,
-    of the families of its variants. `obstacle` says why a device cannot run a variant of its own family; by
-    default the host's processor is asked, and others are taken to run what is theirs. `regions` are what each device
-    has to run, by its name (`regions_of`), which a variant has to have code for. `where` begins errors.
+    `bindings` maps names of devices to URIs or UUIDs; the name `""` stands for all that are not named. Other devices
+    get the first of their alternatives that is present and has code that it can run. `present` may contain unavailable
+    devices, whose reasons are part of error messages. An artifact without devices has a single unnamed one, of the
+    families of its variants. `obstacle` tells why a device cannot run a variant of its family; by default the host's
+    CPU is checked, and other devices are assumed to run all variants of their family. `regions` are the regions that
+    each device runs, by its name (`regions_of`); a variant must have code for them. `where` is the prefix of errors.
 
-    Raises DeviceError for a binding that cannot be, and where nothing fills a device; ArtifactError for devices
-    that fall back to one another in a circle, or to one that is not there.
+    Raises DeviceError for an invalid binding, and if a device has no usable alternative; ArtifactError for devices that
+    fall back to one another in a circle, or to an unknown device.
     """
     if not devices:
         families = dict.fromkeys(_family(variant.family) for variant in variants)
@@ -111,12 +111,12 @@ def bind(
 
 
 def no_code(family: str) -> Variant:
-    """What a device runs that values only lie on."""
+    """The variant of a device that stores values but runs no code."""
     return Variant(family, "no code", "", [], [], {})
 
 
 def regions_of(manifest: Manifest) -> dict[str, set[str]]:
-    """What each device of an artifact has to run, by its name."""
+    """The regions that each device of an artifact runs, by its name."""
     found: dict[str, set[str]] = {device.name: set() for device in manifest.devices}
     for step in (step for plan in manifest.plans.values() for step in all_steps(plan)):
         if step.op == "run":
@@ -125,10 +125,10 @@ def regions_of(manifest: Manifest) -> dict[str, set[str]]:
 
 
 def explain(manifest: Manifest, bindings: Mapping[str, str], present: Sequence[DeviceInfo], where: str) -> list[str]:
-    """Lines for people: what would fill each device of an artifact, and why nothing where nothing would.
+    """Lines for users: the device that each device of an artifact would be bound to, or why there is none.
 
-    A program that only declares devices needs no code of them. Raises as `bind` does for what is wrong with the
-    bindings or the artifact.
+    A program that only declares devices needs no code for them. Raises like `bind` for errors in the bindings or the
+    artifact.
     """
     devices: Sequence[LogicalDevice] = manifest.devices
     variants: Sequence[Variant] = manifest.variants
@@ -147,40 +147,40 @@ def explain(manifest: Manifest, bindings: Mapping[str, str], present: Sequence[D
 def needed_families(
     devices: Sequence[LogicalDevice], variants: Sequence[Variant], bindings: Mapping[str, str]
 ) -> list[str]:
-    """The drivers that `bind` wants to know the devices of."""
+    """The drivers whose devices `bind` needs to know."""
     items = [item for device in devices for item in device.alternatives if not item.fallback]
     if any(not item.family for item in items):
-        return driver_names()  # the number of a device among all
+        return driver_names()  # the number of a device among all present ones
     named = [_family(item.family) for item in items]
     if not devices:
         named = [_family(variant.family) for variant in variants]
     asked = [family_of(uri) for uri in bindings.values()]
     if any(not is_family(family) for family in asked):
-        return driver_names()  # a UUID does not say whose it is
+        return driver_names()  # a UUID does not identify the driver
     return list(dict.fromkeys([*named, *asked]))
 
 
 def processor_or_nothing(info: DeviceInfo, variant: Variant) -> str | None:
-    """Why the host's processor cannot run a variant; of other devices nothing is known before they are open."""
+    """Why the host's CPU cannot run a variant; None for other devices, which are not checked before they are open."""
     if info.family != HOST:
         return None
     return _host_obstacle(variant, cpu_features.machine(), cpu_features.host_features())
 
 
 def describe_choice(choice: DeviceChoice) -> list[str]:
-    """Lines for people: what a device of the program runs on, what else it could, and what to know about it."""
+    """Lines for users: the device that a device of the program is bound to, its alternatives, and notes."""
     name = f"@{choice.device.name}" if choice.device.name else "device"
     further = "".join(f", else {candidate.info.uri}" for candidate in choice.further)
     lines = [f"{name}: {choice.info.uri} ({choice.info.name}), code for {choice.variant.target}{further}"]
     return [*lines, f"{name}: note: {choice.note}"] if choice.note else lines
 
 
-# -- inside ----------------------------------------------------------------------------------------
+# -- internals -------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Binding:
-    """One call of `bind`. Devices are filled in their order, one that another falls back to before that one."""
+    """One call of `bind`. Devices are bound in order, except that fallbacks are bound before their users."""
 
     devices: Sequence[LogicalDevice]
     variants: Sequence[Variant]
@@ -191,13 +191,13 @@ class _Binding:
     regions: Mapping[str, Collection[str]]
     choices: dict[str, DeviceChoice] = field(default_factory=dict[str, DeviceChoice])
     failed: dict[str, str] = field(default_factory=dict[str, str])
-    passed: dict[str, str] = field(default_factory=dict[str, str])  # of those that failed, every alternative's reason
-    takers: dict[str, str] = field(default_factory=dict[str, str])  # URI to the device that took it unasked
-    later: dict[str, list[Alternative]] = field(default_factory=dict[str, list[Alternative]])  # than what was chosen
+    passed: dict[str, str] = field(default_factory=dict[str, str])  # reasons of failed devices
+    takers: dict[str, str] = field(default_factory=dict[str, str])  # automatic bindings, by URI
+    later: dict[str, list[Alternative]] = field(default_factory=dict[str, list[Alternative]])  # after the chosen one
 
     def run(self) -> list[DeviceChoice]:
         self.fill_all()
-        for message in self.failed.values():  # the first to fail, not one that falls back to it
+        for message in self.failed.values():  # report the first failure, not a device that falls back to it
             raise DeviceError(message)
         return [self.with_further(device) for device in self.devices]
 
@@ -220,7 +220,7 @@ class _Binding:
             self.fill(device)
 
     def bound(self, device: LogicalDevice, uri: str) -> DeviceChoice:
-        """What the user asked for, or DeviceError."""
+        """The device that the user named. Raises DeviceError."""
         info = find_device(uri, self.present)
         own = next((item.options for item in device.alternatives if _family(item.family) == info.family), "")
         info = info if "?" in uri else _with_options(info, own)
@@ -235,7 +235,7 @@ class _Binding:
         return DeviceChoice(device, info, found)
 
     def fill(self, device: LogicalDevice) -> None:
-        """Puts `device` into `choices`, or what to tell its user into `failed`."""
+        """Add the choice for `device` to `choices`, or an error message to `failed`."""
         if device.name in self.choices or device.name in self.failed:
             return
         reasons: list[str] = []
@@ -252,7 +252,7 @@ class _Binding:
     def chosen(
         self, device: LogicalDevice, alternative: Alternative, found: DeviceCandidate, passed: Sequence[str]
     ) -> DeviceChoice:
-        """`passed` are the alternatives before, and why not."""
+        """A choice; `passed` are the reasons why earlier alternatives were not chosen."""
         note = f"it falls back to {found.info.uri}: {', '.join(passed)}" if alternative.fallback and passed else ""
         if not alternative.fallback and alternative.ordinal is None:
             other = self.takers.setdefault(_base(found.info), device.name)
@@ -267,7 +267,7 @@ class _Binding:
     def take(
         self, alternative: Alternative, device: LogicalDevice, besides: Collection[str] = ()
     ) -> DeviceCandidate | str:
-        """What an alternative of `device` stands for, other than the URIs in `besides`; or why nothing."""
+        """The candidate of an alternative of `device`, except the URIs in `besides`; or why there is none."""
         if alternative.fallback:
             return self.fallback(alternative.fallback, device)
         if not alternative.family:
@@ -283,7 +283,7 @@ class _Binding:
             if not here:
                 count = sum(info.available for info in known)
                 return f"only {count} of them {'is' if count == 1 else 'are'} present"
-        # The first that nobody has; else the first.
+        # Prefer a device that is not bound yet.
         here.sort(key=lambda info: alternative.ordinal is None and _base(info) in self.takers)
         reason = ""
         for info in here:
@@ -294,7 +294,7 @@ class _Binding:
         return reason
 
     def numbered(self, ordinal: int, device: LogicalDevice) -> DeviceCandidate | str:
-        """The device of this number among all that are present."""
+        """The device with this number among all present ones."""
         here = [info for info in self.present if info.available]
         if ordinal >= len(here):
             return f"{len(here)} devices are present"
@@ -310,7 +310,7 @@ class _Binding:
         return found if isinstance(found, str) else DeviceCandidate(info, found)
 
     def code_for(self, info: DeviceInfo, device: LogicalDevice) -> Variant | str:
-        """The first variant that a device can run, with code for what `device` has to; or why there is none."""
+        """The first variant that a device can run, with code for all regions of `device`; or why there is none."""
         reasons: list[str] = []
         for variant in self.variants:
             if _family(variant.family) != info.family:
@@ -332,7 +332,7 @@ class _Binding:
         return f"what @{device.name} runs was compiled for {made}; list {variant.family} among its alternatives"
 
     def with_further(self, device: LogicalDevice) -> DeviceChoice:
-        """A choice with the alternatives that come after it; none where the user chose."""
+        """A choice with the alternatives after it; none if the user chose."""
         choice = self.choices[device.name]
         further: dict[str, DeviceCandidate] = {}
         for alternative in self.later.get(device.name, ()):
@@ -367,7 +367,7 @@ def _with_options(info: DeviceInfo, options: str) -> DeviceInfo:
 
 
 def _base(info: DeviceInfo) -> str:
-    """What tells a device apart: its URI without options."""
+    """The identity of a device: its URI without options."""
     return split_uri(info.uri)[0]
 
 
@@ -383,7 +383,7 @@ def _check_names(devices: Sequence[LogicalDevice], bindings: Mapping[str, str], 
 
 
 def _check_fallbacks(devices: Sequence[LogicalDevice], where: str) -> None:
-    """Raises ArtifactError for a fallback to a device that is not there, or in a circle."""
+    """Raises ArtifactError for a fallback to an unknown device, or in a circle."""
     prefix = f"{where}: " if where else ""
     targets = {
         device.name: [item.fallback for item in device.alternatives if item.fallback] for device in devices

@@ -1,8 +1,8 @@
-"""A session: an artifact loaded and bound to this machine; callable.
+"""Sessions: artifacts that are loaded, bound to this machine, and callable.
 
-artifact → its devices bound to the machine's → code loaded, parameters mapped or copied
-         → per combination of dynamic extents, an Instance (`instance.py`), kept for the next call
-         → per call: arguments adopted and checked, results allocated, one native call
+artifact → its devices are bound to the machine's → code is loaded, parameters are mapped or copied
+         → for each combination of dynamic extents, an instance (`instance.py`), kept for later calls
+         → for each call: arguments are adopted and checked, results allocated; one native call
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEFAULT_FUNCTION = "main"
 
 @dataclass(frozen=True)
 class SessionMemory:
-    """Bytes that a session holds: for constant tensors, in arenas, in results still alive."""
+    """Bytes held by a session: of constant tensors, in arenas, and in live results."""
 
     parameters: int
     arena: int
@@ -58,14 +58,13 @@ def load(
     threads: int | None = None,
     in_flight: int = MOST,
 ) -> Session:
-    """A session for an artifact: a file, its content, or one that is open.
+    """Load an artifact, given as a file, its content, or an open artifact, as a session.
 
     `devices` binds the program's devices to this machine's (`motet.devices()` lists them), by name or all to one;
-    what it does not name is chosen: the first of a device's alternatives that is there. `threads` is how many
-    threads one call uses at most on the host; by default MOTET_THREADS, else as many as the process may use of the
-    machine (its processors, its share of them). `in_flight` is how many submitted calls run at once, at most; each has
-    memory of its own for intermediate tensors and results.
-    Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
+    devices not named are bound to the first present alternative. `threads` is the maximum number of threads of one call
+    on the host; by default MOTET_THREADS, else the number of CPUs that the process may use, limited by its CPU quota.
+    `in_flight` is the maximum number of concurrent submitted calls; each has separate memory for intermediate tensors
+    and results. Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
     """
     if isinstance(source, (str, Path)):
         source = Artifact.open(source)
@@ -80,10 +79,10 @@ def load(
 
 
 class Session:
-    """Functions ready to be called: `session(x)`, `session.main(x)`, `session["main"](x)`.
+    """Callable functions: `session(x)`, `session.main(x)`, `session["main"](x)`.
 
-    Calling the session itself calls its only function, or `main`. Safe to use from several threads.
-    `close`, or leaving the `with` block, ends it; results stay valid.
+    Calling the session itself calls its only function, or `main`. Thread-safe. `close`, or leaving the `with` block,
+    ends it; results stay valid.
     """
 
     def __init__(
@@ -105,13 +104,13 @@ class Session:
             schedules = list(self._variant.schedules.values())
             self._host = OnHost(artifact, self._variant, schedules, self._pool, HostThreads(threads))
         self._functions = self._make_functions(self._recover if self._bound is not None else None)
-        # As attributes of the object itself they are found faster; the session's own names win.
+        # Attributes of the instance are found faster; the session's own names take precedence.
         self.__dict__.update(
             {name: function for name, function in self._functions.items() if not hasattr(type(self), name)}
         )
 
     def _make_functions(self, recover: Callable[[DeviceLost], bool] | None) -> dict[str, Function]:
-        """Those that callers see; of the others, they have them."""
+        """The functions visible to callers, which refer to the others."""
         signatures = self.artifact.functions
         makes = {name: functools.partial(self._instance, signature) for name, signature in signatures.items()}
         pool, in_flight = self._pool, self._in_flight
@@ -137,15 +136,15 @@ class Session:
     # -- calling ---------------------------------------------------------------------------------
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
-        """Calls the default function; see `Function.__call__`."""
+        """Call the default function; see `Function.__call__`."""
         return self._default(*arguments, out=out, stream=stream)
 
     def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
-        """Calls the default function on a thread of the session; see `Function.submit`."""
+        """Call the default function on a thread of the session; see `Function.submit`."""
         return self._default.submit(*arguments, out=out, stream=stream)
 
     def profile(self, *arguments: Any) -> list[tuple[str, float]]:
-        """Calls the default function and says how long each kernel took; see `Function.profile`."""
+        """Call the default function and return the seconds of each kernel; see `Function.profile`."""
         return self._default.profile(*arguments)
 
     def __getitem__(self, name: str) -> Function:
@@ -179,17 +178,17 @@ class Session:
         raise CallError(f"{self.artifact.name}: which function is meant? there are: {self._names}")
 
     def put(self, array: Any, device: str = "") -> DeviceArray:
-        """A copy of `array` on `device`, a device of the program (the only one needs no name), for any number of
-        calls. Raises CallError for a device that there is not, OutOfMemoryError."""
+        """A copy of `array` on `device`, a device of the program (may be omitted if there is only one), for any number
+        of calls. Raises CallError for an unknown device, OutOfMemoryError."""
         given = np.ascontiguousarray(array)
         there = self.empty(given.shape, given.dtype, device)
         there.write(given)
         return there
 
     def wrap(self, tensor: Any, device: str = "") -> DeviceArray:
-        """A tensor of another library that lies on `device`, without a copy: an argument, or, as `out`, a place for a
-        result. Raises CallError for one that lies elsewhere or is not contiguous, and for a device that shares no
-        memory with other libraries."""
+        """A tensor of another library on `device`, without a copy, as an argument or, as `out`, memory for a result.
+        Raises CallError if it is elsewhere or not contiguous, and for a device that shares no memory with other
+        libraries."""
         home = self._home(device)
         wrap = getattr(home, "wrap", None)
         if wrap is None:
@@ -197,14 +196,14 @@ class Session:
         return wrap(tensor)
 
     def empty(self, shape: Sequence[int], dtype: Any, device: str = "") -> DeviceArray:
-        """Memory on `device` for a tensor that a call is to write: give it as `out`."""
+        """Uninitialised memory on `device` for a tensor that a call writes; pass it as `out`."""
         return allocate_on(self._home(device), shape, dtype)
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def signature(self) -> Signature:
-        """The default function's names, shapes and dtypes; each function has a `signature` of its own."""
+        """The default function's names, shapes and dtypes; each function has its own `signature`."""
         return self._default.signature
 
     @property
@@ -213,27 +212,29 @@ class Session:
 
     @property
     def variants(self) -> Sequence[Variant]:
-        """The variants that run: one for each target that a device of the session has."""
+        """The variants in use: one for each target of the session's devices."""
         return [self._variant] if self._bound is None else self._bound.variants
 
     @property
     def devices(self) -> Sequence[DeviceChoice]:
-        """What fills each device of the program; empty for a program without devices, which runs on the host."""
+        """The device bound to each device of the program; empty for a program without devices, which runs on the
+        host."""
         return () if self._bound is None else self._bound.choices
 
     @property
     def notes(self) -> Sequence[str]:
-        """What there is to know about the devices: which share one, which were lost and what is in their place."""
+        """Notes on the devices: those that share one, and lost ones with their replacements."""
         return () if self._bound is None else tuple(self._bound.notes)
 
     @property
     def state(self) -> States:
-        """The program's mutable globals as calls of this session left them; `state.reset()` begins anew."""
+        """The program's mutable globals after the calls of this session; `state.reset()` restores their initial
+        values."""
         return self._states
 
     @property
     def memory(self) -> SessionMemory:
-        """What the session holds now."""
+        """The memory that the session holds now."""
         arena = sum(function.arena_bytes for function in (*self._functions.values(), *self._hidden.values()))
         in_use = self._pool.statistics.in_use
         code = self._bound if self._bound is not None else self._host
@@ -244,14 +245,14 @@ class Session:
         targets = ", ".join(variant.target for variant in self.variants)
         return f"Session({self.artifact.name!r}, {targets}, functions: {self._names})"
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Waits for what was submitted and frees code, parameters and arenas. Later calls are errors."""
+        """Wait for submitted calls and free code, parameters and arenas. Later calls are errors."""
         self._close(interrupted=False)
 
     def _close(self, interrupted: bool) -> None:
-        """`close`; after the user's interrupt what runs is ended and not waited for."""
+        """Like `close`; after the user's interrupt, end running work without waiting."""
         self._in_flight.close(wait=not interrupted)
         self._states.close()
         for function in (*self._functions.values(), *self._hidden.values()):
@@ -268,7 +269,7 @@ class Session:
     ) -> None:
         self._close(interrupted=kind is not None and issubclass(kind, KeyboardInterrupt))
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _instance(self, signature: Signature, symbols: Mapping[str, int]) -> Runnable:
         if self._bound is not None:
@@ -278,7 +279,7 @@ class Session:
         return self._host.instance(signature, self._variant.schedules[signature.name], symbols)
 
     def _home(self, name: str) -> Device:
-        """The open device that fills the program's device `name`."""
+        """The open device bound to the program's device `name`."""
         if self._bound is not None:
             return self._bound.device(name)
         if name not in ("", HOST):
@@ -286,7 +287,7 @@ class Session:
         return HostDevice(find_device(HOST), HostThreads(1), self._pool)
 
     def _recover(self, lost: DeviceLost) -> bool:
-        """Whether another device is in the place of a lost one; then every function is made anew for it."""
+        """Whether a lost device was replaced; all functions are then instantiated again."""
         if self._bound is None or not self._bound.recover(lost):
             return False
         for function in (*self._functions.values(), *self._hidden.values()):

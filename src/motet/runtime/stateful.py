@@ -19,7 +19,7 @@ from motet.runtime.valued import ValuedFunction
 
 
 class StatefulFunction(ValuedFunction):
-    """A function some of whose inputs and results are state. Calls that write state are serialized; a call that fails
+    """A function some of whose inputs and results are state. Calls that write state are serialised; a call that fails
     leaves state unchanged."""
 
     def __init__(
@@ -34,7 +34,7 @@ class StatefulFunction(ValuedFunction):
 
     @property
     def count(self) -> int:
-        """How many arguments callers give."""
+        """The number of arguments that callers pass."""
         return len(self.signature.inputs)
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
@@ -43,7 +43,7 @@ class StatefulFunction(ValuedFunction):
         return self._advance(arguments, lambda complete: call(*complete, out=self._out(out), stream=stream))
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
-        """See `Function.trace`; state changes as by any call."""
+        """See `Function.trace`; state changes as in any call."""
         events: list[Traced] = []
         trace = super().trace
 
@@ -71,10 +71,10 @@ class StatefulFunction(ValuedFunction):
     def _written(self, arguments: Sequence[Any], out: Any) -> Sequence[Range]:
         return [*super()._written(arguments, out), *self._states.ranges([*self._kept])]
 
-    # -- inside
+    # -- internals
 
     def _advance(self, arguments: Sequence[Any], call: Callable[[Sequence[Any]], Any]) -> Any:
-        """Runs `call` with `arguments` and the state, stores the new state, and returns the caller's results."""
+        """Run `call` with `arguments` and the state, store the new state, and return the caller's results."""
         if len(arguments) != len(self.signature.inputs):
             raise CallError(
                 f"{self.name}: {len(arguments)} arguments given, {len(self.signature.inputs)} expected: "
@@ -95,7 +95,7 @@ class StatefulFunction(ValuedFunction):
         return tuple(mine) if mine else None
 
     def _with_what_is_gone(self, lost: DeviceLost, current: Mapping[str, Tensor]) -> DeviceLost:
-        """The error for a lost device, which says what state was on it."""
+        """The error for a lost device, which lists the state that was on it."""
         gone = [
             f"@{name}" for name in self._read
             if isinstance(value := current[name], DeviceArray)

@@ -22,7 +22,7 @@ class States(Mapping[str, Array]):
     """The program's mutable globals by name, as copies: `dict(session.state)` is a checkpoint.
 
     A stored tensor is never written in place. A call that changes state allocates new tensors; when it succeeds, they
-    replace the old ones atomically. Calls that only read state therefore never wait. Safe to use from several threads.
+    replace the old ones atomically. Calls that only read state therefore never wait. Thread-safe.
     """
 
     def __init__(self, specs: Mapping[str, TensorSpec], initial: Callable[[], Any] | None) -> None:
@@ -33,7 +33,7 @@ class States(Mapping[str, Array]):
         self._values: Mapping[str, Tensor] | None = None
 
     def __getitem__(self, name: str) -> Array:
-        """A copy. Raises KeyError, and what making the initial values raises."""
+        """A copy. Raises KeyError, and errors of the computation of initial values."""
         value = self.current()[name]
         return value.numpy() if isinstance(value, DeviceArray) else value.copy()
 
@@ -68,7 +68,7 @@ class States(Mapping[str, Array]):
         with self._writing:
             self._values = None
 
-    # -- of functions
+    # -- use by functions
 
     def current(self) -> Mapping[str, Tensor]:
         """A consistent snapshot of all values. They must not be written to."""
@@ -84,7 +84,7 @@ class States(Mapping[str, Array]):
             return values
 
     def writing(self) -> AbstractContextManager[object]:
-        """The lock that a call holds which writes state, from before it reads any."""
+        """The lock held by a call that writes state, from before it reads any."""
         return self._writing
 
     def replace(self, values: Mapping[str, Tensor]) -> None:

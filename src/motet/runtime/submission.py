@@ -1,10 +1,10 @@
 """The order in which the steps of a plan are submitted.
 
-    run a on host · run b on host · transfer a to gpu · run c on gpu      b needs nothing of c, nor c of b
+    run a on host · run b on host · transfer a to gpu · run c on gpu      b and c are independent
     → run a on host · transfer a to gpu · run c on gpu · run b on host
 
-The host works in the thread that submits to it, so what other devices can begin with is submitted before. Each device
-keeps the order that the plan has for it. A loop keeps the caller waiting too.
+The host works in the thread that submits to it, so that work of other devices is submitted first. Each device keeps
+the order that the plan has for it. Loops block the caller, too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from motet.graphs.order import in_order
 
 
 def submission_order(steps: Sequence[Step], works_here: Callable[[int], bool], same: Callable[[int], int]) -> list[int]:
-    """The numbers of `steps`, which stand in an order in which they can run, in the order to submit them.
-    `works_here` says of a device that its work keeps the caller waiting, `same` which devices are one."""
+    """The numbers of `steps`, given in an executable order, in the order of submission. `works_here` tells whether a
+    device blocks the caller while it works, `same` identifies equal devices."""
     makers = {value: number for number, step in enumerate(steps) for value in step.results}
     needs: list[set[int]] = []
     last: dict[int, int] = {}
@@ -28,7 +28,7 @@ def submission_order(steps: Sequence[Step], works_here: Callable[[int], bool], s
             sources |= set() if before is None else {before}
             last[same(step.device)] = number
         needs.append(sources)
-    # Of a loop that was taken apart, what comes back is asked for when the next turn has gone there.
+    # In an unrolled loop, transfers back are requested after the next iteration's transfers to the device.
     late = [
         step.op == "loop" or ((step.op == "run" or step.turn is not None) and works_here(step.device))
         for step in steps

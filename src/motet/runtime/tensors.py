@@ -1,8 +1,7 @@
-"""Callers' tensors as numpy arrays, without a copy, and results as the kind of tensor the caller uses.
+"""Callers' tensors as numpy arrays, without a copy, and results as the caller's kind of tensor.
 
-Taken are numpy arrays, anything that speaks DLPack (torch, jax, …) or the buffer protocol (array.array,
-memoryview, bytes), and Python numbers for tensors of rank 0. Results are torch tensors if an argument was
-one, else numpy arrays.
+Accepted are numpy arrays, objects with DLPack (torch, jax, …) or the buffer protocol (array.array, memoryview, bytes),
+and Python numbers for tensors of rank 0. Results are torch tensors if an argument is one, else numpy arrays.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _TORCH_NAMES = {
     "bf16": "bfloat16", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f8E4M3FNUZ": "float8_e4m3fnuz",
     "f8E5M2FNUZ": "float8_e5m2fnuz", "f8E8M0FNU": "float8_e8m0fnu",
 }  # fmt: skip
-_WORK = 100_000  # at most, to find out whether two strided arrays share an element
+_WORK = 100_000  # limit of the test whether two strided arrays share an element
 
 
 def adopt(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
     """`value` as an array of the dtype of `spec`, sharing its memory; contiguous and aligned.
 
-    A plain input that is not contiguous is copied; with `writable`, that and read-only memory are errors.
-    Shapes are not looked at, but for bytes, which take that of `spec` if it is static. Raises CallError, and
-    OutOfMemoryError for copies that there is no memory for.
+    A plain input that is not contiguous is copied; with `writable`, that and read-only memory are errors. Shapes are
+    not checked, except that bytes get the shape of `spec` if it is static. Raises CallError, and OutOfMemoryError for
+    copies without memory.
     """
     array = view_of(value, spec, where, writable=writable)
     if not (array.flags.c_contiguous and array.flags.aligned):
@@ -51,7 +50,7 @@ def adopt(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
 
 
 def view_of(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
-    """`value` as an array of the dtype of `spec`, sharing its memory, of whatever strides it has. Raises CallError."""
+    """`value` as an array of the dtype of `spec`, sharing its memory, with any strides. Raises CallError."""
     dtype = DTYPES[spec.dtype]
     array = value if type(value) is np.ndarray else _adopt_other(value, dtype, spec, where, writable)
     if array.dtype != dtype:
@@ -62,7 +61,7 @@ def view_of(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Arra
 
 
 def packed(array: Array) -> Array:
-    """The same elements, contiguous and aligned, in memory of their own. Raises OutOfMemoryError."""
+    """The same elements, contiguous and aligned, in separate memory. Raises OutOfMemoryError."""
     try:
         return np.array(array, order="C", subok=False)
     except MemoryError:
@@ -70,8 +69,8 @@ def packed(array: Array) -> Array:
 
 
 def adopt_destination(value: Any, spec: TensorSpec, where: str) -> tuple[Array, Array]:
-    """A writable tensor of any strides: where its elements are, and a contiguous array of them, which is the same one
-    if they lie so. Raises CallError."""
+    """A writable tensor of any strides: an array of its elements, and a contiguous array for them, which is the same
+    one if it is contiguous. Raises CallError."""
     view = view_of(value, spec, where, writable=True)
     if view.flags.c_contiguous and view.flags.aligned:
         return view, view
@@ -107,7 +106,7 @@ def _adopt_other(value: Any, dtype: np.dtype[Any], spec: TensorSpec, where: str,
 
 
 def _from_bytes(view: memoryview, dtype: np.dtype[Any], spec: TensorSpec, where: str) -> Array:
-    """Bytes are the content of a tensor of static shape; else they are a vector of bytes."""
+    """Bytes are the content of a tensor of static shape, otherwise a vector of bytes."""
     array = np.frombuffer(view, np.uint8)
     extents = [extent for extent in spec.shape if isinstance(extent, int)]
     if len(extents) != len(spec.shape):
@@ -119,7 +118,7 @@ def _from_bytes(view: memoryview, dtype: np.dtype[Any], spec: TensorSpec, where:
 
 
 def _reinterpret(array: Array, dtype: np.dtype[Any], spec: TensorSpec, where: str) -> Array:
-    """A signless integer takes either sign; anything else of another dtype is an error."""
+    """Reinterpret signed and unsigned integers as signless ones; any other dtype is an error."""
     signless = spec.dtype.startswith("i") and dtype.kind == "i"
     if (
         signless
@@ -151,8 +150,8 @@ def show_shape(shape: Sequence[Expr]) -> str:
 
 
 def overlap(a: Array, b: Array) -> bool:
-    """Whether two arrays share memory; of strided ones that are hard to tell apart, whether they may."""
-    if not np.may_share_memory(a, b):  # bounds alone, which is exact for contiguous arrays
+    """Whether two arrays share memory; for strided arrays that are expensive to compare, whether they may."""
+    if not np.may_share_memory(a, b):  # compares bounds, which is exact for contiguous arrays
         return False
     if a.flags.c_contiguous and b.flags.c_contiguous:
         return True
@@ -166,7 +165,7 @@ def overlap(a: Array, b: Array) -> bool:
 
 
 def torch_of(values: Sequence[Any]) -> ModuleType | None:
-    """The torch module if one of `values` is its tensor. Who has a tensor has it loaded."""
+    """The torch module if one of `values` is its tensor; torch is then loaded."""
     torch = sys.modules.get("torch")
     if torch is None or not any(isinstance(value, torch.Tensor) for value in values):
         return None
@@ -174,15 +173,15 @@ def torch_of(values: Sequence[Any]) -> ModuleType | None:
 
 
 def torch_dtype(dtype: np.dtype[Any], torch: ModuleType) -> Any:
-    """PyTorch's name for a dtype; None where it has none of one element per byte."""
+    """PyTorch's dtype; None if it has none with whole bytes per element."""
     name = dtype.name if dtype.isbuiltin == 1 else _TORCH_NAMES.get(spelling(dtype), "")
     found, kind = getattr(torch, name, None), getattr(torch, "dtype", None)
     return found if kind is not None and isinstance(found, kind) else None
 
 
 def to_torch(array: Array, torch: ModuleType) -> Any:
-    """`array` as a tensor on the same memory; dtypes that numpy's DLPack lacks pass as bytes or words. `array` itself
-    where torch has no dtype of one element per byte, as of `i4`."""
+    """`array` as a tensor on the same memory; dtypes that numpy's DLPack lacks are passed as bytes or words. `array`
+    itself if torch has no dtype with whole bytes per element, as for `i4`."""
     if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:
         return torch.from_dlpack(array)
     words = np.uint8 if array.dtype.itemsize == 1 else np.int16

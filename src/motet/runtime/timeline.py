@@ -1,8 +1,8 @@
-"""Timelines and points: the order of everything that runs on more than one device.
+"""Timelines and points: the order of all work that runs on more than one device.
 
-A timeline is the monotonic clock of one queue. A point is a value on it; work signals a point when it has ended,
-and waits for points before it begins. A failed command poisons its point: whoever waits for that point, and
-nobody else, gets the same error.
+A timeline is the monotonic clock of one queue. A point is a value on it; work signals a point when it has ended, and
+waits for points before it starts. A failed command poisons its point: work and threads that wait for that point, and no
+others, get the same error.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from motet.errors import MotetError
 
 
 class Timeline(Protocol):
-    """What a point refers to; drivers with clocks of their own implement this."""
+    """The clock that a point refers to; implemented by drivers with their own clocks."""
 
     def reached(self, value: int) -> bool:
-        """Whether what signals `value` has ended, in success or failure. Does not block."""
+        """Whether the work that signals `value` has ended, in success or failure. Does not block."""
         ...
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Blocks until `value` is reached; False if `timeout` seconds passed first. Raises what poisoned it, as an
-        object of its own (`raisable`)."""
+        """Block until `value` is reached; False after `timeout` seconds. Raises the error that poisoned it, as a
+        separate object (`raisable`)."""
         ...
 
     def error(self, value: int) -> MotetError | None:
-        """What poisoned `value`, if anything did."""
+        """The error that poisoned `value`, if any."""
         ...
 
 
@@ -48,7 +48,7 @@ class Point:
         return self.timeline.error(self.value)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Blocks until reached; False if `timeout` seconds passed first. Raises what poisoned the point."""
+        """Block until reached; False after `timeout` seconds. Raises the error that poisoned the point."""
         return self.timeline.wait(self.value, timeout)
 
 
@@ -59,28 +59,29 @@ class HostTimeline:
         self._changed = threading.Condition()
         self._issued = 0
         self._value = 0
-        self._ended: set[int] = set()  # values ended before an earlier one has
+        self._ended: set[int] = set()  # values that ended before an earlier one
         self._errors: dict[int, MotetError] = {}
 
     def next(self) -> Point:
-        """A new point, which `signal` or `fail` must end."""
+        """A new point, to be ended by `signal` or `fail`."""
         with self._changed:
             self._issued += 1
             return Point(self, self._issued)
 
     def signal(self, value: int) -> None:
-        """`value` has ended in success."""
+        """End `value` in success."""
         with self._changed:
             self._end(value)
 
     def fail(self, value: int, error: MotetError) -> None:
-        """`value` has ended in `error`; waiting for it raises that."""
+        """End `value` in `error`, which waiting for it raises."""
         with self._changed:
-            self._errors[value] = error.with_traceback(None)  # which would hold the memory of who raised it
+            self._errors[value] = error.with_traceback(None)  # the traceback would keep frames and their memory alive
             self._end(value)
 
     def abandon(self, error: MotetError) -> None:
-        """In the child of a fork: whoever was to end the pending values is not there; all end in `error`."""
+        """In the child of a fork, where the threads that would end pending values do not exist: end all of them in
+        `error`."""
         self._changed = threading.Condition()  # another thread may have held the old one
         for value in range(self._value + 1, self._issued + 1):
             if value not in self._ended:
@@ -110,8 +111,8 @@ class HostTimeline:
 
 
 def raisable(error: MotetError) -> MotetError:
-    """The same error as an object of its own. One that is raised holds every frame that it passes, and with them
-    their memory: what a timeline keeps, and several threads may want to raise, is never raised itself."""
+    """The same error as a separate object. An exception that is raised keeps every frame that it passes alive, with its
+    memory; errors kept by a timeline, which several threads may raise, are therefore never raised themselves."""
     own = type(error).__new__(type(error), *error.args)
     own.__dict__.update(error.__dict__)
     own.__cause__ = error.__cause__
@@ -119,5 +120,5 @@ def raisable(error: MotetError) -> MotetError:
 
 
 def failed_among(points: Iterable[Point]) -> MotetError | None:
-    """The error of the first poisoned point among points that are reached."""
+    """The error of the first poisoned point among reached points; None if there is none."""
     return next((error for point in points if (error := point.error) is not None), None)

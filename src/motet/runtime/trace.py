@@ -1,7 +1,7 @@
-"""What happened in a call, on every device, and the file that trace viewers (Perfetto, Chrome's) show of it.
+"""The events of a call on all devices, and their export to trace viewers (Perfetto, Chrome).
 
-Devices record their own events (`Device.profile`); who submits the work notes what each submission waits for and how
-much memory there is (`Submissions`), and the two are put together by their order on each queue.
+Devices record their events (`Device.profile`); the submitter records what each submission waits for and how much memory
+is in use (`Submissions`). Both are combined by their order on each queue.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from motet.artifact.schema import KernelInfo
 from motet.runtime.device import Event
 from motet.runtime.timeline import Point
 
-# Numbers of threads in the file: that of a queue, with multiples of BESIDE for what overlaps there; then cores.
+# Thread numbers in the file: a queue's, plus multiples of BESIDE for overlapping events; then cores.
 BESIDE = 1 << 12
 _CORES = 1 << 24
 
 
 @dataclass(frozen=True)
 class Traced:
-    """An event of the device with this URI. `after` are the events of other queues, of this device or another, that
-    it had to wait for; `memory` the bytes that the device had in use for the call when it was submitted, 0 where that
-    is not known; `iteration` numbers the iterations, from 0, of the loops over devices that it is part of, the
-    outermost first."""
+    """An event of the device with this URI. `after` are the events of other queues, of any device, that it waited for;
+    `memory` is the bytes in use on the device for the call when it was submitted, 0 if unknown; `iteration` are the
+    numbers of the iterations, from 0, of the enclosing loops over devices, outermost first."""
 
     device: str
     event: Event
@@ -37,7 +36,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class _TracedSubmission:
-    """Work for a queue that is `events` events of its device, in the order of submission."""
+    """Work for a queue that consists of `events` events of its device, in the order of submission."""
 
     device: str
     queue: int
@@ -49,31 +48,31 @@ class _TracedSubmission:
 
 @dataclass
 class Submissions:
-    """What one call submits, noted while it does."""
+    """Records the submissions of one call."""
 
     memory: dict[str, int]  # bytes in use, by device
     made: list[_TracedSubmission] = field(default_factory=list[_TracedSubmission])
-    iteration: tuple[int, ...] = ()  # of the loops over devices that are being executed
+    iteration: tuple[int, ...] = ()  # of the loops over devices in progress
     _signals: dict[int, tuple[Point, int]] = field(default_factory=dict[int, tuple[Point, int]])
 
     def allocated(self, device: str, size: int) -> None:
         self.memory[device] = self.memory.get(device, 0) + size
 
     def submitted(self, device: str, queue: int, events: int, waits: Sequence[Point], point: Point) -> Point:
-        """Notes a submission; returns its point, as an object of its own: queues give the same one for everything
-        that had ended when they returned it."""
+        """Record a submission; returns its point as a separate object, since queues return one point for all
+        submissions that had ended already."""
         waited = {self._signals[id(each)][1] for each in waits if id(each) in self._signals}
         own = Point(point.timeline, point.value)
-        self._signals[id(own)] = (own, len(self.made))  # which keeps the object, and so its id
+        self._signals[id(own)] = (own, len(self.made))  # keeps the object alive, and so its id valid
         memory = self.memory.get(device, 0)
         self.made.append(_TracedSubmission(device, queue, events, tuple(sorted(waited)), memory, self.iteration))
         return own
 
     def attach(self, recorded: Mapping[str, Sequence[Event]]) -> list[Traced]:
-        """The events of all devices, in the order of their begin, with what was noted of their submissions. Where a
-        queue recorded other than what it was given, nothing is said of its events but they themselves."""
+        """The events of all devices by start time, with the recorded data of their submissions. If a queue recorded
+        other events than it was given, its events have no further data."""
         owners: dict[int, _TracedSubmission] = {}
-        first: dict[int, int] = {}  # event (by id) that begins a submission: its number
+        first: dict[int, int] = {}  # number of the submission that begins with an event (by id)
         last: dict[int, Event] = {}  # by submission
         for device, events in recorded.items():
             for queue in {event.queue for event in events}:
@@ -109,17 +108,17 @@ class Submissions:
         return (a.device, a.queue) == (b.device, b.queue)
 
 
-# What is known of a kernel on a device, by the device's URI and a symbol of the kernel.
+# The description of a kernel on a device, by the device's URI and a symbol of the kernel.
 Find = Callable[[str, str], KernelInfo | None]
 
 
 def chrome_trace(
     events: Sequence[Traced], name: str, find: Find | None = None, other: Mapping[str, Any] | None = None
 ) -> str:
-    """JSON of the Trace Event Format: a process for each device, a thread for each of its queues (another for what
-    overlaps there, `queue 0 +1`) and for each core that says what it did, times from the first event on, an arrow for
-    each wait between queues, a counter of each device's memory. `name` is what was called; `find` gives what is known
-    of kernels, each with its phases together; `other` is put beside the name.
+    """The events in JSON of the Trace Event Format: a process for each device, a thread for each of its queues (further
+    ones for overlapping events, `queue 0 +1`) and for each core that reports its work, times relative to the first
+    event, an arrow for each wait between queues, a counter of each device's memory. `name` is the function called;
+    `find` returns descriptions of kernels, with all phases of one combined; `other` is stored next to the name.
 
     Source of the format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
     """
@@ -142,8 +141,8 @@ def chrome_trace(
 
 
 def fair_seconds(events: Sequence[Traced]) -> list[float]:
-    """How long each event took, where what a queue does at once is taken to share its time evenly: those of one queue
-    add up to the time in which it did anything."""
+    """The duration of each event, where concurrent events of a queue share time evenly: those of one queue add up to
+    its busy time."""
     shares = [0.0] * len(events)
     queues: dict[tuple[str, int], list[int]] = {}
     for number, traced in enumerate(events):
@@ -165,8 +164,8 @@ def fair_seconds(events: Sequence[Traced]) -> list[float]:
 
 
 def _tracks(events: Sequence[Traced]) -> dict[int, int]:
-    """A thread's number for each event, by its id: its queue, or where something else of its queue has not ended there,
-    another one."""
+    """The thread number of each event, by its id: its queue, or a further one if another event of its queue is still in
+    progress there."""
     tracks: dict[int, int] = {}
     free: dict[tuple[str, int], list[float]] = {}
     for traced in sorted(events, key=lambda each: each.event.begin):
@@ -222,7 +221,7 @@ def _arrows(
         for source in traced.after:
             number += 1
             common = {"name": "wait", "cat": "wait", "id": number}
-            # An arrow binds to the slice that encloses its end: the source's very end may be outside.
+            # An arrow binds to the slice that encloses its end; the source's very end may be outside.
             end = source.begin + 0.999 * (source.end - source.begin)
             yield {"ph": "s", **common, "pid": places[id(source)], "tid": tracks[id(source)], "ts": (end - start) * 1e6}
             yield {"ph": "f", "bp": "e", **common, "pid": places[id(traced.event)], "tid": tracks[id(traced.event)],

@@ -1,9 +1,9 @@
-"""Times the candidates of a kernel on a device: which of the forms that an artifact holds is the fastest here.
+"""Times the candidates of a kernel on a device, to find the fastest of the forms in an artifact.
 
-Every candidate is launched again and again in one piece of recorded work, on several sets of buffers in turn, so that
-what it reads comes from memory and not from the caches that the launch before has filled; all candidates in turns.
-What they compute is compared with the first one's: one that differs is not taken. Where the device has a library that
-calculates what the kernel does, the algorithms that the library thinks best are tried like candidates.
+Every candidate is launched repeatedly in one piece of recorded work, on several sets of buffers alternately, so that it
+reads from memory rather than from caches filled by the previous launch; candidates are interleaved. Results are
+compared with the first candidate's: one that differs is rejected. If the device has a library that computes the same,
+the algorithms that the library ranks first are timed like candidates.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _MOST_SETS = 8
 _MOST_LAUNCHES = 200
 _SAMPLE = 0.004  # seconds of one piece of work
 _ROUNDS = 5
-_HOPELESS = 2.0  # times the fastest: one sample is enough
-_BLOCK = 4194301  # elements of random numbers, which are repeated: a prime, so that lines of a matrix differ
-_ANY = "bf16"  # whose numbers are numbers for other floats too, where nobody knows what a workspace holds
-_TOLERANCE = {1: 0.2, 2: 0.05, 4: 5e-3, 8: 1e-6}  # of the largest number, by bytes of an element
+_HOPELESS = 2.0  # relative to the fastest: a single sample is enough
+_BLOCK = 4194301  # elements of random numbers, repeated; a prime, so that lines of a matrix differ
+_ANY = "bf16"  # its bit patterns are valid for other floats, too, for workspaces of unknown content
+_TOLERANCE = {1: 0.2, 2: 0.05, 4: 5e-3, 8: 1e-6}  # relative to the largest number, by bytes of an element
 
 _log = logging.getLogger("motet")
 
 
 @dataclass(frozen=True)
 class TrialLaunch:
-    """A launch of the kernel in one of its schedules, as it is timed; the grid is the candidate's, over `sizes`."""
+    """A launch of the kernel in one of its schedules, to be timed; the grid is the candidate's, over `sizes`."""
 
     sizes: tuple[int, ...]
     bytes: tuple[int, ...]  # of each buffer
@@ -87,7 +87,7 @@ def _dtype(artifact: Artifact, signature: Signature, place: Place) -> str:
 
 @dataclass(frozen=True)
 class LibraryTrial:
-    """An algorithm of a library's, and the seconds that it takes."""
+    """An algorithm of a library, and its seconds."""
 
     algorithm: Algorithm
     number: int  # in the library's order
@@ -100,8 +100,8 @@ class LibraryTrial:
 
 @dataclass(frozen=True)
 class Trials:
-    """Seconds of each candidate, None for one that cannot be loaded or computes something else; and what was tried of a
-    library, the fastest first."""
+    """The seconds of each candidate, None for one that cannot be loaded or has other results; and the library's
+    algorithms, fastest first."""
 
     candidates: list[float | None]
     algorithms: list[LibraryTrial]
@@ -111,8 +111,8 @@ def time_candidates(
     device: Device, artifact: Artifact, kernel: Tunable, launch: TrialLaunch, objects: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trials:
-    """What a launch of each candidate takes. The first `objects` members of a candidate are its code. Raises
-    DeviceError: a device that is lost, or memory."""
+    """Time a launch of each candidate. The first `objects` members of a candidate are its code. Raises DeviceError if
+    the device is lost or has too little memory."""
     sets = _Sets(device, launch)
     runs: list[_TrialRun | None] = []
     symbols = dict(zip(kernel.symbols, launch.sizes, strict=True))
@@ -153,7 +153,7 @@ def _algorithms(device: Device, kernel: Tunable) -> list[Algorithm]:
 
 @dataclass(frozen=True)
 class _Way:
-    """What is tried: the code that is loaded, and what it calls the kernel."""
+    """A contender: loaded code, and the name of its kernel."""
 
     label: str
     kernel: str
@@ -166,7 +166,7 @@ class _Way:
 def _ways(
     artifact: Artifact, kernel: Tunable, objects: int, algorithms: Sequence[Algorithm]
 ) -> Iterator[_Way]:
-    """Every candidate, as generated, then every algorithm of the library, before the first candidate."""
+    """Every candidate, as generated, then every algorithm of the library, in place of the first candidate."""
     for candidate in kernel.candidates:
         names = candidate.members[:objects]
         code = [_described(artifact, name, None) for name in names]
@@ -206,7 +206,7 @@ def _prepare(
         _log.warning("%s: %s: cannot be loaded, and is not tried: %s", way.kernel, way.label, error)
         return None
     if way.by_library and getattr(executable, "notes", ()):
-        return None  # the library refuses it, and the kernel would run
+        return None  # the library refuses it, so that the kernel would run
 
     def record(launches: int) -> CommandBuffer:
         work = [
@@ -221,7 +221,7 @@ def _prepare(
 
 
 class _Sets:
-    """Buffers for a launch, several times over, filled with numbers."""
+    """Several sets of buffers for a launch, filled with numbers."""
 
     def __init__(self, device: Device, launch: TrialLaunch) -> None:
         total = max(1, sum(launch.bytes))
@@ -249,11 +249,11 @@ class _Sets:
         return tuple(Reference(first + k, 0, size) for k, size in enumerate(self.launch.bytes))
 
     def restore(self) -> None:
-        """The first set as it was before any launch, which write to no buffer that is only read."""
+        """Restore the first set to its state before any launch; buffers that are only read need no restoring."""
         self._fill(0, self.launch.reads)
 
     def results(self) -> list[np.ndarray[Any, Any]]:
-        """What the first set's written buffers hold, as f64."""
+        """The contents of the first set's written buffers, as f64."""
         found: list[np.ndarray[Any, Any]] = []
         for number in range(self.launch.reads, len(self.contents)):
             raw = np.empty(self.contents[number].nbytes, np.uint8)
@@ -265,7 +265,7 @@ class _Sets:
 
 
 def _numbers(dtype: str, size: int) -> np.ndarray[Any, Any]:
-    """`size` bytes: standard normal numbers, or zeros and ones, which may be indices."""
+    """`size` bytes of standard normal numbers, or of zeros and ones, which may be indices."""
     kind = DTYPES.get(dtype, np.dtype(np.uint8))
     random = np.random.default_rng(size % 1009)
     count = max(1, min(_BLOCK, -(-size // kind.itemsize)))
@@ -289,7 +289,7 @@ class _TrialRun:
     work: CommandBuffer | None = None
 
     def settle(self, clock: Callable[[], float]) -> None:
-        """Chooses how many launches make a sample."""
+        """Choose the number of launches of a sample."""
         self.work = self.record(1)
         self._submit()
         begin = clock()
@@ -305,7 +305,7 @@ class _TrialRun:
             raise DeviceError(f"{error}; it was candidate {self.label}, which must not be used") from error
 
     def results(self) -> list[np.ndarray[Any, Any]]:
-        """What one launch on the first set computes; afterwards the piece of work that is timed is recorded."""
+        """The results of one launch on the first set; then records the piece of work that is timed."""
         self.sets.restore()
         self._submit()
         found = self.sets.results()
@@ -321,8 +321,8 @@ class _TrialRun:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a candidate has to compute, but for the rounding of sums in another order: numbers in f32, or in f64 where
-    that is not all; with where they are finite, and the largest of them."""
+    """The required results of a candidate, up to rounding of reordered sums: numbers in f32, or in f64 if that is not
+    exact; with the mask of finite ones and the largest of them."""
 
     numbers: np.ndarray[Any, Any]
     finite: np.ndarray[Any, Any] | None
@@ -352,5 +352,5 @@ class _Wanted:
 
 
 def _exact(result: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy of them in f32, or in f64."""
+    """A copy in f32, or in f64 if f32 is not exact."""
     return result.astype(np.float64 if result.dtype.itemsize > 4 else np.float32)

@@ -1,4 +1,4 @@
-"""Chooses forms of kernels by measuring them: what `motet tune` and `--option tune=measure` do, on one open device."""
+"""Chooses forms of kernels by measurement on an open device, for `motet tune` and `--option tune=measure`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from motet.errors import DeviceError
 from motet.runtime.device import Device
 from motet.runtime.trials import LibraryTrial, find_launch, time_candidates
 
-_GAIN = 0.01  # that a candidate has to be faster by than the first, which is what the compiler thinks best
-_LIBRARY_GAIN = 0.02  # that a library has to be faster by than the generated kernel, which needs nothing
+_GAIN = 0.01  # by which a candidate must be faster than the first, the compiler's choice
+_LIBRARY_GAIN = 0.02  # by which a library must be faster than the generated kernel, which has no requirements
 
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One kernel: `taken` is the number of the fastest candidate, `seconds` what each takes, None where it does not
-    run; `algorithms` are what was tried of the device's library, the fastest first. `skipped` says why nothing was
-    measured."""
+    """The result for one kernel: `taken` is the number of the fastest candidate, `seconds` are the times of all, None
+    for one that does not run; `algorithms` are those of the device's library, fastest first. `skipped` tells why the
+    kernel was not measured."""
 
     kernel: Tunable
     taken: int
@@ -37,7 +37,7 @@ class Verdict:
 
     @property
     def library(self) -> LibraryTrial | None:
-        """The library's fastest algorithm, where it is faster than every candidate."""
+        """The library's fastest algorithm if it is faster than every candidate."""
         best = self.seconds[self.taken] if self.seconds else None
         if not self.algorithms or best is None or self.algorithms[0].seconds * (1 + _LIBRARY_GAIN) > best:
             return None
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def chosen(self) -> Chosen:
-        """What an artifact is to have of the kernel."""
+        """The part of the kernel that the artifact keeps."""
         call, library = self.kernel.library, self.library
         if call is None or library is None:
             return Chosen(self.taken)
@@ -53,7 +53,7 @@ class Verdict:
 
     @property
     def tuning(self) -> Tuning:
-        """As it stands in a file of tunings."""
+        """The entry for a file of tunings."""
         kernel = self.kernel
         times = {
             candidate.label: round(seconds * 1e6, 2)
@@ -84,8 +84,8 @@ def tune_kernels(
     artifact: Artifact, device: Device, symbols: Mapping[str, Mapping[str, int]], progress: Progress,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Verdict]:
-    """Measures every kernel of `artifact` that has several forms for `device`. `symbols` are the values of the dynamic
-    extents of functions and regions; kernels of those that are not there are skipped. Raises DeviceError."""
+    """Measure every kernel of `artifact` with several forms for `device`. `symbols` are the values of the dynamic
+    extents of functions and regions; kernels of functions that are not listed are skipped. Raises DeviceError."""
     variant = tunable_variant(artifact, device)
     kernels = [
         each for each in read_index(artifact) if (each.family, each.target) == (variant.family, variant.target)
@@ -104,8 +104,8 @@ def _judge(
     name = device.info.name
     launch = find_launch(artifact, variant, kernel.kernel, symbols)
     if launch is None:
-        nothing = (None,) * len(kernel.candidates)
-        return Verdict(kernel, 0, nothing, name, "its function has dynamic extents, and no values are given for them")
+        untimed = (None,) * len(kernel.candidates)
+        return Verdict(kernel, 0, untimed, name, "its function has dynamic extents, and no values are given for them")
     objects = sum(member in variant.objects for member in kernel.candidates[0].members)
     found = time_candidates(device, artifact, kernel, launch, objects, clock)
     seconds = tuple(found.candidates)
@@ -113,7 +113,8 @@ def _judge(
 
 
 def fastest(seconds: tuple[float | None, ...]) -> int:
-    """The number of the candidate to take: the first, unless another is faster by more than measurements scatter."""
+    """The number of the chosen candidate: the first, unless another one is faster by more than the measurement's
+    noise."""
     there = [(each, number) for number, each in enumerate(seconds) if each is not None]
     if not there:
         return 0

@@ -1,7 +1,7 @@
 """URIs of devices: `host`, `cuda:0`, `riscv:qemu`, `null/1?lose-after=3`.
 
-A URI is a driver's name, what tells its devices apart, and options after a question mark, `key=value` joined by
-`&`, which the driver reads when it opens the device.
+A URI is a driver's name, the part that distinguishes its devices, and options after a question mark, `key=value` joined
+by `&`, which the driver reads when it opens the device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split_uri(uri: str) -> tuple[str, dict[str, str]]:
 
 
 def number_options(uri: str, known: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """The options of a URI that takes numbers: `known` maps each to its default and its least value."""
+    """The numeric options of a URI: `known` maps each to its default and minimum."""
     values = {key: default for key, (default, _) in known.items()}
     for key, text in split_uri(uri)[1].items():
         if key not in known:
@@ -47,7 +47,7 @@ def number_options(uri: str, known: Mapping[str, tuple[float, float]]) -> dict[s
         except ValueError:
             value = float("nan")
         least = known[key][1]
-        if not value >= least:  # neither is not-a-number
+        if not value >= least:  # false for NaN
             raise DeviceError(f"device {uri!r}: option {key}={text}; expected a number, at least {least:g}")
         values[key] = value
     return values

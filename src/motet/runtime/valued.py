@@ -1,4 +1,4 @@
-"""Functions some of whose extents are decided by values: a call computes these first, then runs with such extents."""
+"""Functions with value-dependent extents: a call computes these values first, then runs with the resulting extents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.artifact.schema import ExtentValue, Signature, TensorSpec
+from motet.artifact.schema import ExtentValue, Signature
 from motet.errors import CallError
 from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight
@@ -16,11 +16,11 @@ from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.function import Function, show_signature
 from motet.runtime.trace import Traced
 
-_MOST = 1 << 48  # no extent is larger
+_MOST = 1 << 48  # upper bound of extents
 
 
 class ValuedFunction(Function):
-    """A function with inputs that stand for values: `functions` compute these, by name."""
+    """A function with inputs that stand for values, which `functions` compute, by name."""
 
     def __init__(
         self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight, recover: Any,
@@ -29,22 +29,22 @@ class ValuedFunction(Function):
         super().__init__(signature, make, pool, in_flight, recover)
         self._functions = functions
         self._taken = [spec for spec in signature.inputs if spec.value is None]
-        self._added = [(spec, spec.value) for spec in signature.inputs if spec.value is not None]
+        self._added = [spec.value for spec in signature.inputs if spec.value is not None]
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
         """See `Function.__call__`."""
         return super().__call__(*self._completed(arguments), out=out, stream=stream)
 
     def _timed(self, arguments: Sequence[Any], out: Any) -> tuple[Any, list[tuple[str, float]]]:
-        """What computes the values is not among what is timed."""
+        """The computation of values is not timed."""
         return super()._timed(self._completed(arguments), out)
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
-        """See `Function.trace`; what computes the values is not in it."""
+        """See `Function.trace`; the computation of values is not included."""
         return super().trace(*self._completed(arguments), out=out)
 
     def _completed(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """`arguments`, and those that stand for values."""
+        """`arguments`, and the inputs that stand for values."""
         if len(arguments) != len(self._taken):
             raise CallError(
                 f"{self.name}: {len(arguments)} arguments given, {len(self._taken)} expected: "
@@ -52,15 +52,15 @@ class ValuedFunction(Function):
             )
         complete = list(arguments)
         computed: dict[str, Any] = {}
-        for spec, value in self._added:
+        for value in self._added:
             if value.function not in computed:
                 function = self._functions[value.function]
                 computed[value.function] = self._compute(function, complete)
-            complete.append(self._stand_in(spec, value, int(computed[value.function][value.index])))
+            complete.append(self._stand_in(value, int(computed[value.function][value.index])))
         return complete
 
     def _compute(self, function: Function, arguments: Sequence[Any]) -> Any:
-        """The values that `function` computes, in host memory. Its errors are this function's."""
+        """The values computed by `function`, in host memory. Its errors are attributed to this function."""
         try:
             result = function(*arguments[: function.count])
         except CallError as error:
@@ -69,9 +69,9 @@ class ValuedFunction(Function):
             return result.numpy()
         if isinstance(result, np.ndarray):
             return result
-        return result.get() if hasattr(result, "get") else result.cpu().numpy()  # of CuPy, of PyTorch
+        return result.get() if hasattr(result, "get") else result.cpu().numpy()  # CuPy's, or PyTorch's
 
-    def _stand_in(self, spec: TensorSpec, value: ExtentValue, number: int) -> Any:
+    def _stand_in(self, value: ExtentValue, number: int) -> Any:
         """A tensor without elements whose first extent is `number`."""
         if not 0 <= number <= _MOST:
             bound = "at least 0" if number < 0 else "at most 2^48"

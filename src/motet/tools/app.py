@@ -1,4 +1,4 @@
-"""The commands of `motet`, one file per command, and what becomes of their errors."""
+"""The commands of `motet`, one module for each, and the conversion of errors to messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ motet COMMAND --help explains a command.
 
 
 class Commands(TyperGroup):
-    """The commands, with errors turned into one line and an exit status."""
+    """The group of commands; prints an error as one line and sets the exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -34,16 +34,16 @@ class Commands(TyperGroup):
         except MotetError as error:
             _say(f"error: {error}")
             raise typer.Exit(1) from None
-        except MemoryError as error:  # of Python's or numpy's own, which says what it was for
+        except MemoryError as error:  # numpy's message says what the memory was for
             _say(f"error: not enough memory{f': {error}' if str(error) else ''}")
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:  # which typer would call something else
+        except KeyboardInterrupt:  # typer would report it differently
             _say("interrupted")
             raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def _say(line: str) -> None:
-    """One line on standard error: a message of several lines (a compiler's notes) is joined."""
+    """Prints one line on standard error; joins a message of several lines (a compiler's notes)."""
     typer.echo("; ".join(part.strip() for part in line.splitlines() if part.strip()), err=True)
 
 
@@ -57,7 +57,7 @@ def _show_version(wanted: bool) -> None:
 
 def _global_options(
     version: Annotated[bool, typer.Option(
-        "--version", help="Print the version and leave.", callback=_show_version, is_eager=True,
+        "--version", help="Print the version and exit.", callback=_show_version, is_eager=True,
     )] = False,
 ) -> None:
     """Options before the command."""
@@ -67,7 +67,7 @@ def make_app() -> typer.Typer:
     """The command line as a typer application."""
     app = typer.Typer(
         name="motet", cls=Commands, help=HELP, no_args_is_help=True, add_completion=False,
-        # Plain help: loading rich for it would take longer than all the rest.
+        # Plain help: importing rich would take longer than everything else.
         rich_markup_mode=None, pretty_exceptions_enable=False, callback=_global_options,
     )
     app.command("compile", help=compile.HELP)(compile.compile_program)
@@ -82,13 +82,13 @@ def make_app() -> typer.Typer:
 
 
 class _WarningPrinter(logging.Handler):
-    """What Motet warns of, as lines on standard error."""
+    """Prints Motet's warnings as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _say(f"warning: {record.getMessage()}")
 
 
 def run_app(context: object) -> None:
-    """Runs the command that this process was started with; `context` is the commands' context's object."""
+    """Runs the command of this process; `context` becomes the typer context's object."""
     logging.getLogger("motet").addHandler(_WarningPrinter(logging.WARNING))
     make_app()(prog_name="motet", obj=context)

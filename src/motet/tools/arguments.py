@@ -8,38 +8,38 @@ import typer
 
 Runnable = Annotated[str, typer.Argument(
     metavar="FILE", show_default=False,
-    help="An artifact (.motet), or a program to compile first: MLIR text, ONNX, StableHLO; - is "
+    help="An artifact (.motet), or a program to compile first: MLIR text, ONNX, StableHLO; - for "
     "standard input.",
 )]
 Program = Annotated[str, typer.Argument(
     metavar="INPUT", show_default=False,
-    help="A program: MLIR text, an ONNX model, StableHLO; - is standard input.",
+    help="A program: MLIR text, an ONNX model, StableHLO; - for standard input.",
 )]
 Format = Annotated[str, typer.Option(
-    metavar="FORMAT", help="What the program is written in: auto, mlir, onnx or stablehlo.",
+    metavar="FORMAT", help="The program's format: auto, mlir, onnx or stablehlo.",
 )]
 Devices = Annotated[list[str] | None, typer.Option(
     "--device", "--iree-hal-target-device", "--iree-hal-target-backends", metavar="[NAME=]ALT[,ALT...]",
     show_default=False,
-    help="A device and the targets it may be, the preferred one first: host, host{cpu=x86-64-v4}, cuda[1], "
+    help="A device and its alternatives, the preferred one first: host, host{cpu=x86-64-v4}, cuda[1], "
     "@other. May be given several times.",
 )]
 Bindings = Annotated[list[str] | None, typer.Option(
     "--device", metavar="[NAME=]DEVICE", show_default=False,
-    help="The physical device that NAME is to be, such as host or riscv:qemu. For a program also what to compile "
+    help="The physical device to bind NAME to, such as host or riscv:qemu. For a program also the target to compile "
     "for, as with compile. May be given several times.",
 )]
 Placement = Annotated[str, typer.Option(
-    metavar="default|auto", help="Where operations run that the program places nowhere: on its default device, or "
-    "where a model of their costs and of the transfers' says.",
+    metavar="default|auto", help="Where operations run that the program does not place: on its default device, or "
+    "on the devices that a cost model chooses.",
 )]
 Places = Annotated[list[str] | None, typer.Option(
     "--place", metavar="NAMES=NAME", show_default=False,
     help="Run the operations whose name in the source matches NAMES (with * and ? as in file names), such as an ONNX "
-    "model's nodes, on device NAME. May be given several times; the first that matches holds.",
+    "model's nodes, on device NAME. May be given several times; the first match is used.",
 )]
 Function = Annotated[str | None, typer.Option(
-    metavar="F", help="The function to call; needed where there are several and none is called main.",
+    metavar="F", help="The function to call; required if there are several and none is named main.",
     show_default=False,
 )]
 Inputs = Annotated[list[str] | None, typer.Option(
@@ -48,14 +48,14 @@ Inputs = Annotated[list[str] | None, typer.Option(
     "@file.npy.",
 )]
 Threads = Annotated[int | None, typer.Option(
-    metavar="N", min=1, help="Threads to compute with; all processors if not given.", show_default=False,
+    metavar="N", min=1, help="The number of threads; by default all processors.", show_default=False,
 )]
 Verify = Annotated[bool, typer.Option(
-    "--verify", help="Compare the results with an oracle's (--oracle). An artifact must keep its source for that: "
+    "--verify", help="Compare the results with an oracle's (--oracle). An artifact must contain its source for that: "
     "compile it with --option keep-source=true.",
 )]
 Oracle = Annotated[str, typer.Option(
-    metavar="upstream|numpy|onnxruntime", help="What --verify compares with: upstream MLIR's plain lowering of the "
-    "program; or, of an ONNX model, onnx's reference evaluator in numpy, or ONNX Runtime.",
+    metavar="upstream|numpy|onnxruntime", help="The oracle of --verify: upstream MLIR's plain lowering of the "
+    "program; or, for an ONNX model, onnx's reference evaluator in numpy, or ONNX Runtime.",
 )]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs to read.")]

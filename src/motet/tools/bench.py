@@ -1,4 +1,4 @@
-"""motet bench: how long a call takes, and where the time goes."""
+"""motet bench: measures the duration of a call, and how it is spent."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 HELP = """Measure how long a call takes.
 
-Inputs are random where none are given. A sample is the mean of N calls (--number), as many as fill its share
-of --min-time if not given; shown are the fastest sample and the median of all.
+Inputs are random by default. A sample is the mean of N calls (--number), by default as many as fill its share of
+--min-time; the fastest sample and the median of all samples are shown.
 
 \b
 Examples:
@@ -41,7 +41,7 @@ Examples:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured: seconds per call; work per call where it is known (0 where it is not)."""
+    """The measurement of a function: seconds and work per call (0 for unknown work)."""
 
     function: str
     target: str
@@ -52,7 +52,7 @@ class Measurement:
     median: float
     flops: int
     bytes: int
-    overhead: float  # of the fastest call, what was not spent in kernels
+    overhead: float  # of the fastest call: the time outside kernels
     kernels: list[KernelTime]
 
 
@@ -62,7 +62,7 @@ def _finite(seconds: float) -> float:
     return seconds
 
 
-# Parameters: the options of `motet bench`, which typer reads from here.
+# The parameters of this function are the options of `motet bench`, read by typer.
 def bench_function(
     file: arguments.Runnable,
     function: arguments.Function = None,
@@ -72,7 +72,7 @@ def bench_function(
     repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Samples to take.")] = 10,
     number: Annotated[int | None, typer.Option(
         metavar="N", min=1, show_default=False,
-        help="Calls in a sample; chosen by --min-time if not given.",
+        help="Calls in a sample; by default chosen by --min-time.",
     )] = None,
     min_time: Annotated[
         float, typer.Option(metavar="S", min=0.0, callback=_finite, help="Seconds for all samples.")
@@ -83,12 +83,12 @@ def bench_function(
     place: arguments.Places = None,
     compare_placements: Annotated[bool, typer.Option(
         "--compare-placements",
-        help="Measure the program over its devices against the program on each of them alone, in turns.",
+        help="Compare the program over its devices with the program on each of them alone, alternating calls.",
     )] = False,
     trace: Annotated[str | None, typer.Option(
         metavar="FILE.json", show_default=False,
-        help="Write what ran when on which device, in one more call after those that are measured, for Perfetto "
-        "(ui.perfetto.dev) or motet inspect --html.",
+        help="Write a trace of one more call after the measurement, for Perfetto (ui.perfetto.dev) or motet inspect "
+        "--html.",
     )] = None,
     verify: arguments.Verify = False,
     oracle: arguments.Oracle = "upstream",
@@ -133,7 +133,7 @@ def _expect_alone(*options: str) -> None:
 
 
 def _inputs(given: list[Array], signature: Signature, file: str) -> list[Array]:
-    """`given`, checked, or random arrays where none are. Raises CallError."""
+    """`given`, validated, or random arrays if none are given. Raises CallError."""
     from motet.tools.run import check_inputs
 
     arrays = given or random_inputs(signature, file)
@@ -144,7 +144,7 @@ def _inputs(given: list[Array], signature: Signature, file: str) -> list[Array]:
 def _verify(
     session: Session, opened: Opened, name: str, arrays: Sequence[Array], oracle: str, json: bool
 ) -> None:
-    """Verifies one call before any is measured: a wrong result's time is of no interest."""
+    """Verifies one call before the measurement: the time of a wrong result is irrelevant."""
     from motet.tools.run import call
     from motet.tools.verifying import verify
 
@@ -199,7 +199,7 @@ def measure(
     min_time: float,
     progress: Callable[[str, float], None],
 ) -> Measurement:
-    """Time calls of function `name`, the first of which (it prepares for the shapes) does not count."""
+    """Measures calls of function `name`, after a first call that prepares for the shapes."""
     function = session[name]
     function(*arrays)
     if number is None:
@@ -227,7 +227,7 @@ def measure(
 
 
 def _begin_anew(session: Session) -> None:
-    """Makes state what it is first: what calls keep, such as the place in a cache, may allow only so many of them."""
+    """Resets state to its initial values: a state such as the position in a cache may limit the number of calls."""
     session.state.reset()
     session.state.current()
 
@@ -240,7 +240,7 @@ def _sample(function: Function, arrays: Sequence[Array], number: int) -> float:
 
 
 def _calibrate(function: Function, arrays: Sequence[Array], seconds: float) -> int:
-    """How many calls take about `seconds`."""
+    """The number of calls that take about `seconds`."""
     number = 1
     while True:
         elapsed = _sample(function, arrays, number) * number

@@ -1,4 +1,4 @@
-"""motet compile: a program in, an artifact out; or, with --emit, what a stage of the compiler makes of it."""
+"""motet compile: compiles a program to an artifact; or, with --emit, prints the program at a stage of the compiler."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 HELP = """Compile a program into an artifact.
 
-The result is one file that holds code for every device asked for, and runs where no compiler is.
+The result is one file with code for every requested device; it runs without a compiler.
 
 \b
 Examples:
   motet compile model.onnx                         writes model.motet
   motet compile model.mlir -o out.motet --device host{cpu=x86-64-v3}
-  motet compile model.mlir --emit llvm             prints the code made for each kernel
+  motet compile model.mlir --emit llvm             prints the code of each kernel
   motet compile model.onnx --option tune-schedule=measure
                                                    runs each function here in several schedules (its kernels one
                                                    after the other or at once, in other orders, with more memory)
-                                                   and keeps the fastest; motet inspect shows what was measured
+                                                   and keeps the fastest; motet inspect shows the measurements
   motet compile rows.mlir --option tune-schedule=measure --option tune-inputs=64x128xf32,128xf32
                                                    the same for dynamic extents: with inputs of these shapes
   motet compile model.onnx --option keep-source=true
@@ -48,8 +48,8 @@ Emit = Annotated[str | None, typer.Option(
     "llvm, assembly, …; 'help' lists them (with any INPUT).",
 )]
 Prove = Annotated[bool, typer.Option(
-    "--prove", help="Prove of every schedule that each order of its commands that it allows gives the same "
-    "results, print what was proved, and fail, writing nothing, where it cannot be.",
+    "--prove", help="Prove for every schedule that all orders of its commands that it allows give the same results, "
+    "and print what was proved; fail, without writing the artifact, if that is impossible.",
 )]
 PrintAfter = Annotated[list[str] | None, typer.Option(
     metavar="PASS", show_default=False,
@@ -65,13 +65,13 @@ TimePasses = Annotated[bool, typer.Option(
 )]
 
 
-# Parameters: the options of `motet compile`, which typer reads from here.
+# The parameters of this function are the options of `motet compile`, read by typer.
 def compile_program(
     context: typer.Context,
     input: arguments.Program,
     output: Annotated[str | None, typer.Option(
         "--output", "-o", metavar="OUT", show_default=False,
-        help="Where to write; INPUT's name with .motet in this folder if not given, standard output "
+        help="Where to write; by default INPUT's name with .motet in the current folder, or standard output "
         "with --emit.",
     )] = None,
     device: arguments.Devices = None,
@@ -85,12 +85,12 @@ def compile_program(
         "times.",
     )] = None,
     parameters: Annotated[str, typer.Option(
-        metavar="embedded|external", help="Whether large constants go into the artifact or beside it.",
+        metavar="embedded|external", help="Whether large constants are stored in the artifact or next to it.",
     )] = "embedded",
     placement: arguments.Placement = "default",
     place: arguments.Places = None,
     no_cache: Annotated[bool, typer.Option(
-        "--no-cache", help="Compile everything anew, and keep nothing for the next time.",
+        "--no-cache", help="Do not read or write the cache.",
     )] = False,
     prove: Prove = False,
     print_after: PrintAfter = None,
@@ -139,7 +139,7 @@ def _with_reports(
 
 
 def _print_proofs(artifact: Artifact) -> None:
-    """Prints what the checker proves of each schedule. Raises CompileError where it cannot."""
+    """Prints the proof of each schedule. Raises CompileError if the checker cannot prove one."""
     from motet.compiler.scheduling.checker import check_manifest
     from motet.tools.show import show_table
 
@@ -152,14 +152,14 @@ def _print_proofs(artifact: Artifact) -> None:
 
 
 def default_output(input: str) -> Path:
-    """`models/net.onnx` is compiled to `net.motet` where one stands."""
+    """The default name of the artifact: `net.motet` in the current folder for `models/net.onnx`."""
     if input == STANDARD_INPUT:
         raise OptionError("-: standard input has no name to derive one from; name the artifact: -o OUT.motet")
     return Path(Path(input).with_suffix(".motet").name)
 
 
 def save(artifact: Artifact, path: Path, parameters: Literal["embedded", "external"]) -> None:
-    """Write `artifact` to `path` whole or not at all, its parameters in it or in a file beside it."""
+    """Writes `artifact` to `path` atomically, with its parameters embedded or in a file next to it."""
     if parameters == "embedded" or not artifact.manifest.parameters:
         artifact.save(path)
         return
@@ -177,7 +177,7 @@ def save(artifact: Artifact, path: Path, parameters: Literal["embedded", "extern
 
 
 def _check_writable(path: Path) -> None:
-    """Say that the artifact cannot be written before the work, not after it."""
+    """Checks that the artifact can be written, before the work is done."""
     try:
         is_folder, has_folder = path.is_dir(), path.parent.is_dir()
     except OSError as error:  # such as a name that is too long
@@ -208,7 +208,7 @@ def _print_stage(request: CompileRequest, stage: str, output: str | None) -> Non
 
 
 def write_text(text: str, output: str | None) -> None:
-    """Print `text`, or write it to the file `output`."""
+    """Prints `text`, or writes it to the file `output`."""
     text = text if text.endswith("\n") else text + "\n"
     if output in (None, STANDARD_INPUT):
         typer.echo(text, nl=False)

@@ -1,4 +1,4 @@
-"""motet devices: what this machine can run on, what is missing and why, and what code can be made for."""
+"""motet devices: the devices of this machine, missing ones with the reason, and the families with a code generator."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 HELP = """Show the devices of this machine.
 
-First what is here, by the name that --device of run takes; then what could be here, and why it is not: a device
-that is missing, a driver that cannot be loaded or speaks another version; last the families of devices that
-compile makes code for, which need not be here.
+First the devices that are present, by the name for --device of run; then those that are not, with the reason: a
+missing device, a driver that cannot be loaded or has another version; last the families of devices that compile
+generates code for, which need not be present.
 
 \b
 Examples:
   motet devices
   motet devices --json
-  motet devices --measure -o rates.json        what each can do, for compile --placement auto --option rates=rates.json
-  python -m motet.runtime.conformance null     put one through the contract that devices keep to
+  motet devices --measure -o rates.json        their rates, for compile --placement auto --option rates=rates.json
+  python -m motet.runtime.conformance null     run the conformance suite of devices on one
 """
 
 
@@ -57,7 +57,7 @@ def show_devices(
 
 
 def _measure(found: Sequence[DeviceInfo], json: bool, output: str | None) -> None:
-    """Measures the first device of each family that code can be made for."""
+    """Measures the first device of each family with a code generator."""
     import msgspec
 
     from motet.compiler.targets.families import families
@@ -110,7 +110,7 @@ def _missing(infos: Sequence[DeviceInfo]) -> list[str]:
 
 
 def _targets() -> list[str]:
-    """What code can be made for, where the compiler is installed."""
+    """The families with a code generator, if the compiler is installed."""
     try:
         from motet.compiler.codegen.backends import families_without_code
         from motet.compiler.targets.families import broken_families, families
@@ -123,5 +123,5 @@ def _targets() -> list[str]:
 
 
 def _line(text: str) -> str:
-    """Text of others, as one line."""
+    """The text of a driver or library, as one line."""
     return " ".join(text.split())

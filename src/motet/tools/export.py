@@ -1,4 +1,4 @@
-"""motet export: a function for one target as something to build into other things: firmware or C."""
+"""motet export: exports a function for one target, as firmware or as C to be linked into other programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from motet.tools import arguments
 if TYPE_CHECKING:
     from motet.exporting.static import StaticFunction
 
-HELP = """Make a function into something that runs without Motet.
+HELP = """Export a function so that it runs without Motet.
 
 elf is firmware for the RISC-V accelerator: one file with the program, its constants and a static memory plan, which
 computes when the cores start. c is a folder of C and objects to link, for any target.
@@ -29,7 +29,7 @@ FORMATS = ("elf", "c")
 _MEMORY = 64
 
 
-# Parameters: the options of `motet export`, which typer reads from here.
+# The parameters of this function are the options of `motet export`, read by typer.
 def export_function(
     file: arguments.Runnable,
     target: Annotated[str, typer.Option(
@@ -38,12 +38,12 @@ def export_function(
     format: Annotated[str, typer.Option(metavar="elf|c", help="What to make.")],
     output: Annotated[str | None, typer.Option(
         "--output", "-o", metavar="OUT", show_default=False,
-        help="The file (elf) or folder (c) to write; named after FILE in this folder if not given.",
+        help="The file (elf) or folder (c) to write; by default named after FILE in the current folder.",
     )] = None,
     function: arguments.Function = None,
     extent: Annotated[list[str] | None, typer.Option(
         metavar="NAME=N", show_default=False,
-        help="An extent that FILE leaves to run time. May be given several times.",
+        help="The value of a dynamic extent. May be given several times.",
     )] = None,
     input: arguments.Inputs = None,
     harts: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="elf: how many cores will start.")] = 1,
@@ -69,14 +69,14 @@ def _static(file: str, target: str, function: str | None, extents: list[str]) ->
 
     devices = () if is_artifact(file) else parse_device_flags([_device(target)])
     artifact = open_artifact(file, devices=devices).artifact
-    hidden = artifact.functions.get(function or "")  # such as what state is first, which callers of C set themselves
+    hidden = artifact.functions.get(function or "")  # for example initial states, which callers of C set themselves
     name = choose_function(artifact.callable_functions, function, file).name if hidden is None else hidden.name
     signature = artifact.functions[name]
     return make_static(artifact, signature, find_variant(artifact, target), dict(map(_extent, extents)))
 
 
 def _device(target: str) -> str:
-    """The device expression of a target: `riscv`, `riscv:rv64gc`; those of the host stand without their family."""
+    """The device expression of a target: `riscv`, `riscv:rv64gc`; targets of the host are given without family."""
     from motet.compiler.targets.families import families
 
     family, colon, name = target.partition(":")

@@ -1,4 +1,4 @@
-"""motet inspect: what an artifact holds: signatures, code for each target, kernels, sizes, memory."""
+"""motet inspect: shows the contents of an artifact: signatures, code for each target, kernels, sizes, memory."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
     from motet.artifact.schema import Expr, Schedule, Signature, Variant
 
-HELP = """Show what an artifact holds.
+HELP = """Show the contents of an artifact.
 
-Its functions; of a program for several devices these, and the steps of its plans; for each target the kernels
-(what each was made of, how it was generated, its work), the dispatches of every function and the memory that a call
-takes.
+Its functions; for a program for several devices also the devices, and the steps of its plans; for each target the
+kernels (their source operations, kernel class and work), the dispatches of every function and the memory of a call.
 
 \b
 Examples:
   motet inspect model.motet
   motet inspect model.motet --json
-  motet inspect model.motet --schedules   how each kernel is cut
+  motet inspect model.motet --schedules   the schedule of each kernel
   motet inspect model.motet --kernel main_kernel_0     the source of a kernel for GPUs
   motet inspect model.motet --measure     the steps of a plan over devices, as estimated and as measured here
-  motet inspect model.motet --html report.html --trace trace.json     a page to look at, with what motet run traced
+  motet inspect model.motet --html report.html --trace trace.json     an HTML page, with a trace of motet run
 """
 
 GENERIC = "generic"
 
-# Seconds of the steps of every plan; None where all devices are one.
+# The seconds of the steps of every plan; None if all its devices are one device here.
 Measured = dict[str, list[float] | None]
 
 
-# Parameters: the options of `motet inspect`, which typer reads from here.
+# The parameters of this function are the options of `motet inspect`, read by typer.
 def inspect_artifact(
     file: arguments.Runnable,
     format: arguments.Format = "auto",
     measure: Annotated[bool, typer.Option(
-        "--measure", help="Run every plan over this machine's devices, on random inputs, and show what its steps take.",
+        "--measure", help="Run every plan over this machine's devices, on random inputs, and time "
+        "its steps.",
     )] = False,
     kernel: Annotated[str, typer.Option(
         "--kernel", metavar="NAME", show_default=False,
-        help="Show the source of one kernel's programs, where the artifact has it: for GPUs.",
+        help="Show the source of one kernel's programs, if the artifact has it: for GPUs.",
     )] = "",
     device: arguments.Bindings = None,
     placement: arguments.Placement = "default",
     html: Annotated[str | None, typer.Option(
         "--html", metavar="FILE.html", show_default=False,
-        help="Write a page that shows the graph, the timeline, the memory plan and the kernels, and say nothing else.",
+        help="Write a page that shows the graph, the timeline, the memory plan and the kernels, and print nothing.",
     )] = None,
     trace: Annotated[str | None, typer.Option(
         "--trace", metavar="FILE.json", show_default=False,
-        help="What motet run --trace wrote of it: the page shows what was measured beside what was predicted.",
+        help="A trace of the artifact by motet run --trace: the page shows measurements next to predictions.",
     )] = None,
     rates: Annotated[str | None, typer.Option(
         metavar="FILE.json", show_default=False,
-        help="What this machine's devices can do, as motet devices --measure -o FILE.json writes it: for the page's "
+        help="The rates of this machine's devices, as motet devices --measure -o FILE.json writes them: for the page's "
         "predictions and limits.",
     )] = None,
     schedules: Annotated[bool, typer.Option(
-        "--schedules", help="Show how each kernel is cut, for each target; with --json as a file that motet compile "
-        "--option schedules=FILE takes.",
+        "--schedules", help="Show the schedule of each kernel, for each target; with --json as a file for motet "
+        "compile --option schedules=FILE.",
     )] = False,
     json: arguments.Json = False,
 ) -> None:
@@ -99,7 +99,7 @@ def inspect_artifact(
 
 
 def _check_options(html: str | None, trace: str | None, rates: str | None, json: bool, measure: bool) -> None:
-    """Raises OptionError for options that do not go together."""
+    """Raises OptionError for incompatible options."""
     if trace is not None and html is None:
         raise OptionError(f"--trace {trace}: what it says is shown in a page; expected --html FILE.html with it")
     if rates is not None and html is None:
@@ -109,7 +109,7 @@ def _check_options(html: str | None, trace: str | None, rates: str | None, json:
 
 
 def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Measured:
-    """The seconds of each step of every plan."""
+    """The measured seconds of each step of every plan."""
     from motet import runtime
     from motet.tools.bench import random_inputs
     from motet.tools.plans import measure_steps
@@ -124,8 +124,8 @@ def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Meas
 
 
 def _source_lines(artifact: Artifact, kernel: str) -> list[str]:
-    """What a launch of each of the kernel's programs takes, and its source, for every target that has it. Kernels of
-    equal structure share the programs of one of them."""
+    """The resources and the source of each of the kernel's programs, for every target that has it. Kernels of equal
+    structure share programs."""
     sources = [name for name in artifact.manifest.members if name.endswith((".py", ".llir"))]
     symbols = sorted({PurePosixPath(name).stem for name in sources})
     wanted = [symbol for symbol in symbols if re.fullmatch(re.escape(kernel) + r"(_\d+|_keep)?", symbol)]
@@ -147,8 +147,8 @@ def _is_kernel(artifact: Artifact, symbol: str) -> bool:
 
 
 def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, Any]:
-    """Everything that the text shows, as JSON values. Sizes are bytes; those that depend on dynamic extents
-    are the manifest's expressions. `measured` are seconds of the steps of plans."""
+    """The contents of the text output as JSON values. Sizes are in bytes; dynamic ones are the manifest's expressions.
+    `measured` are the seconds of the steps of plans."""
     manifest = artifact.manifest
     return {
         "schema": manifest.schema,
@@ -191,7 +191,7 @@ def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, 
 
 
 def memory_plan(schedule: Schedule) -> dict[str, Expr]:
-    """Bytes that one call uses: parameters (shared by all calls), arena, results, and scratch per thread."""
+    """The bytes that one call uses: parameters (shared by all calls), arena, results, and scratch per thread."""
     return {
         "parameters": _sum(buffer.bytes for buffer in schedule.buffers if buffer.kind == "parameter"),
         "arena": schedule.arena,
@@ -271,8 +271,8 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
 
 
 def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
-    """What the machine code of each launch of a GPU's kernels takes; nothing for other devices. `spills` are bytes of
-    each thread, `max_threads` how many threads of its registers one processor holds, as one block."""
+    """The resources of each launch of a GPU's kernels; empty for other devices. `spills` are bytes per thread,
+    `max_threads` is the largest block that the registers of an SM can hold."""
     import msgspec
 
     from motet.artifact.gpu_limits import GPU_LIMITS
@@ -317,7 +317,7 @@ def _launch_lines(artifact: Artifact, variant: Variant) -> list[str]:
 
 
 def _library_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which launches a library takes the place of, where it is installed."""
+    """The launches that a library replaces if it is installed."""
     from motet.artifact.library import UnknownLibrary, read_call, show_version
     from motet.tools.show import show_bytes, show_table
 
@@ -350,7 +350,7 @@ def _library_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _trial_lines(schedule: Schedule) -> list[str]:
-    """What was measured of the schedule's kind when compiling."""
+    """The schedules of the function that were measured when compiling."""
     from motet.artifact.expressions import show
     from motet.tools.show import show_bytes, show_seconds, show_table
 

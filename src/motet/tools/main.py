@@ -1,10 +1,10 @@
 """The command line: `motet COMMAND …`.
 
-Exit status: 0 success, 1 the user's error (one line on standard error), 2 a wrong command line,
-130 interrupted, 143 told to end (SIGTERM).
+Exit status: 0 success, 1 the user's error (one line on standard error), 2 invalid command line,
+130 interrupted, 143 terminated (SIGTERM).
 
-What is here runs before anything that takes long to import: interrupts end in one line from the first moment on,
-and the compiler is loaded, in a process of its own, while this one finds out what is to be compiled.
+This module runs before any slow import: an interrupt ends in one line from the start, and the compiler is loaded, in a
+separate process, while this one determines what to compile.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from motet.compiler.process.prefork import Standby
 
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # exit statuses, as shells have them
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # exit statuses, as in shells
 
 
 def main() -> None:
     """The entry point of `motet`."""
     signal.signal(signal.SIGTERM, _terminate)
-    # No command multiplies with numpy: the threads that it starts for that would take more time than any import.
+    # No command uses numpy's matrix products: starting its thread pool would take longer than any import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         worker = _compiler() if sys.argv[1:2] == ["compile"] else None
@@ -40,11 +40,11 @@ def main() -> None:
 
 
 def _compiler() -> Standby | None:
-    """What is to compile: loading already where a processor is idle, for it may be needed for nothing: what is asked
-    for can be in the cache. None where processes cannot be copied."""
+    """A standby compiler, which loads in advance if a processor is idle; it may not be needed if the result is in the
+    cache. None if processes cannot be forked."""
     if sys.platform != "linux":
         return None
-    from motet.compiler.service import Standby  # with numpy and all else that both processes need
+    from motet.compiler.service import Standby  # imports numpy and other modules that both processes need
 
     worker = Standby()
     if os.getloadavg()[0] + 1 <= len(os.sched_getaffinity(0)):
@@ -53,5 +53,5 @@ def _compiler() -> Standby | None:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    """Ends this process by way of everything that cleans up after itself."""
+    """Ends this process by an exception, so that all clean-up runs."""
     raise SystemExit(TERMINATED)

@@ -1,4 +1,4 @@
-"""What `run`, `bench` and `inspect` share: a file, be it an artifact or a program, opened as an artifact."""
+"""Opens a file, an artifact or a program, as an artifact; shared by `run`, `bench` and `inspect`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ STANDARD_INPUT = "-"
 
 @dataclass(frozen=True)
 class Opened:
-    """An artifact, and the request it was compiled by where `file` was a program."""
+    """An artifact, and the request that it was compiled from if `file` was a program."""
 
     artifact: Artifact
     request: CompileRequest | None
 
 
 def is_artifact(file: str) -> bool:
-    """Whether a file is meant as an artifact: by its name, or as a zip archive, unless that is sound and has no
-    manifest, as those of torch.export.
+    """Whether a file is an artifact: by its name, or because it is a zip archive, unless it is intact and has no
+    manifest, like those of torch.export.
 
     Raises `OptionError` for a file that cannot be read.
     """
@@ -58,7 +58,7 @@ def is_artifact(file: str) -> bool:
 
 
 def open_for_reading(file: str):
-    """The file, opened; `OptionError` says why not."""
+    """Opens the file. Raises `OptionError` with the reason if that fails."""
     try:
         return Path(file).open("rb")
     except OSError as error:
@@ -67,7 +67,7 @@ def open_for_reading(file: str):
 
 
 def reason(error: OSError) -> str:
-    """What the system says, in our lower case."""
+    """The system's message in lower case."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
 
@@ -76,7 +76,7 @@ def make_request(
     file: str, *, format: str = "auto", devices: Sequence[DeviceFlag] = (), options: Sequence[str] = (),
     cache: bool = True, placement: str = "default", places: Sequence[str] = (),
 ) -> CompileRequest:
-    """The request that a command line stands for; `OptionError` for what of it does not parse."""
+    """The request of a command line. Raises `OptionError` for values that do not parse."""
     if format not in FORMATS:
         raise OptionError(f"--format {format}: no such format; expected one of {', '.join(FORMATS)}")
     parsed_options = tuple(_parse_option(option) for option in options)
@@ -85,7 +85,7 @@ def make_request(
         if not source:
             raise OptionError("<stdin>: empty input; expected MLIR or StableHLO text, or an ONNX model")
     else:
-        with open_for_reading(file) as stream:  # a file is read where it is compiled
+        with open_for_reading(file) as stream:  # only a check: the file is read where it is compiled
             source, path = None if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else stream.read(), file
     from motet.compiler.service import CompileRequest
 
@@ -113,7 +113,7 @@ def open_artifact(
     file: str, *, format: str = "auto", devices: Sequence[DeviceFlag] = (), placement: str = "default",
     places: Sequence[str] = (),
 ) -> Opened:
-    """Read an artifact, or compile a program for `devices`."""
+    """Reads an artifact, or compiles a program for `devices` (device flags)."""
     if is_artifact(file):
         from motet.artifact.reader import Artifact
 
@@ -135,9 +135,9 @@ def open_bound(
     file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default",
     places: Sequence[str] = (),
 ) -> tuple[Opened, dict[str, str]]:
-    """Open `file`; with it, which of its devices are to be which physical ones. `--device` of an artifact names
-    physical devices; that of a program may say what to compile for instead, or name a physical device, whose family
-    it then is compiled for."""
+    """Opens `file`; returns with it the physical devices to bind its devices to. `--device` of an artifact names
+    physical devices; that of a program may name a target instead, or a physical device, for whose family it is then
+    compiled."""
     if is_artifact(file):
         bindings = parse_bindings(devices)
         return open_artifact(file, format=format, placement=placement, places=places), bindings
@@ -160,7 +160,7 @@ def start_session(
     file: str, *, format: str = "auto", devices: Sequence[str] = (), threads: int | None = None,
     placement: str = "default", places: Sequence[str] = (),
 ) -> tuple[Session, Opened]:
-    """Open `file` and load it; see `open_bound`. What is to be known of its devices is said on standard error."""
+    """Opens `file` and loads it; see `open_bound`. Prints notes about its devices on standard error."""
     from motet import runtime
 
     opened, bindings = open_bound(file, format=format, devices=devices, placement=placement, places=places)

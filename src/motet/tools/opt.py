@@ -1,4 +1,4 @@
-"""motet opt: runs passes on MLIR text and prints what comes out."""
+"""motet opt: runs passes on MLIR text and prints the result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Examples:
 
 def run_passes(
     input: Annotated[str, typer.Argument(
-        metavar="INPUT", help="MLIR text; - is standard input.", show_default=False,
+        metavar="INPUT", help="MLIR text; - for standard input.", show_default=False,
     )],
-    pipeline: Annotated[str, typer.Option(metavar="P", help="Passes, joined by commas.", show_default=False)],
+    pipeline: Annotated[str, typer.Option(metavar="P", help="Passes, separated by commas.", show_default=False)],
     output: Annotated[str | None, typer.Option(
         "--output", "-o", metavar="OUT", show_default=False,
-        help="Where to write; standard output if not given.",
+        help="Where to write; by default standard output.",
     )] = None,
 ) -> None:
     import sys

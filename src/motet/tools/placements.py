@@ -1,4 +1,4 @@
-"""One program, placed in several ways, measured against one another: over its devices as it is, and on each alone."""
+"""Compares placements of one program by measurement: over its devices as compiled, and on each of them alone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 PLAN = "plan"
-DRAW = 0.03  # of the time of a call: less is noise
+DRAW = 0.03  # of the time of a call; smaller differences count as noise
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """How often calls are measured: in `rounds`, `number` times in each, or for `min_time` seconds in all."""
+    """How many calls are measured: in each of `rounds`, `number` calls, or enough for `min_time` seconds in total."""
 
     rounds: int
     number: int | None
@@ -30,8 +30,8 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Placed:
-    """One way to place a program: which physical device each of its devices is, and the seconds of a call, one for
-    each sample."""
+    """A placement: the physical device of each of the program's devices, and the seconds of a call, one for each
+    sample."""
 
     devices: dict[str, str]
     number: int
@@ -52,17 +52,17 @@ class Placed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`plan` is the program over its devices, `single` on each of these alone; `ratio` says how many times as long as
-    the plan the best of them takes; `winner` is `plan`, or a device, empty for a draw. `failed` says of devices why
-    they cannot do all of it."""
+    """`plan` is the program over its devices, `single` on each of these alone; `ratio` is the time of the best of these
+    relative to the plan; `winner` is `plan`, or a device, empty for a draw. `failed` has the reasons why devices cannot
+    run the whole program."""
 
     function: str
     plan: Placed
     single: list[Placed]
     ratio: float | None
     winner: str
-    alone: str = ""  # the only device that does anything in the plan, where there is one only
-    estimated: float | None = None  # seconds of the plan, as the compiler thought
+    alone: str = ""  # the only device that the plan uses, if there is only one
+    estimated: float | None = None  # the compiler's estimate of the plan in seconds
     failed: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -71,7 +71,7 @@ def compare_placements(
     repetition: Repetition, progress: Callable[[str, float], None],
 ) -> Comparison:
     """Measures function `name` over the devices that `bindings` and the machine give it, and on each of them alone,
-    in turns. Raises DeviceError where the program's devices cannot be filled."""
+    alternately. Raises DeviceError if the program's devices cannot be bound."""
     from motet import runtime
 
     plan = runtime.load(artifact, devices=dict(bindings) or None, threads=threads)
@@ -81,7 +81,7 @@ def compare_placements(
     try:
         for uri in dict.fromkeys(choices):
             if len(set(sessions[0][0].values())) == 1:
-                break  # the plan runs on one device already
+                break  # the plan already runs on one device
             try:
                 alone = runtime.load(artifact, devices=uri, threads=threads)
             except DeviceError as error:
@@ -109,7 +109,7 @@ def _winner(best: Placed | None, ratio: float | None, alone: str) -> str:
 
 
 def comparison_lines(result: Comparison) -> list[str]:
-    """The comparison for people."""
+    """The comparison as text."""
     from motet.tools.show import show_seconds, show_table
 
     rows = [
@@ -149,10 +149,10 @@ def _measure(
     contenders: Sequence[tuple[dict[str, str], Session, str]], arrays: Sequence[Any],
     repetition: Repetition, progress: Callable[[str, float], None],
 ) -> list[Placed]:
-    """Every contender in each round, so that what disturbs the machine disturbs all."""
+    """Measures every contender in each round, so that disturbances of the machine affect all."""
     numbers: list[int] = []
     for _, session, name in contenders:
-        begin = _seconds(session, name, arrays, 1)  # not counted: it prepares for the shapes
+        begin = _seconds(session, name, arrays, 1)  # warm-up: prepares for the shapes
         begin = min(begin, _seconds(session, name, arrays, 1))
         share = repetition.min_time / repetition.rounds / len(contenders)
         numbers.append(repetition.number or max(1, round(share / max(begin, 1e-7))))

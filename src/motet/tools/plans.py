@@ -1,5 +1,4 @@
-"""Plans for people: the steps of functions over several devices, what the compiler thought they take, and what they
-take here."""
+"""Shows plans as text: the steps of functions over several devices, with their estimated and measured times."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ _RUNS = 5
 
 
 def measure_steps(session: Session, name: str, arrays: Sequence[Any]) -> list[float] | None:
-    """The least seconds of each step of a function's plan in some runs, one step after the other; None where all
-    devices are one: then nothing moves, and the steps are one piece of work."""
+    """The shortest time of each step of a function's plan over some runs, in seconds, with steps run serially; None if
+    all devices are one, since the steps are then one piece of work."""
     function, plan = session[name], session.artifact.manifest.plans[name]
     function(*arrays)
     runs = [function.profile(*arrays) for _ in range(_RUNS)]
@@ -60,7 +59,7 @@ def _steps(manifest: Manifest, plan: Plan, measured: Sequence[float] | None) -> 
             number, names[step.device], describe_step(step, part), _values(step.operands), _values(step.results),
             "-" if step.seconds is None else show_seconds(step.seconds),
         ])
-        if measured is not None:  # what is in a loop is measured with it
+        if measured is not None:  # the steps inside a loop are measured with it
             rows[-1].append("-" if part else show_seconds(measured[int(number)]))
     if measured is not None:
         header.append("measured")
@@ -70,8 +69,9 @@ def _steps(manifest: Manifest, plan: Plan, measured: Sequence[float] | None) -> 
 
 
 def numbered_steps(plan: Plan, before: str = "", part: str = "") -> Iterator[tuple[str, Step, str]]:
-    """All steps of a plan, each with its number and the part of a loop that it is in, which comes behind the loop's
-    own step: `3`, then `3.c0` in its condition, `3.b0`, `3.b1` in its body. Numbers of values are those of the part."""
+    """All steps of a plan, each with its number and the part of a loop that contains it. Steps of a loop follow the
+    loop's own step: `3`, then `3.c0` in its condition, `3.b0`, `3.b1` in its body. Numbers of values are local to the
+    part."""
     for number, step in enumerate(plan.steps):
         name = f"{before}{number}"
         yield name, step, part
@@ -81,7 +81,7 @@ def numbered_steps(plan: Plan, before: str = "", part: str = "") -> Iterator[tup
 
 
 def describe_step(step: Step, part: str = "") -> str:
-    """What a step does, for people; `part` is that of the loop that it is in."""
+    """A description of a step; `part` is the part of the loop that contains it."""
     if part:
         return f"{part}: {describe_step(step)}"
     if step.op == "transfer":

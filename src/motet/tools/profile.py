@@ -1,4 +1,4 @@
-"""What each kernel of a function takes, on whichever device it runs: the table of `motet bench --profile`."""
+"""The time of each kernel of a function on its device: the table of `motet bench --profile`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ _RUNS = 5
 
 @dataclass(frozen=True)
 class KernelTime:
-    """A kernel in the profile: its `calls` in one call of the function, seconds and work of them all. What moves a
-    value between devices is there too, by what it is (`write`, `read`). `instructions` is 0 where the device does not
-    count them."""
+    """A kernel in the profile: its `calls` in one call of the function, and their total seconds and work. Transfers
+    between devices are included by kind (`write`, `read`). `instructions` is 0 if the device does not count them."""
 
     name: str
     kind: str
@@ -35,8 +34,8 @@ class KernelTime:
 def profile_kernels(
     function: Function, arrays: Sequence[Array], variants: Sequence[Variant], begin_anew: Callable[[], None]
 ) -> list[KernelTime]:
-    """The fastest time of every command in some runs, those of one kernel put together, the longest first. Each run is
-    prepared by `begin_anew`."""
+    """The fastest time of every command over some runs, summed by kernel, the longest first. `begin_anew` prepares each
+    run."""
     from motet.artifact.kernels import KernelTable
     from motet.runtime.trace import fair_seconds
 
@@ -44,7 +43,7 @@ def profile_kernels(
     for _ in range(_RUNS):
         begin_anew()
         runs.append(function.trace(*arrays)[1])
-    # Devices that work at once may record in another order in each run.
+    # Concurrent devices may record events in another order in each run.
     ordered = [sorted(run, key=lambda traced: (traced.device, traced.event.queue, traced.event.name)) for run in runs]
     seconds = [fair_seconds(run) for run in ordered]
     found: dict[tuple[str, str], list[tuple[Traced, float]]] = {}
@@ -61,7 +60,7 @@ def profile_kernels(
 def _time(device: str, name: str, known: KernelTable, events: Sequence[tuple[Traced, float]]) -> KernelTime:
     info = known.find(name)
     symbols = {traced.event.name for traced, _ in events}
-    # Each of a kernel's phases is a command; its work is counted once for all of them.
+    # Each phase of a kernel is a command; the work of the kernel is counted once for all of them.
     calls = len(events) // len(symbols)
     kind, flops, moved = ("", 0, 0) if info is None else (info.kind, info.flops, info.bytes)
     if info is None:
@@ -73,7 +72,7 @@ def _time(device: str, name: str, known: KernelTable, events: Sequence[tuple[Tra
 
 
 def profile_lines(kernels: Sequence[KernelTime]) -> list[str]:
-    """The table, with a column for devices where there are several, and one for instructions where one counts them."""
+    """The table, with a column of devices if there are several, and one of instructions if a device counts them."""
     from motet.tools.show import show_table
 
     total = sum(kernel.seconds for kernel in kernels) or 1.0

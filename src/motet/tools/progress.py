@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, nothing in a pipe."""
+"""Progress of long work: a bar on a terminal; no output otherwise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
-            # Loading rich takes longer than many compiles: only where it is seen.
+            # Importing rich takes longer than many compiles, so it is only done on a terminal.
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
@@ -37,6 +37,6 @@ class Progress:
             self._bar.stop()
 
     def update(self, what: str, fraction: float) -> None:
-        """Show what is being done, and how much of all is done (0 to 1)."""
+        """Shows the current work, and the completed fraction (0 to 1)."""
         if self._bar is not None:
             self._bar.update(self._task, description=f"{self._title}: {what}", completed=fraction)

@@ -1,8 +1,7 @@
-"""Measures what a device can do, for automatic placement: small programs, compiled for it and run on it alone.
+"""Measures the rates of a device, for automatic placement, by small programs compiled for it.
 
-Each class of kernel is run at growing sizes until a run takes long enough to tell; what is not the kernel's own (its
-launch, what is submitted with it) is measured apart and taken off. A device that is emulated is so measured in about
-the time of a real one.
+Each class of kernel is run at growing sizes until a run takes long enough to be measured; fixed costs (launch,
+submission) are measured separately and subtracted. An emulated device is thus measured in about the time of a real one.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from motet.runtime.device import Buffer, CommandBuffer, Device, DeviceInfo
     from motet.runtime.device_program import LoadedDevice
 
-LONG_ENOUGH = 0.02  # seconds of a run, after which no larger size is tried
+LONG_ENOUGH = 0.02  # seconds of a run after which no larger size is tried
 LEAST_ROUNDS, MOST_ROUNDS, MOST_SECONDS = 3, 1000, 0.1  # of each measurement
-CHAIN = 8  # kernels that wait for one another, to measure what one more costs
-ARITHMETIC = 32  # operations on each element where arithmetic is measured
+CHAIN = 8  # dependent kernels, to measure the cost of a launch
+ARITHMETIC = 32  # operations on each element in measurements of arithmetic
 CHANNELS, TAPS, COLUMNS = 32, 3, 256
 
 _CONTRACTIONS = (16, 64, 256, 768)
@@ -37,7 +36,7 @@ _TRANSFERRED = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 
 
 def measure_rates(info: DeviceInfo, artifact: Artifact) -> Rates:
-    """What the device can do; `artifact` is `programs()` compiled for its family. Raises DeviceError."""
+    """The rates of a device; `artifact` is `programs()` compiled for its family. Raises DeviceError."""
     from motet.compiler.placement.rates import Rates
     from motet.runtime.device import open_device
     from motet.runtime.device_program import LoadedDevice
@@ -66,7 +65,7 @@ def measure_rates(info: DeviceInfo, artifact: Artifact) -> Rates:
 
 
 def measure_family(info: DeviceInfo) -> dict[str, float | bool]:
-    """What a device can do, as a file of rates has it: three digits of each, without those that are infinite."""
+    """The rates of a device in the format of a file of rates: three digits each, without infinite ones."""
     from motet.artifact.device_flags import DeviceFlag
     from motet.artifact.schema import Alternative
     from motet.compiler import service
@@ -86,7 +85,7 @@ def measure_family(info: DeviceInfo) -> dict[str, float | bool]:
 
 
 def _measurements() -> dict[str, tuple[list[str], list[float]]]:
-    """For every rate the functions that tell it, and the work of each."""
+    """For every rate the functions that measure it, and the work of each."""
     return {
         "contraction": ([f"contraction_{n}" for n in _CONTRACTIONS], [2.0 * n**3 for n in _CONTRACTIONS]),
         "convolution": (
@@ -108,7 +107,7 @@ class _Measured:
     artifact: Artifact
 
     def speed(self, names: Sequence[str], work: Sequence[float], fixed: float) -> float:
-        """Work per second of the largest function that it makes sense to run; `fixed` seconds are none of it."""
+        """Work per second of the largest function that is worth running, without `fixed` seconds of overhead."""
         found = 0.0
         for name, amount in zip(names, work, strict=True):
             seconds = self.seconds(name)
@@ -118,7 +117,7 @@ class _Measured:
         return found
 
     def seconds(self, name: str) -> float:
-        """The least time from a submission of a function, memory for it included, to its end."""
+        """The shortest time from a submission of a function, including its memory, to its end."""
         from motet.runtime.instantiate import make_concrete
 
         loaded, device = self.loaded, self.loaded.device
@@ -142,7 +141,7 @@ class _Measured:
 
 
     def step_seconds(self) -> float:
-        """How much longer a call takes whose plan has one step more, a tiny one."""
+        """The additional time of a call whose plan has one more, tiny, step."""
         from motet.artifact.schema import Plan, Step
         from motet.runtime.plan_executor import PlacedInstance
 
@@ -161,7 +160,7 @@ class _Measured:
 
 
 def _link(device: Device) -> tuple[float, float, float]:
-    """Seconds before a transfer begins, bytes per second to the device and back."""
+    """The latency of a transfer in seconds, and the bytes per second to the device and back."""
     small = device.allocate(64)
     word = np.zeros(64, np.uint8)
     latency = min(_least(lambda: device.write(small, word).wait()), _least(lambda: device.read(small, word).wait()))
@@ -193,7 +192,7 @@ def _least(run: Callable[[], object]) -> float:
 
 
 def programs() -> str:
-    """The functions that are measured, as MLIR."""
+    """The measured functions, as MLIR."""
     functions = [_chain(1), _chain(CHAIN)]
     functions += [_contraction(n) for n in _CONTRACTIONS]
     functions += [_convolution(n) for n in _CONVOLUTIONS]
@@ -244,7 +243,7 @@ def _convolution(n: int) -> str:
 
 
 def _arithmetic(count: int) -> str:
-    """`count` operations, one after the other, on %a0."""
+    """`count` dependent operations on %a0."""
     names = ("arith.mulf", "arith.addf")
     return "\n".join(f"    %a{i + 1} = {names[i % 2]} %a{i}, %k : f32" for i in range(count))
 

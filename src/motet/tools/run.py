@@ -1,4 +1,4 @@
-"""motet run: calls one function of an artifact or a program and shows, saves or checks its results."""
+"""motet run: calls one function of an artifact or a program, and prints, saves or checks its results."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Examples:
   motet run model.mlir --input 64x128xf32=random:1 --verify
   motet run model.onnx --input 1x3x224x224xf32=random:0 --verify --oracle onnxruntime
 
---expected compares with a tolerance that fits the type; --verify compares with upstream MLIR's plain lowering
-of the same program, or with what --oracle names. Both end with status 1 where results differ.
+--expected compares with a tolerance that depends on the type; --verify compares with upstream MLIR's plain lowering
+of the same program, or with the oracle that --oracle names. Both exit with status 1 if results differ.
 """
 
 
-# Parameters: the options of `motet run`, which typer reads from here.
+# The parameters of this function are the options of `motet run`, read by typer.
 def run_function(
     file: arguments.Runnable,
     function: arguments.Function = None,
     input: arguments.Inputs = None,
     output: Annotated[list[str] | None, typer.Option(
         "--output", metavar="FILE.npy", show_default=False,
-        help="Save the results, in order, as numpy does, instead of printing them.",
+        help="Save the results, in order, in numpy's format, instead of printing them.",
     )] = None,
     expected: Annotated[list[str] | None, typer.Option(
         "--expected", metavar="SPEC", show_default=False,
-        help="What the results should be, in order; written like inputs.",
+        help="The expected results, in order; written like inputs.",
     )] = None,
     device: arguments.Bindings = None,
     format: arguments.Format = "auto",
@@ -54,11 +54,11 @@ def run_function(
     place: arguments.Places = None,
     trace: Annotated[str | None, typer.Option(
         metavar="FILE.json", show_default=False,
-        help="Write what ran when on which device, for Perfetto (ui.perfetto.dev), chrome://tracing or motet inspect "
+        help="Write a trace of the call, for Perfetto (ui.perfetto.dev), chrome://tracing or motet inspect "
         "--html.",
     )] = None,
     dry_run: Annotated[bool, typer.Option(
-        "--dry-run", help="Run nothing: print which device of this machine each device of the program would be.",
+        "--dry-run", help="Do not run: print the device of this machine that each device of the program would be.",
     )] = False,
 ) -> None:
     from motet.tools import verifying
@@ -80,7 +80,7 @@ def run_function(
         if len(given) > len(signature.results):
             raise OptionError(f"{option}: {len(given)} given; {signature.name} has {len(signature.results)} "
                               "results")
-    # A destination is overwritten by the call; the oracle starts from what it was.
+    # The call overwrites a destination; the oracle needs its previous contents.
     before = [array.copy() for array in arrays] if verify else arrays
     function_called = session[signature.name]
     results = call(function_called, arrays) if trace is None else write_trace(session, function_called, arrays, trace)
@@ -119,7 +119,7 @@ def _show_choices(
 
 
 def choose_function(signatures: Sequence[Signature], name: str | None, file: str) -> Signature:
-    """The function called `name`, or without one the only function or `main`. Raises CallError for none."""
+    """The function named `name`, or without a name the only function or `main`. Raises CallError if there is none."""
     from motet.tools.show import show_signature
 
     for signature in signatures:
@@ -131,7 +131,7 @@ def choose_function(signatures: Sequence[Signature], name: str | None, file: str
 
 
 def check_inputs(signature: Signature, arrays: Sequence[Array], file: str) -> None:
-    """Raise CallError, showing the signature, unless there is one array for each input."""
+    """Raises CallError, with the signature, unless there is one array for each input."""
     from motet.tools.show import show_signature, show_tensor
 
     if len(arrays) != len(signature.inputs):
@@ -141,12 +141,12 @@ def check_inputs(signature: Signature, arrays: Sequence[Array], file: str) -> No
 
 
 def call(function: Any, arrays: Sequence[Array]) -> list[Array]:
-    """The function's results as a list, however many there are."""
+    """The function's results as a list."""
     return _as_list(function(*arrays))
 
 
 def write_trace(session: Session, function: Function, arrays: Sequence[Array], target: str) -> list[Array]:
-    """The function's results; what happened meanwhile goes to the file `target`."""
+    """Calls the function, and writes a trace of the call to the file `target`; returns the results."""
     from motet.artifact.files import atomic_file
     from motet.artifact.kernels import KernelTable
     from motet.runtime.trace import chrome_trace
@@ -195,7 +195,7 @@ def _save(result: Array, target: str) -> None:
 
 
 def _check_expected(results: Sequence[Array], wanted: Sequence[Array]) -> list[str]:
-    """Print what agrees; return what does not, one sentence for each result."""
+    """Prints which results agree; returns the differences, one sentence for each result."""
     from motet.tools.specs import compare, type_name
 
     differences: list[str] = []

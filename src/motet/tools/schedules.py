@@ -1,4 +1,4 @@
-"""What motet inspect --schedules shows: how the kernels of an artifact are cut, or a file of it for motet compile."""
+"""The output of motet inspect --schedules: the schedules of kernels as text, or as a file for motet compile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _text(value: Any) -> str:
 
 
 def schedules_file(artifact: Artifact) -> str:
-    """The same as JSON, a file that --option schedules=FILE takes."""
+    """The schedules as JSON, a file for --option schedules=FILE."""
     import msgspec
 
     from motet.artifact.kernel_schedules import encode_schedules, schedules_of

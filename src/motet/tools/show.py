@@ -1,4 +1,4 @@
-"""How signatures, expressions, sizes and tables are written for people."""
+"""Formats signatures, expressions, sizes and tables as text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show_signature(signature: Signature) -> str:
 
 
 def show_bytes(size: float) -> str:
-    """`1.5 MiB`: three digits and the unit that fits."""
+    """`1.5 MiB`: three digits and a suitable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             break
@@ -37,7 +37,7 @@ def show_bytes(size: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """`12.3 µs`: three digits and the unit that fits."""
+    """`12.3 µs`: three digits and a suitable unit."""
     for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
         if seconds * factor < 999.5:
             return f"{seconds * factor:.3g} {unit}"
@@ -45,7 +45,7 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Lines of a table, columns padded; a column of numbers stands at the right."""
+    """The lines of a table with padded columns; columns of numbers are right-aligned."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     numeric = [bool(rows) and all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
                for i in range(len(header))]

@@ -7,7 +7,7 @@
     4xi32=1,2,3,4       the elements in order        64x128xf32       zeros
     8xf32=random:7      random numbers, seed 7       @x.npy           an array saved by numpy
 
-Nested brackets around the elements (`2x2xi32=[[1,2],[3,4]]`) are allowed and mean nothing.
+Nested brackets around the elements (`2x2xi32=[[1,2],[3,4]]`) are allowed and ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from motet.errors import OptionError, OutOfMemoryError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Relative and absolute tolerance of a comparison: what reordering a long sum may cost in that type.
+# Relative and absolute tolerances of a comparison: the effect of reordering a long sum in that type.
 TOLERANCES: dict[str, tuple[float, float]] = {
     "f64": (1e-9, 1e-11), "f32": (1e-4, 1e-5), "f16": (1e-2, 1e-3), "bf16": (5e-2, 1e-2),
     **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ", "f8E4M3", "f8E3M4", "f8E4M3B11FNUZ", "f6E2M3FN"), (2e-1, 1e-1)),
@@ -48,10 +48,10 @@ def type_name(array: Array) -> str:
 
 
 def parse_spec(text: str) -> Array:
-    """Make the tensor that `text` describes.
+    """Creates the tensor that `text` describes.
 
-    Raises `OptionError`, naming the position of what does not parse, for bad text, an unreadable file, and a
-    value that does not fit the type; `OutOfMemoryError` for a tensor that memory cannot hold.
+    Raises `OptionError`, with the position of the error, for invalid text, an unreadable file, and a value that does
+    not fit the type; `OutOfMemoryError` for a tensor that does not fit in memory.
     """
     if text.startswith("@"):
         return _load(text, Path(text[1:]))
@@ -71,9 +71,9 @@ def parse_spec(text: str) -> Array:
 
 
 def random_tensor(shape: Sequence[int], dtype: str, seed: int) -> Array:
-    """Random elements: of a standard normal distribution for floating types (magnitudes for f8E8M0FNU, which has no
-    sign), 0 to 7 for integers (so that they may serve as indices) or what of that their type has, either truth value
-    for `i1`."""
+    """Random elements: standard normal for floating-point types (magnitudes for f8E8M0FNU, which has no sign), 0 to 7
+    for integers, so that they can serve as indices (or as many of these as the type has), either truth value for
+    `i1`."""
     generator = np.random.default_rng(seed)
     kind = DTYPES[dtype]
     if dtype not in TOLERANCES:
@@ -84,7 +84,7 @@ def random_tensor(shape: Sequence[int], dtype: str, seed: int) -> Array:
 
 
 def _range(dtype: str) -> tuple[int, int]:
-    """The least and the largest number of an integer type."""
+    """The least and the greatest number of an integer type."""
     if dtype == "i1":
         return 0, 1
     limits: Any = ml_dtypes.iinfo(DTYPES[dtype])
@@ -93,7 +93,7 @@ def _range(dtype: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Difference:
-    """How a result compares: `first` is the first index that is out of tolerance (None: all is well)."""
+    """The comparison of a result: `first` is the first index that is out of tolerance (None: all agree)."""
 
     first: tuple[int, ...] | None
     count: int
@@ -101,8 +101,8 @@ class Difference:
 
 
 def compare(result: Array, expected: Array) -> Difference:
-    """Compare two tensors of the same shape and dtype, floating ones within `TOLERANCES`, others exactly.
-    NaN equals NaN, and an infinity only itself."""
+    """Compares two tensors of the same shape and dtype, floating-point ones within `TOLERANCES`, others exactly. NaN
+    equals NaN, and an infinity only itself."""
     relative, absolute = TOLERANCES.get(spelling(expected.dtype), (0.0, 0.0))
     if not relative:
         wrong = result != expected
@@ -195,14 +195,14 @@ def _number(text: str, position: int, word: str, dtype: str) -> int | float:
 
 
 def _fits(number: float, name: str, kind: np.dtype[Any]) -> bool:
-    """Whether a floating type has `number`, rounded; some have no infinity, NaN, sign or zero."""
+    """Whether a floating-point type can represent `number`, rounded; some lack infinity, NaN, sign or zero."""
     with np.errstate(all="ignore"):
         made = np.array(number).astype(kind).astype(np.float64)
     if name in ("inf", "nan"):
         return bool(np.isnan(made)) if name == "nan" else not np.isfinite(made)
     limits: Any = ml_dtypes.finfo(kind)
     least, most = float(limits.min), float(limits.max)
-    half = float(limits.eps) * 2.0 ** (math.frexp(most)[1] - 1) / 2  # of a unit of the last place
+    half = float(limits.eps) * 2.0 ** (math.frexp(most)[1] - 1) / 2  # half a unit in the last place
     return bool(np.isfinite(made)) and least - (half if least < 0 else 0) <= number <= most + half
 
 
@@ -219,7 +219,7 @@ def _load(text: str, path: Path) -> Array:
                           "expected an array saved by numpy.save") from None
     except (ValueError, EOFError) as error:
         raise OptionError(f"input '{text}': {path} is no array that numpy saved (.npy): {error}") from None
-    # A file written for a dtype that numpy does not know itself (bf16) holds raw bytes.
+    # A file of a dtype that numpy does not know (bf16) has raw bytes.
     if array.dtype.kind == "V":
         named = "x".join([*map(str, array.shape), f"bf16={text}"])
         raise OptionError(f"input '{text}': {path} does not say what its {array.dtype.itemsize}-byte "

@@ -1,4 +1,4 @@
-"""motet tune: measures the candidates that an artifact holds, and keeps the fastest."""
+"""motet tune: measures the candidates in an artifact, and keeps the fastest."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 HELP = """Choose the fastest forms of an artifact's kernels by measuring them on a device.
 
-The artifact is one that was compiled with --option tune=candidates, on whatever machine, and holds several forms of
-each kernel. What is measured goes into a file of tunings, which compile takes with --option tuning=FILE, for this and
-all other programs that have the same kernels; the artifact itself can be written anew with the fastest forms alone.
-No compiler is needed for this.
+The artifact must have been compiled with --option tune=candidates, on any machine, and contains several forms of each
+kernel. The measurements are written to a file of tunings, which compile takes with --option tuning=FILE, for this and
+all other programs with the same kernels; the artifact itself can be rewritten with the fastest forms only. No compiler
+is needed for this.
 
 \b
 Examples:
@@ -38,19 +38,19 @@ def tune_artifact(
     )],
     device: Annotated[str, typer.Option(
         "--device", metavar="DEVICE", show_default=False,
-        help="The physical device to measure on, such as cuda:0; by default the first that the kernels are for.",
+        help="The physical device to measure on, such as cuda:0; by default the first one that the kernels are for.",
     )] = "",
     output: Annotated[str | None, typer.Option(
         "--output", "-o", metavar="FILE", show_default=False,
-        help="The file of tunings. What it holds of other kernels and devices stays.",
+        help="The file of tunings. Its entries for other kernels and devices are kept.",
     )] = None,
     prune: Annotated[str | None, typer.Option(
-        metavar="OUT", show_default=False, help="Write the artifact with the fastest forms alone; may be FILE itself.",
+        metavar="OUT", show_default=False, help="Write the artifact with the fastest forms only; may be FILE itself.",
     )] = None,
     shapes: Annotated[str, typer.Option(
         metavar="SHAPES", show_default=False,
-        help="Shapes of the inputs to measure with where extents are dynamic: 64x128xf32,128xf32, of several functions "
-        "NAME:SHAPES;NAME:SHAPES. Kernels of functions without are left as they are.",
+        help="Shapes of the inputs for measurements with dynamic extents: 64x128xf32,128xf32, for several functions "
+        "NAME:SHAPES;NAME:SHAPES. Kernels of functions without shapes are not measured.",
     )] = "",
     json: arguments.Json = False,
 ) -> None:
@@ -92,7 +92,7 @@ def _measure(artifact: Artifact, device: str, shapes: str) -> list[Verdict]:
 
 
 def _symbols(artifact: Artifact, shapes: str) -> Mapping[str, Mapping[str, int]]:
-    """The values of dynamic extents of functions and regions, where they have none or `shapes` gives them."""
+    """The values of the symbols of functions and regions that have none or whose extents `shapes` gives."""
     from msgspec import structs
 
     from motet.compiler.tuning.inputs import parse_inputs, region_symbols

@@ -1,5 +1,5 @@
-"""What `run --verify` and `bench --verify` share: results compared with an oracle's, of a program or of the source that
-an artifact keeps."""
+"""Compares results with an oracle's, for a program or the source stored in an artifact; shared by `run --verify` and
+`bench --verify`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT = "upstream"
 
 
 def check_options(verify: bool, oracle: str) -> None:
-    """Raises OptionError for an oracle that there is not, or that nothing is asked of."""
+    """Raises OptionError for an unknown oracle, or one without --verify."""
     from motet.compiler.process.job import ORACLES
 
     if oracle not in ORACLES:
@@ -32,7 +32,7 @@ def check_options(verify: bool, oracle: str) -> None:
 
 
 def check_verifiable(opened: Opened, file: str) -> None:
-    """Raises OptionError for an artifact that has no source."""
+    """Raises OptionError for an artifact without its source."""
     from motet.artifact.sources import read_source
 
     if opened.request is None and read_source(opened.artifact) is None:
@@ -43,8 +43,8 @@ def check_verifiable(opened: Opened, file: str) -> None:
 def verify(
     opened: Opened, function: str, inputs: Sequence[Array], results: Sequence[Array], oracle: str, err: bool = False
 ) -> None:
-    """Compares `results` of `function` with those of `oracle` on `inputs`, and says how they compare, on standard error
-    if `err`. Raises MotetError where they differ."""
+    """Compares `results` of `function` with those of `oracle` on `inputs`, and prints the comparison, on standard error
+    if `err`. Raises MotetError if they differ."""
     from motet.artifact.sources import read_source, write_source
     from motet.compiler import service
 
@@ -63,7 +63,7 @@ def verify(
 
 
 def _request(kept: KeptSource, path: Path) -> CompileRequest:
-    """The request that the artifact was compiled by, as far as it decides results."""
+    """The request that the artifact was compiled from, as far as it affects results."""
     from motet.compiler.service import CompileRequest
     from motet.compiler.targets.device_flags import parse_device_flags
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+from tests.prepared import load_mlir
 
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
 from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, CpuTarget
+from motet.compiler.verify.oracle import run_oracle
 from motet.runtime import Session, load
 from motet.runtime.cpu_features import host_features
 
@@ -33,6 +37,12 @@ def run(text: str, inputs: list[np.ndarray], target: CpuTarget, function: str = 
     """The results of `function`, always as a list."""
     results = build(text, target)[function](*inputs)
     return list(results) if isinstance(results, tuple) else [results]
+
+
+def run_oracle_text(text: str, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """`run_oracle` on MLIR text without parameters."""
+    with ir.Context(), ir.Location.unknown():
+        return run_oracle(Program(ir.Module.parse(text)), function, inputs)
 
 
 def kinds(text: str, target: CpuTarget) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.unit.compiler.building import run_oracle_text
 
 import motet
 from motet.compiler.ir._mlir import ir
 from motet.compiler.passes.fuse.evaluate import evaluate
-from motet.compiler.verify.oracle import run_oracle_text
 
 MAPS = "indexing_maps = [affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> (i, j)>]"
 KERNEL = """

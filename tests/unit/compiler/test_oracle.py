@@ -7,11 +7,12 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.unit.compiler.building import run_oracle_text
 from tests.unit.compiler.codegen.whole_texts import load, scan, sort
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
-from motet.compiler.verify.oracle import run_oracle, run_oracle_text
+from motet.compiler.verify.oracle import run_oracle
 from motet.compiler.verify.verification import verify
 from motet.errors import CallError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.prepared import load_mlir
 
 import motet
 from motet.compiler import pipeline
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 
 

@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
+from tests.unit.pytorch.functions import Functions  # noqa: E402
+
 import motet  # noqa: E402
 
 F = torch.nn.functional
@@ -39,19 +41,6 @@ ALONE: list[Callable[..., Any]] = [
     lambda x: x.topk(3), lambda x: x.sort(-2), lambda x: x.median(-1), lambda x: torch.diag_embed(x),
     lambda x: torch.diagonal(x, 0, -2, -1), lambda x: x.repeat_interleave(2, -1), lambda x: x.diff(dim=-1),
 ]  # fmt: skip
-
-
-class Functions(torch.nn.Module):
-    def __init__(self, functions: list[Callable[..., Any]]) -> None:
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *inputs: Any) -> Any:
-        found: list[Any] = []
-        for function in self.functions:
-            result = function(*inputs)
-            found += [result] if isinstance(result, torch.Tensor) else list(result)
-        return tuple(found)
 
 
 @pytest.mark.parametrize("functions", [WITH_PLACES, ALONE], ids=["with places", "alone"])

@@ -10,22 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
+from tests.unit.pytorch.functions import Functions  # noqa: E402
+
 import motet  # noqa: E402
 
 NAN = float("nan")
-
-
-class Functions(torch.nn.Module):
-    def __init__(self, functions: list[Callable[..., Any]]) -> None:
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *inputs: Any) -> Any:
-        found: list[Any] = []
-        for function in self.functions:
-            result = function(*inputs)
-            found += [result] if isinstance(result, torch.Tensor) else list(result)
-        return tuple(found)
 
 
 def check(functions: list[Callable[..., Any]], *inputs: Any) -> None:

@@ -1,4 +1,5 @@
-"""C for the stages of a kernel: loops over an iteration space, with one expression for each operation of the body."""
+"""C code for the stages of a kernel: loops over an iteration space, with one expression for each operation of the
+body."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ _EXPRESSIONS = {f"math.{name}": f"{name}({{0}})" for name in _FUNCTIONS.split()}
     "math.absf": "fabs({0})", "math.powf": "pow({0}, {1})", "math.fma": "fma({0}, {1}, {2})",
     "math.rsqrt": "1 / sqrt({0})", "math.copysign": "copysign({0}, {1})", "math.roundeven": "nearbyint({0})",
 }
-_SIGNED = ("arith.sitofp", "arith.extsi", "arith.index_cast")  # whose operand may not be an i1, which is unsigned in C
+_SIGNED = ("arith.sitofp", "arith.extsi", "arith.index_cast")  # their operand may be an i1, which is unsigned in C
 
 
 def refused(kernel: Kernel) -> str | None:
-    """What of a kernel has no C here; None if all has."""
+    """A part of the kernel that is not supported; None if all is."""
     if kernel.checks:
         return "an index that is checked when it runs"
     for dtype in [value.dtype for value in kernel.values]:
@@ -68,7 +69,8 @@ def _refused(scalar: Scalar, dtypes: Sequence[str]) -> str | None:
 
 
 def function(kernel: Kernel, stage: Stage, symbol: str, buffers: Sequence[int]) -> str:
-    """The function that runs iterations [begin, end) of a stage's outermost loop; `buffers` are the values it gets."""
+    """The function that runs iterations [begin, end) of a stage's outermost loop; `buffers` are the values passed to
+    it."""
     lines = [f"void {symbol}(void **buffers, const int64_t *sizes, int64_t begin, int64_t end, void *scratch) {{"]
     lines += [f"  const int64_t {name} = sizes[{number}];" for number, name in enumerate(kernel.symbols)]
     lines += [
@@ -81,7 +83,8 @@ def function(kernel: Kernel, stage: Stage, symbol: str, buffers: Sequence[int]) 
 
 
 def _body(kernel: Kernel, stage: Stage) -> list[str]:
-    """Declares x0, x1, … as `Scalar` numbers them: inputs, what outputs hold before, results. Then it stores."""
+    """Declare x0, x1, … as `Scalar` numbers them: inputs, initial values of outputs, results. Then store the
+    outputs."""
     lines: list[str] = []
 
     def declare(dtype: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The device: what was compiled runs in this process. `docs/devices.md` is about drivers."""
+"""The device: runs compiled code in this process. `docs/devices.md` describes drivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code is made for: one target, this machine's processor by way of its C compiler."""
+"""The family: one target, this machine's CPU by its C compiler."""
 
 from __future__ import annotations
 

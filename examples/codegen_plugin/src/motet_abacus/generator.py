@@ -1,4 +1,4 @@
-"""The code generator: C for element-wise kernels, made machine code by the C compiler of this machine."""
+"""The code generator: C for element-wise kernels, compiled by the C compiler of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from motet.compiler.tuning.kernels import Choice
 from motet.errors import CompileError, OptionError
 from motet_abacus.c_text import function, refused
 
-api = 1  # the version of the contract that this was written for
+api = 1  # the version of the back-end protocol that this module implements
 
 _FLAGS = ("-O2", "-std=c11", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing",
           "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-fcf-protection=none")
@@ -53,7 +53,7 @@ class AbacusBackend(PlainBackend):
         return reason if kernel is None else refused(kernel)
 
     def generate(self, kernel: Kernel) -> KernelCode:
-        """One function for each stage; what one makes and a later one reads is in a workspace."""
+        """One function for each stage; values passed between stages are stored in workspaces."""
         reason = refused(kernel)
         if reason is not None:
             raise self._no_code(kernel.name, reason)
@@ -102,6 +102,6 @@ class AbacusBackend(PlainBackend):
 
 
 def _sources(compiled: Mapping[str, Compiled]) -> dict[str, str]:
-    """C by symbol, each once: kernels of one structure share their code."""
+    """C by symbol; kernels of equal structure share their code."""
     codes = [entry.code for entry in compiled.values()]
     return {code.phases[0].symbol: code.source for code in codes if isinstance(code, CCode)}

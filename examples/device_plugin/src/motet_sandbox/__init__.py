@@ -1,1 +1,1 @@
-"""A device for Motet whose kernels run in processes of their own."""
+"""A device for Motet whose kernels run in separate processes."""

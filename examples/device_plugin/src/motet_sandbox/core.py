@@ -1,4 +1,5 @@
-"""A core as the driver sees it: a process that is started when first needed, is asked, and may die of a kernel."""
+"""A core as the driver sees it: a process that is started when needed, answers requests, and may be killed by a
+kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _FAULTS: dict[int, str] = {
 
 
 class CodeImage:
-    """Objects that cores load when they first run them; `number` names them."""
+    """Objects that cores load before they first run them, identified by `number`."""
 
     def __init__(self, number: int, objects: Sequence[bytes], names: Sequence[str]) -> None:
         self.number = number
@@ -35,7 +36,7 @@ class CodeImage:
 
 
 class Core:
-    """Used by one thread at a time, but for `kill` and `drop`."""
+    """A core. Not thread-safe, except `kill` and `drop`."""
 
     def __init__(self, device: str, number: int, memory: Memory) -> None:
         self._device = device
@@ -48,8 +49,8 @@ class Core:
         self._killed = False
 
     def run(self, code: CodeImage, commands: Sequence[Command], scratch: int) -> list[tuple[float, float]]:
-        """Runs commands, and gives begin and end of each. Raises KernelFault, with the core to be started anew;
-        DeviceError if the core was killed, or died of something else."""
+        """Run commands, and return the begin and end of each. Raises KernelFault, after which the core is restarted;
+        DeviceError if the core was killed, or died for another reason."""
         self._start()
         kernels = [command[0] or "copy" for command in commands]
         while self._dropped:
@@ -65,20 +66,20 @@ class Core:
         return self._ask(kernels, "run", code.number, commands, scratch)
 
     def drop(self, number: int) -> None:
-        """Code that nobody can run any more."""
+        """Forget code that is no longer used."""
         self._dropped.append(number)
 
     def kill(self) -> None:
-        """Ends what runs, at once."""
+        """End running work immediately."""
         process = self._process
         if process is not None:
             self._killed = True
             process.kill()
 
     def close(self) -> None:
-        """Ends the process, which has nothing to do any more."""
+        """End the process, which must be idle."""
         if self._connection is not None:
-            self._connection.close()  # it ends by itself
+            self._connection.close()  # the process then ends by itself
         if self._process is not None:
             self._process.wait()
         self._process = self._connection = None
@@ -108,7 +109,7 @@ class Core:
             raise self._post_mortem(kernels) from None
 
     def _post_mortem(self, kernels: Sequence[str]) -> MotetError:
-        """Why the process is gone; it is forgotten, and the next to run starts another."""
+        """Why the process has ended; the next `run` starts another one."""
         assert self._process is not None and self._connection is not None
         status = self._process.wait()
         self._connection.close()

@@ -3,9 +3,9 @@
     sandbox                       two cores, each a queue
     sandbox?cores=4&memory=4e9    four cores, four billion bytes
 
-The device's memory lies in a file without a name. This process moves bytes to and from it; kernels run in one
-process per core, which is started when its queue first gets work. A kernel that goes wrong ends that process and
-nothing else: memory stays, and the next launch starts another.
+The device's memory is an unnamed file. This process transfers bytes to and from it; kernels run in one process per
+core, which is started when its queue first gets work. A faulting kernel ends that process only: memory is kept, and the
+next launch starts another one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from motet_sandbox.core import CodeImage, Core
 from motet_sandbox.memory import Memory, SandboxBuffer
 from motet_sandbox.worker import Command
 
-api = 1  # the version of the contract that this was written for
+api = 1  # the version of the driver interface that this module implements
 
 FAMILY = "sandbox"
 MOST_CORES = 64
-# Each option's default and least value.
+# Each option's default and minimum.
 _OPTIONS = {"cores": (2, 1), "memory": (1 << 30, 1 << 12)}
 
 
@@ -61,7 +61,7 @@ def probe() -> Sequence[DeviceInfo]:
 
 
 def open(info: DeviceInfo) -> SandboxDevice:
-    """Raises DeviceError for options that there are not, OutOfMemoryError."""
+    """Raises DeviceError for unknown options, OutOfMemoryError."""
     options = number_options(info.uri, _OPTIONS)
     cores = int(options["cores"])
     if cores > MOST_CORES:
@@ -70,7 +70,7 @@ def open(info: DeviceInfo) -> SandboxDevice:
 
 
 class SandboxExecutable:
-    """Code and its kernels. The cores forget it when it is gone."""
+    """Code and its kernels. The cores forget it when it is collected."""
 
     def __init__(self, image: CodeImage, kernels: Sequence[str], cores: Sequence[Core]) -> None:
         self.image = image
@@ -81,7 +81,7 @@ class SandboxExecutable:
 
 @dataclass(frozen=True)
 class SandboxCommands:
-    """Recorded work; `needed` is how many bytes each external must have."""
+    """Recorded work; `needed` is the required bytes of each external."""
 
     executable: SandboxExecutable
     work: tuple[Work, ...]
@@ -118,7 +118,7 @@ class SandboxDevice(QueuedDevice[SandboxBuffer, SandboxExecutable, SandboxComman
 
     def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> SandboxExecutable:
         try:
-            # Loaded here only to know its kernels and what is wrong with it; the cores load it when they run it.
+            # Loaded here only to list its kernels and to find errors; the cores load it when they run it.
             kernels = load_objects(objects, {}, names).names
         except ArtifactError as error:
             raise DeviceError(f"device {self.info.uri}: {error}") from error
@@ -143,7 +143,7 @@ class SandboxDevice(QueuedDevice[SandboxBuffer, SandboxExecutable, SandboxComman
                 size = item.references[0].bytes if item.op == "copy" else 0
                 self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size))
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
         super().abort()
@@ -161,7 +161,7 @@ class SandboxDevice(QueuedDevice[SandboxBuffer, SandboxExecutable, SandboxComman
 
     def _check_usable(self) -> None:
         super()._check_usable()
-        if os.getpid() != self._owner:  # in the child of a fork: the cores are the parent's, and so is the memory
+        if os.getpid() != self._owner:  # in the child of a fork: cores and memory are the parent's
             raise DeviceError(f"device {self.info.uri}: another process has opened it; open it here too")
 
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[SandboxBuffer]:
@@ -175,7 +175,7 @@ class SandboxDevice(QueuedDevice[SandboxBuffer, SandboxExecutable, SandboxComman
 
 
 def _command(item: Work, buffers: Sequence[SandboxBuffer]) -> Command:
-    """A command as a core takes it. Commands run in their order, which keeps every dependence."""
+    """A command in the form that cores accept. Commands run in order, which satisfies all dependences."""
     addresses = [buffers[reference.external].address + reference.offset for reference in item.references]
     if item.op == "copy":
         return None, addresses, (item.references[0].bytes,), 0

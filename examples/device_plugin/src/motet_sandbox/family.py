@@ -1,4 +1,4 @@
-"""What code is made for: the processors that the host may have, under a family of its own."""
+"""The family: the host's CPU levels, under a separate name."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from motet.compiler.targets.family import Family
 
 SANDBOX = Family(
     "sandbox", {target.name: target for target in (X86_64_V4, X86_64_V3, AARCH64)}, (X86_64_V4.name, X86_64_V3.name),
-    options=("cores", "memory"),  # what the driver reads, for programs that ask for it: sandbox{cores=4}
+    options=("cores", "memory"),  # the driver's options, for programs that request them: sandbox{cores=4}
 )

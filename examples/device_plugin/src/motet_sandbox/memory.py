@@ -1,4 +1,4 @@
-"""The device's memory: a file without a name that this process and every core map, and who has which part of it."""
+"""The device's memory: an unnamed file mapped by this process and every core, and its allocation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from motet.errors import OutOfMemoryError
 
 ALIGNMENT = 64
-# The first page is the cores' own: each leaves there which command it is at.
+# The first page is for the cores: each stores the number of its current command there.
 RESERVED = 4096
-# Where the device's addresses begin; they mean nothing to this process.
+# The start of the device's address space, which this process does not use.
 ORIGIN = 0x10_0000_0000
 
 
@@ -34,7 +34,7 @@ class Memory:
             os.close(self.file)
             raise OutOfMemoryError(size, device) from None
         self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(mapping, np.uint8)
-        self._free = [(ORIGIN + RESERVED, ORIGIN + self.size)]  # ascending, no two of them touch
+        self._free = [(ORIGIN + RESERVED, ORIGIN + self.size)]  # ascending, without adjacent ranges
         self._returned: deque[tuple[int, int]] = deque()
         self._lock = threading.Lock()
 
@@ -50,43 +50,44 @@ class Memory:
         raise OutOfMemoryError(size, self.device)
 
     def give_back(self, begin: int, end: int) -> None:
-        """Called when a buffer goes, which may be anywhere, inside `allocate` too: it only leaves a note."""
+        """Return a range; called when a buffer is collected, possibly inside `allocate`, so that it only records the
+        range."""
         self._returned.append((begin, end))
 
     def part(self, buffer: SandboxBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """A buffer's bytes, for the time of a transfer: nothing keeps them from being given back."""
+        """A buffer's bytes for the duration of a transfer; they do not keep the buffer alive."""
         begin = buffer.address - ORIGIN
         return self.bytes[begin : begin + buffer.bytes]
 
     def progress(self, core: int) -> int:
-        """Which of its commands a core is at, or was when it died."""
+        """The number of a core's current command, or the last one before it died."""
         return int(self.bytes[8 * core : 8 * core + 8].view(np.int64)[0])
 
     def close(self) -> None:
-        """Unmaps the memory. Nothing may use it any more."""
+        """Unmap the memory, which must no longer be in use."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
             self.bytes = np.zeros(0, np.uint8)
 
     def _take_back(self) -> None:
-        """Free ranges with those that were given back, joined where they touch."""
+        """Merge returned ranges into the free ones."""
         returned: list[tuple[int, int]] = []
         while self._returned:
             returned.append(self._returned.popleft())
         if not returned:
             return
-        joined: list[tuple[int, int]] = []
+        merged: list[tuple[int, int]] = []
         for begin, end in sorted([*self._free, *returned]):
-            if joined and joined[-1][1] == begin:
-                joined[-1] = (joined[-1][0], end)
+            if merged and merged[-1][1] == begin:
+                merged[-1] = (merged[-1][0], end)
             else:
-                joined.append((begin, end))
-        self._free = joined
+                merged.append((begin, end))
+        self._free = merged
 
 
 class SandboxBuffer:
-    """See `motet.runtime.device.Buffer`. `room` is what it takes of the memory, which is given back with it."""
+    """See `motet.runtime.device.Buffer`. `room` is the allocated size, which is returned with the buffer."""
 
     __slots__ = ("__weakref__", "address", "bytes", "memory")
 

@@ -1,13 +1,13 @@
-"""A core of the device, from within: `python -m motet_sandbox.worker MEMORY SOCKET SIZE NUMBER`.
+"""A core's process: `python -m motet_sandbox.worker MEMORY SOCKET SIZE NUMBER`.
 
-It maps the device's memory, and answers requests one after the other:
+It maps the device's memory, and answers requests in order:
 
-    ("load", code, objects, names)                  None, or what is wrong
+    ("load", code, objects, names)                  None, or an error message
     ("drop", code)                                  None
     ("run", code, commands, scratch)                begin and end of each command, seconds
 
-A command is (kernel, addresses, sizes, tasks), or (None, (source, target), (bytes,), 0) for a copy. What a kernel
-does to this process is its own affair: the driver sees it end, and starts another.
+A command is (kernel, addresses, sizes, tasks), or (None, (source, target), (bytes,), 0) for a copy. A kernel may crash
+this process: the driver notices its end, and starts another one.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Command = tuple[str | None, Sequence[int], Sequence[int], int]
 
 
 class Worker:
-    """The device's memory as this process has it, and the code that is loaded."""
+    """The device's memory, mapped in this process, and the loaded code."""
 
     def __init__(self, memory: mmap.mmap, number: int) -> None:
-        self.memory = memory  # stays mapped as long as this lives
+        self.memory = memory  # kept mapped
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(memory)) - ORIGIN
         self.progress = ctypes.c_int64.from_buffer(memory, 8 * number)
         self.codes: dict[int, NativeCode] = {}
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     worker = Worker(mmap.mmap(file, size), number)
     actions: dict[str, Any] = {"load": worker.load, "drop": worker.drop, "run": worker.run}
-    # The driver's end is closed when the device is, or when the driver's process has died.
+    # The driver's end is closed with the device, or when the driver's process dies.
     with Connection(socket) as connection, contextlib.suppress(EOFError, OSError):
         while True:
             action, *parameters = connection.recv()
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """An endless kernel must not outlive the process that launched it."""
+    """Die with the process that launched the kernels, also during an endless one."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

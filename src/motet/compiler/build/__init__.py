@@ -1,1 +1,1 @@
-"""The parts of building an artifact: partitioning, signatures, code for each target, parameters."""
+"""The steps of building an artifact: partitioning, signatures, code for each target, parameters."""

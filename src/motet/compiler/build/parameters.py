@@ -1,4 +1,4 @@
-"""Packs a program's parameters into the layouts in which its kernels read them."""
+"""Packs a program's parameters into the layouts that its kernels read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from motet.artifact.schema import Parameter
 from motet.compiler.kernels.packing import apply_packing
 from motet.compiler.scheduling.schedule import ParameterStore
 
-# Arrays by key, and what the manifest says of each.
+# Arrays by key, and their descriptions in the manifest.
 Packed = tuple[dict[str, np.ndarray], list[Parameter]]
 
 
 def pack_parameters(store: ParameterStore) -> Packed:
-    """Every parameter in the layout in which a kernel wants it."""
+    """All parameters, each in the layout in which a kernel reads it."""
     arrays: dict[str, np.ndarray] = {}
     entries: list[Parameter] = []
     for (key, packing, shape), index in store.uses.items():

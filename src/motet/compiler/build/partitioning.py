@@ -1,4 +1,4 @@
-"""Divides a program into kernels, which are functions, and reads each of them into stages where it has that form."""
+"""Partitions a program into kernels, each a function, and reads those functions into stages where possible."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
-from motet.compiler.passes.pipelines import FUSE_FOR_CPU, FUSE_FOR_GPU, OUTLINE
-from motet.compiler.passes.running import run_steps
+from motet.compiler.passes.running import run_named
 from motet.compiler.targets.family import Target
 
 
 @dataclass
 class Kernels:
-    """The kernels of a partitioned program: their functions, and those that could be read into stages."""
+    """The kernels of a partitioned program: their functions, and the stages of those that could be read."""
 
     functions: dict[str, ir.Operation]
     readable: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
-    reasons: dict[str, str] = field(default_factory=dict[str, str])  # why the others could not
+    reasons: dict[str, str] = field(default_factory=dict[str, str])  # why the others could not be read
 
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A program and its kernels as targets get them; `gpu_program`, which may be `program` itself, is for those that
-    have attention as one kernel. Both programs share their parameters."""
+    """A program and its kernels, for each target; `gpu_program`, possibly `program` itself, is for targets that compile
+    attention as one kernel. Both programs share their parameters."""
 
     program: Program
     kernels: Kernels
@@ -44,31 +43,31 @@ class Partitioned:
     gpu_kernels: Kernels
 
     def of(self, target: Target) -> tuple[Program, Kernels]:
-        """The program that `target` gets, and its kernels."""
+        """The program for `target`, and its kernels."""
         fused = backend_of(target).fuses_attention
         return (self.gpu_program, self.gpu_kernels) if fused else (self.program, self.kernels)
 
 
 def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
-    """Partition `program`, normalised, for all of `targets`."""
+    """Partition the normalised `program` for all of `targets`."""
     gpu_program = fuse_program(program, targets)
     kernels = partition(program)
     return Partitioned(program, kernels, gpu_program, partition_for_gpu(gpu_program, program, kernels))
 
 
 def partition(program: Program) -> Kernels:
-    """Kernels as functions of their own, each read into stages where it has that form."""
-    run_steps(OUTLINE, program)
+    """Outline kernels as functions, and read each into stages where possible."""
+    run_named("outline", program)
     return read_kernels(program)
 
 
 def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     """Fuse `program`, normalised, in place for those of `targets` that do not have attention as one kernel
-    (`FUSE_FOR_CPU`), and return it as those get it that have (`FUSE_FOR_GPU`): `program` itself if all targets are of
+    (`fuse-for-cpu`), and return it as those get it that have (`fuse-for-gpu`): `program` itself if all targets are of
     one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
-        run_steps(FUSE_FOR_CPU, program)
+        run_named("fuse-for-cpu", program)
         return program
     if len(backends) == len(targets):
         _run_gpu_passes(program, backends)
@@ -77,7 +76,7 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
     program.parameters = copy.parameters  # both share them, with those that were made of others
-    return copy if run_steps(FUSE_FOR_CPU, program) or changed else program
+    return copy if run_named("fuse-for-cpu", program) or changed else program
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
@@ -88,12 +87,12 @@ def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
         return all(backend.multi_gemm_pays(products) for backend in backends)
 
     options = {"fuse-attention": {"accepts": attention_pays}, "fuse-multi-gemm": {"accepts": multi_gemm_pays}}
-    return run_steps(FUSE_FOR_GPU, program, options)
+    return run_named("fuse-for-gpu", program, options)
 
 
 def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) -> Kernels:
-    """Partition `gpu_program` where it is another than `program`, whose kernels are `kernels`. Both share their
-    parameters: what was folded for one is not folded again."""
+    """Partition `gpu_program` if it differs from `program`, whose kernels are `kernels`. Both share their parameters:
+    constants folded for one are not folded again."""
     if gpu_program is program:
         return kernels
     gpu_program.parameters = program.parameters
@@ -101,7 +100,7 @@ def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) 
 
 
 def read_kernels(program: Program) -> Kernels:
-    """The kernels of a program whose kernels are functions of their own."""
+    """The kernels of a program in which they are functions already."""
     functions = {
         symbol_name(entry.operation): entry.operation
         for entry in program.module.body.operations

@@ -1,4 +1,4 @@
-"""Reads the signature of a public function: the inputs and results that callers see, without its parameters."""
+"""Reads the signature of a public function: the inputs and results that callers see, without parameters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from motet.compiler.scheduling.shapes import Shapes
 
 
 def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Constraint] = ()) -> Signature:
-    """The signature of a function, the extents of whose values are `shapes`. `required` is what its operations take
-    for granted of extents as the source has them; its kernels may take more."""
+    """The signature of a function with the extents `shapes` of its values. `required` are the constraints of its
+    operations on extents as in the source; its kernels may have more."""
     interface = read_interface(function, shapes)
     extents = [shapes.of(operand) for operand in _terminator(function).operands]
     known = {frozenset((str(each.left), str(each.right))) for each in required if each.relation == "equal"}
@@ -24,7 +24,7 @@ def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Co
 
 
 def read_interface(function: ir.Operation, shapes: Shapes, required: Sequence[Constraint] = ()) -> Signature:
-    """The signature of a function without the extents of its results, which are empty lists."""
+    """The signature of a function, with empty lists for the extents of its results."""
     block = function.regions[0].blocks[0]
     inputs = [
         TensorSpec(
@@ -53,8 +53,8 @@ def read_interface(function: ir.Operation, shapes: Shapes, required: Sequence[Co
 def with_extents(
     signature: Signature, extents: Sequence[Sequence[Expr]], constraints: Sequence[Constraint]
 ) -> Signature:
-    """`signature` with the extents of its results, and with `constraints`. A result that is written to an input has
-    that input's extents; a constraint, which every call is checked for, says that these are its own."""
+    """`signature` with the extents of its results and with `constraints`. A result that is written to an input has that
+    input's extents; a constraint, checked in every call, requires its own extents to be equal to them."""
     constraints = list(constraints)
     results: list[TensorSpec] = []
     for spec, shape in zip(signature.results, extents, strict=True):
@@ -70,7 +70,7 @@ def with_extents(
 
 
 def function_shapes(function: ir.Operation, kernels: Mapping[str, ir.Operation]) -> Shapes:
-    """The extents of every value of a public function whose calls are of `kernels`, functions by name."""
+    """The extents of every value of a public function that calls `kernels`, functions by name."""
     shapes = Shapes(function)
     for entry in function.regions[0].blocks[0].operations:
         operation = entry.operation

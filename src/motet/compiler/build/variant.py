@@ -1,4 +1,4 @@
-"""Makes the code and the schedules of a partitioned program for one target."""
+"""Builds the code and the schedules of a partitioned program for one target."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from motet.compiler.tuning.kernels import DEFAULT, Choice
 
 @dataclass(frozen=True)
 class VariantOptions:
-    """Arenas have at most `memory_limit` bytes, where given. `candidates` asks for schedules to choose from; `choice`
-    says which forms of kernels are kept."""
+    """Arenas have at most `memory_limit` bytes, if given. `candidates` requests several schedules to choose from;
+    `choice` selects forms of kernels."""
 
     memory_limit: int | None = None
     candidates: bool = False
@@ -49,8 +49,8 @@ PLAIN = VariantOptions()
 
 @dataclass
 class Output:
-    """What the variants of an artifact share and add to: the parameters in use, the members, which unit each of the
-    objects is of, and, by target, the schedules to choose from."""
+    """Data shared by the variants of an artifact: the parameters in use, the members, the unit of each object, and, by
+    target, the candidate schedules."""
 
     store: ParameterStore
     members: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -62,8 +62,8 @@ def build_variant(
     functions: list[ir.Operation], kernels: Kernels, target: Target, jobs: int, output: Output,
     options: VariantOptions = PLAIN, meanwhile: Callable[[], None] | None = None,
 ) -> Variant:
-    """Code and schedules of `functions` for one target, which are added to `output`. Units that are the same for the
-    target's base are its objects. `meanwhile` is called where other processes make code, when all uses of parameters
+    """Build code and schedules of `functions` for one target, and add them to `output`. Units equal to those of the
+    target's base share its objects. `meanwhile` is called while other processes compile, when all uses of parameters
     are known."""
     scheduling = Options(options.memory_limit, families()[target.family].streams, _filling(target))
     backend = backend_of(target, options.choice)
@@ -83,7 +83,7 @@ def build_variant(
         compiled, paths = backend.assemble(drafted, jobs, output.members, output.made, begun)
     except UnloadableCode as refusal:
         raise _unloadable(refusal, drafted, kernels) from None
-    # What was taken is mostly what was expected: launches are then those of the draft.
+    # Usually the expected forms were chosen, and launches are those of the draft.
     expected = all(entry.code.phases == drafted[name].code.phases for name, entry in compiled.items())
     schedules = draft if begun is not None and expected else scheduled(compiled)
     kernel_contracts = contracts_of(compiled, kernels.functions)
@@ -106,7 +106,7 @@ def build_variant(
 
 
 def _filling(target: Target) -> int:
-    """How many tasks of a command leave no room for another one's, at least."""
+    """The minimum number of tasks of a command that leaves no room for concurrent commands."""
     return max(FILLING, target.processors) if isinstance(target, GpuTarget) else FILLING
 
 
@@ -120,7 +120,7 @@ def _unloadable(refusal: UnloadableCode, compiled: Mapping[str, Compiled], kerne
 
 
 def compile_kernels(functions: list[ir.Operation], kernels: Kernels, backend: Backend) -> dict[str, Compiled]:
-    """Code for every kernel, by the class that takes it or by the generic path."""
+    """Code for every kernel, by the class that supports it or by the generic path."""
     laid_out, codes = generate_all(functions, kernels, backend)
     called = {callee(e.operation) for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)}
     found: dict[str, Compiled] = {}
@@ -141,7 +141,7 @@ def _is_call(entry: ir.Operation) -> bool:
 
 
 def kernel_text(program: Program, kernels: Kernels, target: Target, stage: str) -> str:
-    """A partitioned program's kernels as `--emit` shows them at `llvm` or `assembly`."""
+    """A partitioned program's kernels as text for `--emit` at stage `llvm` or `assembly`."""
     backend = backend_of(target)
     return backend.text(compile_kernels(public_functions(program.module), kernels, backend), stage)
 
@@ -149,14 +149,14 @@ def kernel_text(program: Program, kernels: Kernels, target: Target, stage: str) 
 def generate_all(
     functions: list[ir.Operation], kernels: Kernels, backend: Backend
 ) -> tuple[dict[str, Kernel], dict[str, KernelCode | None]]:
-    """Kernels with their data layouts, and code for those that some class takes.
+    """Kernels with their data layouts, and code for those that some class supports.
 
-    A kernel that no class takes with the layouts chosen for it makes its data row-major, and the choice is
-    made again.
+    If no class supports a kernel with the layouts chosen for it, its data become row-major, and layouts are chosen
+    again.
     """
     row_major_only: frozenset[str] = frozenset()
     made: dict[tuple[Kernel, str], KernelCode | NoCode | None] = {}
-    named = {name for name, _ in backend.choice.schedules.kernels}  # kernels whose code is their own
+    named = {name for name, _ in backend.choice.schedules.kernels}  # kernels that do not share code
     while True:
         laid_out: dict[str, Kernel] = {}
         for function in functions:

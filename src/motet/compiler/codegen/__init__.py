@@ -1,1 +1,1 @@
-"""Code generators behind one protocol (`backend.py`)."""
+"""Back ends, which generate code for kernels, behind one protocol (`backend.py`)."""

@@ -1,4 +1,4 @@
-"""How code is made for the targets of a family: what the pipeline asks of a code generator."""
+"""The protocol of back ends: how the pipeline requests code for the targets of a family."""
 
 from __future__ import annotations
 
@@ -16,75 +16,75 @@ from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import CompileError, Location
 
 Extents = tuple[tuple[str, str, int, int], ...]  # see `Compiled`
-Objects = dict[tuple[str, object], str]  # by target and unit: the member that holds the unit's code
+Objects = dict[tuple[str, object], str]  # by target and unit: the member with the unit's code
 
 
 class Backend(Protocol):
-    """The code generator for one target."""
+    """A back end opened for one target."""
 
     @property
     def target(self) -> Target: ...
 
     @property
     def choice(self) -> Choice:
-        """What is known and given of forms and schedules."""
+        """The choice of forms and schedules that the back end was opened with."""
         ...
 
     @property
     def fuses_attention(self) -> bool:
-        """Whether attention may be one kernel here (`passes/fuse/fuse_attention.py`)."""
+        """Whether this back end can compile attention as one kernel (`passes/fuse/fuse_attention.py`)."""
         ...
 
     def attention_pays(self, kernel: Kernel) -> bool:
-        """Whether the attention that `kernel` would be is faster than its parts."""
+        """Whether the attention `kernel` is expected to be faster than its unfused parts."""
         ...
 
     def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
-        """Whether `products` whose results meet are faster as one kernel (`passes/fuse/fuse_multi_gemm.py`)."""
+        """Whether `products` with a combined result are faster as one kernel (`passes/fuse/fuse_multi_gemm.py`)."""
         ...
 
     def improves_on_base(self, kernel: Kernel) -> bool:
-        """Whether `kernel` is faster than with the target that this one extends."""
+        """Whether `kernel` is faster than with the base target that this target extends."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether there is code for every kernel, so that `obstacle` need not be asked."""
+        """Whether every kernel has code, so that `obstacle` need not be called."""
         ...
 
     def obstacle(self, function: ir.Operation, kernel: Kernel | None, reason: str) -> str | None:
-        """Why there is no code for a kernel, as far as it is known without making machine code; None if there is.
-        `kernel` is None if `function` could not be read, for `reason`."""
+        """Why a kernel has no code, as far as this is known without making machine code; None if it has. `kernel` is
+        None if `function` could not be read, for `reason`."""
         ...
 
     def generate(self, kernel: Kernel) -> KernelCode | None:
-        """Code for a kernel, or None where only `generic` has some."""
+        """Code for a kernel; None if only `generic` supports it."""
         ...
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
-        """Code for a kernel's function that no class takes; `reason` says why it could not be read, if so.
-        Raises CompileError where there is none."""
+        """Code for a kernel's function that no class supports; `reason` is why it could not be read, if so. Raises
+        CompileError if there is none."""
         ...
 
     def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
-        """Have other processes begin to make machine code, where that is how it is made; for `assemble`."""
+        """Start to make machine code in other processes, if the back end uses any; the result is for `assemble`."""
         ...
 
     def assemble(
         self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
         begun: object | None = None,
     ) -> tuple[dict[str, Compiled], list[str]]:
-        """Machine code, added to `members`; the kernels as they are then launched, and the names of their objects.
-        Objects that another target has made, which `made` tells of, may be shared. Raises UnloadableCode."""
+        """Make machine code and add it to `members`; returns the kernels as launched, and the names of their objects.
+        Objects made for other targets, listed in `made`, may be shared. Raises UnloadableCode."""
         ...
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
-        """The kernels as `--emit` shows them at `llvm` or `assembly`."""
+        """The kernels as text for `--emit` at stage `llvm` or `assembly`."""
         ...
 
 
 class PlainBackend:
-    """What a back end answers that fuses no attention and no products, and makes machine code in one go: to inherit."""
+    """A base class for back ends that fuse neither attention nor products, and make machine code in one step."""
 
     choice: Choice = DEFAULT
 
@@ -110,27 +110,25 @@ class PlainBackend:
 
 
 class CodeGenerator(Protocol):
-    """What makes back ends: an object, a module will do. `api` is the version of the contract that it was written for,
-    `API_VERSION` of `codegen/backends.py` as it was then.
+    """Opens back ends: an object or a module. `api` is the version of the protocol that it implements, the value of
+    `API_VERSION` in `codegen/backends.py` at that time.
 
-    The entry-point group `motet.codegen` names it, under the name that a `Family` has as `codegen`. It is loaded when
-    code for such a family is first asked for.
+    It is registered in the entry-point group `motet.codegen`, under the name that a `Family` gives as `codegen`, and is
+    loaded when code for such a family is first requested.
 
-    It may also have `prepare(targets)`, which has loaded meanwhile, in another process, what code for these is made by.
+    It may also define `prepare(targets)`, which starts to load the tools for these targets in another process.
     """
 
     api: int
 
     def open(self, target: Target, choice: Choice) -> Backend:
-        """The back end for one target; `choice` says which forms of kernels are kept. Raises OptionError for a target
-        that it has no code for, and where a package that it is built on is not installed: its text then has the
-        command that installs it."""
+        """The back end for one target; `choice` selects forms of kernels. Raises OptionError for a target without code,
+        or if a package that it needs is not installed; the message then contains the command that installs it."""
         ...
 
 
 class NoCode(CompileError):
-    """A kernel that no code can be made for, and the `reason`; `places` are the locations of its operations, as
-    text."""
+    """A kernel without code, and the `reason`; `places` are the locations of its operations, as text."""
 
     def __init__(
         self, message: str, location: Location | None = None, places: frozenset[str] = frozenset(), reason: str = ""
@@ -141,7 +139,7 @@ class NoCode(CompileError):
 
 
 class UnloadableCode(CompileError):
-    """Machine code of the kernels `symbols` that no device of the target can load; `message` is about the first."""
+    """Machine code of the kernels `symbols` that no device of the target can load; `message` describes the first."""
 
     def __init__(self, message: str, *symbols: str) -> None:
         super().__init__(message)
@@ -149,21 +147,21 @@ class UnloadableCode(CompileError):
 
 
 def all_of(refusals: Sequence[NoCode]) -> NoCode:
-    """The first of `refusals`, with the places of all: what is done again without these operations has code then."""
+    """The first of `refusals`, with the places of all, so that a retry without these operations succeeds."""
     first = refusals[0]
     places = frozenset[str]().union(*(refusal.places for refusal in refusals))
     return NoCode(first.message, first.location, places, first.reason)
 
 
 def places_of(function: ir.Operation) -> frozenset[str]:
-    """Where the operations of a kernel's function are from, without those that only name extents and numbers."""
+    """The locations of a kernel's operations, except those that only compute extents and scalars."""
     operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
     named = ("tensor.empty", "tensor.dim", "arith.constant", "func.return")
     return frozenset(str(each.location) for each in operations if each.name not in named) - {"loc(unknown)"}
 
 
 def launched(kernel: Kernel, code: KernelCode) -> Compiled:
-    """`code` of a kernel that could be read, with where its buffers and extents come from."""
+    """`code` of a kernel that could be read, with the sources of its buffers and extents."""
     packings = tuple(
         code.packings.get(i) for i, value in enumerate(kernel.values) if value.role in ("argument", "constant")
     )
@@ -180,7 +178,7 @@ def launched(kernel: Kernel, code: KernelCode) -> Compiled:
 
 def whole_operands(function: ir.Operation, code: KernelCode, extents: Extents) -> Compiled:
     """`code` that takes every argument of a kernel's function and writes every result, dense and row-major; `extents`
-    are all that are dynamic, by symbol."""
+    are all dynamic extents, by symbol."""
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     symbols = {(which, number, axis): symbol for symbol, which, number, axis in extents}
     shapes: list[tuple[Size, ...]] = []

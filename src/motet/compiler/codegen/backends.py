@@ -1,7 +1,7 @@
-"""Which code generator makes code for a target: the one that the target's family names.
+"""Finds the back end of a target by the name that the target's family gives.
 
-Motet has `cpu` and `triton`. Other distributions add code generators by entry points of the group `motet.codegen`; each
-names a `CodeGenerator` (`backend.py`). A code generator is loaded when code for one of its families is asked for.
+Motet contains `cpu` and `triton`. Other distributions add back ends by entry points of the group `motet.codegen`; each
+names a `CodeGenerator` (`backend.py`). It is loaded when code for one of its families is requested.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from motet.compiler.targets.family import Target
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import MotetError, OptionError
 
-if TYPE_CHECKING:  # loads MLIR, which `prepare` must not wait for
+if TYPE_CHECKING:  # imports MLIR, which `prepare` must not wait for
     from motet.compiler.codegen.backend import Backend, CodeGenerator
 
-API_VERSION = 1  # of the contract, `backend.py`
+API_VERSION = 1  # of the protocol in `backend.py`
 GROUP = "motet.codegen"
 BUILT_IN: Mapping[str, str] = MappingProxyType({
     "cpu": "motet.compiler.codegen.cpu.backend",
@@ -28,14 +28,14 @@ BUILT_IN: Mapping[str, str] = MappingProxyType({
 
 
 def backend_of(target: Target, choice: Choice = DEFAULT) -> Backend:
-    """The back end for `target`; `choice` says which forms of kernels are kept. Raises OptionError if there is none, or
-    a package that it is built on is not installed."""
+    """The back end for `target`; `choice` selects forms of kernels. Raises OptionError if there is none, or if a
+    package that it needs is not installed."""
     generator = load_generator(generator_name(target.family))
     try:
         return generator.open(target, choice)
     except MotetError:
         raise
-    except Exception as error:  # the code generator may be a plug-in's
+    except Exception as error:  # raised by a plug-in
         raise OptionError(
             f"device {target.family}: the code generator {generator_name(target.family)} cannot be opened for "
             f"{target.name}: {type(error).__name__}: {error}"
@@ -43,7 +43,7 @@ def backend_of(target: Target, choice: Choice = DEFAULT) -> Backend:
 
 
 def generator_name(family: str) -> str:
-    """The code generator that `family` names. Raises OptionError for a family that is not known."""
+    """The name of the code generator of `family`. Raises OptionError for an unknown family."""
     known = families()
     if family not in known:
         raise OptionError(f"device {family}: no code can be made for it; available: {', '.join(known)}")
@@ -51,9 +51,9 @@ def generator_name(family: str) -> str:
 
 
 def load_generator(name: str) -> CodeGenerator:
-    """The code generator of this name. Raises OptionError if it is not installed, cannot be loaded, or is written for
-    another version of the contract."""
-    own = BUILT_IN.get(name)  # which plug-ins do not replace
+    """The code generator `name`. Raises OptionError if it is not installed, cannot be loaded, or implements another
+    version of the protocol."""
+    own = BUILT_IN.get(name)  # plug-ins cannot replace it
     entry = metadata.EntryPoint(name, own, GROUP) if own is not None else _entries().get(name)
     if entry is None:
         users = [family for family, known in families().items() if known.codegen == name]
@@ -75,12 +75,12 @@ def load_generator(name: str) -> CodeGenerator:
 
 
 def generator_names() -> list[str]:
-    """Those of all code generators, loadable or not, Motet's own first."""
+    """The names of all code generators, including those that cannot be loaded, Motet's own first."""
     return [*BUILT_IN, *sorted(_entries().keys() - BUILT_IN.keys())]
 
 
 def families_without_code() -> dict[str, str]:
-    """The families whose code generator cannot be loaded, and why."""
+    """The families whose code generator cannot be loaded, with the reason."""
     found: dict[str, str] = {}
     for family, known in families().items():
         if known.codegen not in BUILT_IN:
@@ -92,8 +92,7 @@ def families_without_code() -> dict[str, str]:
 
 
 def prepare(targets: Sequence[Target]) -> None:
-    """Have loaded, while this process does something else, what code for `targets` is made by. What cannot be loaded is
-    an error when code is asked for."""
+    """Start to load the tools for `targets` in the background. A failure is reported when code is requested."""
     by_name: dict[str, list[Target]] = {}
     for target in targets:
         by_name.setdefault(generator_name(target.family), []).append(target)
@@ -107,7 +106,7 @@ def prepare(targets: Sequence[Target]) -> None:
 
 
 def _install(entry: metadata.EntryPoint) -> str:
-    """The command that installs what the distribution of `entry` needs."""
+    """The command that installs the requirements of the distribution of `entry`."""
     distribution = entry.dist.name if entry.dist is not None else "motet[compile]"
     return f"install what {distribution} needs: pip install '{distribution}'"
 

@@ -1,5 +1,4 @@
-"""The code generator `triton`, for GPUs: Triton makes code for kernels, NVVM for launches that are kept as they were
-written."""
+"""The code generator `triton` for GPUs: kernels are compiled by Triton, launches that are kept as written by NVVM."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from motet.errors import OptionError
 if TYPE_CHECKING:
     from motet.compiler.codegen.backend import Backend
 
-api = 1  # the version of the contract that this was written for
+api = 1  # the version of the back-end protocol that this module implements
 
-BINARIES = ("cubin", "ptx", "hsaco")  # the stages of Triton's compiler whose results devices load
+BINARIES = ("cubin", "ptx", "hsaco")  # the outputs of Triton's compiler that devices load
 
 
 def open(target: Target, choice: Choice) -> Backend:
@@ -36,7 +35,7 @@ def open(target: Target, choice: Choice) -> Backend:
 
 
 def prepare(targets: Sequence[Target]) -> None:
-    """Start the process that compiles for the first of `targets`."""
+    """Start the process that compiles programs for the first of `targets`."""
     if importlib.util.find_spec("triton") is None:
         return
     from motet.compiler.codegen.triton.compile.process import start

@@ -1,63 +1,49 @@
-"""Frontends: what a user has, read into a `Program`. One file per format."""
+"""Frontends: read a source into a `Program`. One module or package for each format."""
 
 from __future__ import annotations
 
 from motet.compiler.external_data import State
 from motet.compiler.frontends.kinds import kind_of, text_of
-from motet.compiler.frontends.read_value_extents import ReadValueExtents
-from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Place, Program
-from motet.compiler.passes.running import run_on_module
-from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.ir.program import Program
 from motet.compiler.protobuf import Content
 from motet.errors import OptionError
 
 
 def load_source(
-    source: str | Content, file: str, format: str = "auto", place: Place = erase_devices, model: str = "",
-    states: dict[str, State] | None = None, sequences: str = "",
+    source: str | Content, file: str, format: str = "auto", model: str = "", states: dict[str, State] | None = None,
+    sequences: str = "",
 ) -> Program:
-    """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
-    looks at the name and inside (`kinds`).
+    """Reads a program. `file` is its name in messages; `format` is one of `FORMATS`, or `auto`, which decides by the
+    file's name and content (`kinds`).
 
-    `source` may be a mapped file, whose large constants then stay where they are. Text (or its UTF-8 bytes) is MLIR
-    or StableHLO, other bytes are ONNX, a serialized graph of `motet.builder`, or what torch.export.save wrote. `place`
-    turns what the program says of devices into a placement; without it, that is taken out. `model` is the file that an
-    ONNX model was read from, without which it cannot have data in other files, and `states` those that these must be
-    in. `sequences` are the elements of an ONNX model's inputs that are sequences. Raises CompileError with the place.
+    `source` may be a mapped file, whose large constants are then not copied. Text (or its UTF-8 bytes) is MLIR or
+    StableHLO; other bytes are ONNX, a serialized graph of `motet.builder`, or a file of torch.export.save. `place`
+    converts the device annotations of the program into a placement; the default removes them. `model` is the file that
+    an ONNX model was read from, required for external data, and `states` are the states that the data files must have.
+    `sequences` gives the elements of an ONNX model's sequence inputs. Raises CompileError with the place.
     """
     kind = kind_of(source, file, format)
     if kind == "onnx":
-        return _load_onnx(source.encode() if isinstance(source, str) else source, file, place, model, states, sequences)
+        from motet.compiler.frontends.onnx.data import DataFiles
+        from motet.compiler.frontends.onnx.loading import load_onnx
+
+        data = source.encode() if isinstance(source, str) else source
+        return load_onnx(data, file, DataFiles(model, states) if model else None, sequences)
     if sequences:
         raise OptionError("option sequences: of ONNX models only; expected none")
     if kind == "graph" and not isinstance(source, str):
         from motet.compiler.frontends.graph import load_serialized
 
-        return load_serialized(source, file, place)
+        return load_serialized(source, file)
     if kind == "archive" and not isinstance(source, str):
         from motet.compiler.frontends.torch.archive import load_archive
 
-        return load_archive(source[:], file, place)
+        return load_archive(source[:], file)
     text = text_of(source, file)
     if kind == "stablehlo":
         from motet.compiler.frontends.stablehlo.loading import load_stablehlo
 
-        return load_stablehlo(text, file, place)
+        return load_stablehlo(text, file)
     from motet.compiler.frontends.mlir import load_mlir
 
-    return load_mlir(text, file, place)
-
-
-def _load_onnx(
-    source: Content, file: str, place: Place, path: str, states: dict[str, State] | None, sequences: str
-) -> Program:
-    from motet.compiler.frontends.onnx.data import DataFiles
-    from motet.compiler.frontends.onnx.loading import load_onnx
-
-    program = load_onnx(source, file, DataFiles(path, states) if path else None, sequences)
-    with program.module.context as context, ir.Location.unknown():
-        context.allow_unregistered_dialects = True
-        run_on_module(ReadValueExtents(), program.module)
-        program.placement = place(program.module)
-    return program
+    return load_mlir(text, file)

@@ -1,15 +1,15 @@
-"""Functions on memrefs made functions on tensors.
+"""Converts functions on memrefs into functions on tensors.
 
     func @f(%x: memref<4xf32>, %y: memref<4xf32>) {        func @f(%x: tensor<4xf32>, %y: tensor<4xf32>)
       linalg.exp ins(%x : …) outs(%y : …)             →        -> (tensor<4xf32> {motet.destination = 1}) {
       return                                                 %0 = linalg.exp ins(%x : …) outs(%y : …) -> …
     }                                                        return %0 }
 
-The operations of a block are visited in order, and every buffer stands for the tensor that it holds
-at that point. Loops and branches (`scf.for`, `scf.if`, `scf.while`) carry the tensors of the buffers that
-they write. Arguments keep their order; each one that is written is also a result, written in
-place. Memref arguments are taken not to overlap, as `restrict` promises. Those with a strided layout are tensors of the
-same extents: where their elements lie, callers say with each tensor.
+The operations of a block are visited in order, and every buffer is mapped to the tensor that it holds at that point.
+Loops and branches (`scf.for`, `scf.if`, `scf.while`) carry the tensors of the buffers that they write. Arguments keep
+their order; each one that is written is also a result, written in place. Memref arguments are assumed not to overlap,
+as with `restrict`. Arguments with a strided layout become tensors of the same extents; callers give the strides of
+each tensor.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def debufferise(function: func.FuncOp) -> None:
     """Rewrites `function` in place, its signature included.
 
     Raises CompileError, at the operation, for what has no tensor form: layouts other than row-major,
-    memrefs in control flow, operations on memrefs that are not known.
+    memrefs in control flow, unknown operations on memrefs.
     """
     blocks = list(function.regions[0].blocks)
     if len(blocks) != 1:
@@ -74,7 +74,7 @@ def debufferise(function: func.FuncOp) -> None:
 
 
 def _drop_identities(block: ir.Block) -> None:
-    """Casts that stood for arguments while these were memrefs."""
+    """Removes casts that stood for arguments while these were memrefs."""
     for operation in [entry.operation for entry in block.operations]:
         if operation.name == "tensor.cast" and operation.operands[0].type == operation.results[0].type:
             operation.results[0].replace_all_uses_with(operation.operands[0])
@@ -82,7 +82,7 @@ def _drop_identities(block: ir.Block) -> None:
 
 
 class _Rewriter:
-    """Visits the operations of one block in order. What is replaced is erased at the end, users first."""
+    """Visits the operations of one block in order. Replaced operations are erased at the end, users first."""
 
     def __init__(self, function: func.FuncOp, block: ir.Block) -> None:
         self.function = function
@@ -117,7 +117,7 @@ class _Rewriter:
                 if strided := is_strided(argument.type):
                     self.strided.append(index)
                 argument.set_type(tensor_type(argument.type, argument.location, row_major=not strided))
-                # Uses of the argument are uses of the buffer; what the buffer holds is a value of its own.
+                # Uses of the argument are uses of the buffer; the buffer's content is a separate value.
                 held = create("tensor.cast", [argument.type], [argument], operations[0]).result
                 self.buffers[argument] = HeldMemref(tensor=held, argument=index)
         for op in operations[:-1]:
@@ -150,7 +150,7 @@ class _Rewriter:
             )
 
     def _visit_nested(self, region: ir.Region) -> None:
-        """Inside the bodies of other operations buffers may be read, not written."""
+        """Bodies of other operations may read buffers, but not write them."""
         for block in region.blocks:
             for nested in [op.operation for op in block.operations]:
                 for inner in nested.regions:
@@ -168,7 +168,7 @@ class _Rewriter:
                     )
 
     def _read(self, memref: ir.Value, at: ir.Operation) -> ir.Value:
-        """What `memref` holds, with as much of its shape known as its own type says."""
+        """The content of `memref`, with as much of its shape static as the memref's type has."""
         tensor = self.buffers[memref].load(at)
         kind = (
             memref.type
@@ -190,7 +190,7 @@ class _Rewriter:
         self._own(op, self._read(op.operands[0], op))
 
     def _own(self, op: ir.Operation, tensor: ir.Value) -> None:
-        """The memref that `op` makes is a buffer of its own, holding `tensor`."""
+        """Makes the memref that `op` defines a new buffer that holds `tensor`."""
         kind = tensor_type(op.result.type, op.location, row_major=True)
         self.buffers[op.result] = HeldMemref(tensor=cast(tensor, kind, op))
         self.dead.append(op)
@@ -267,8 +267,8 @@ class _Rewriter:
         self.dead.append(op)
 
     def _call(self, op: ir.Operation) -> None:
-        """A call of a function that is on tensors already: its results are what its arguments hold then. Numbers
-        become tensors of rank 0, where it takes these."""
+        """Replaces a call of a function that is already on tensors: its operands are the contents of its arguments.
+        Scalars become tensors of rank 0 if the function takes these."""
         name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         callee = ir.SymbolTable(self.function.operation.parent)[name].operation
         kind = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value)
@@ -285,7 +285,7 @@ class _Rewriter:
         self.dead.append(op)
 
     def _linalg(self, op: ir.Operation) -> None:
-        """The same operation on the tensors that its buffers hold; its outputs become results."""
+        """Rewrites the operation to the tensors that its buffers hold; its outputs become results."""
         operands = [self._read(v, op) if v in self.buffers else v for v in op.operands]
         outputs = list(op.operands)[-output_count(op) :]
         results = [value.type for value in operands[len(operands) - len(outputs) :]]
@@ -302,7 +302,7 @@ class _Rewriter:
         self.dead.append(op)
 
     def _atomic(self, op: ir.Operation) -> None:
-        """Threads of one processor take turns at it: a load, the operation, a store."""
+        """Becomes a load, the operation and a store: the threads of one processor run one after the other."""
         value, memref, *indices = op.operands
         kind = ir.IntegerAttr(op.attributes["kind"]).value
         if kind not in _ATOMIC:
@@ -322,7 +322,7 @@ class _Rewriter:
     # -- control flow ----------------------------------------------------------------------------
 
     def _control(self, op: ir.Operation) -> None:
-        """The same loop or branch, carrying in addition what the buffers hold that it writes."""
+        """Rewrites a loop or branch to carry in addition the contents of the buffers that it writes."""
         if any(is_memref(value.type) for value in (*op.operands, *op.results)):
             raise CompileError(
                 f"{op.name}: memrefs that loops and branches hand on are not supported; expected them to be "
@@ -349,8 +349,8 @@ class _Rewriter:
         self.dead.append(op)
 
     def _visit_body(self, block: ir.Block, branch: bool, carried: list[HeldMemref], held: list[ir.Value]) -> None:
-        """A block of a loop or branch: begins with what the buffers hold, as arguments of a loop, and hands
-        on what they hold at its end."""
+        """Rewrites the block of a loop or branch: a loop's block begins with the contents of the buffers as arguments;
+        each block yields the contents at its end."""
         for buffer, tensor in zip(carried, held, strict=True):
             buffer.tensor = tensor if branch else block.add_argument(tensor.type, tensor.location)
         operations = [entry.operation for entry in block.operations]
@@ -365,7 +365,7 @@ class _Rewriter:
             self.dead.append(last)
 
     def _written_inside(self, op: ir.Operation) -> list[HeldMemref]:
-        """The buffers from outside `op` that some operation within it writes, in the order of the writes."""
+        """The buffers defined outside `op` that operations inside it write, in the order of the writes."""
         found: list[HeldMemref] = []
 
         def visit(nested: ir.Operation) -> ir.WalkResult:
@@ -388,7 +388,7 @@ class _Rewriter:
     # -- the signature ---------------------------------------------------------------------------
 
     def _return(self, op: ir.Operation) -> None:
-        """Results that are memrefs become what they hold, and every argument that was written a result."""
+        """Returns the contents of memref results, and every argument that was written as a further result."""
         function = self.function
         attributes = [dict[str, ir.Attribute]() for _ in op.operands]
         if "res_attrs" in function.attributes:

@@ -1,8 +1,8 @@
-"""Writes constant tensors of complex numbers with their real and imaginary parts.
+"""Writes constant tensors of complex numbers as their real and imaginary parts.
 
     arith.constant dense<(1.0, 2.0)> : tensor<4xcomplex<f32>>   →   linalg.generic of complex.create, of two constants
 
-The wheel's bindings end with an error where they are asked for a dense attribute of complex elements.
+The bindings of the torch-mlir wheel fail when they are asked for a dense attribute of complex elements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from motet.compiler.passes.normalise.hoist_constants import printed_elements
 
 
 def split_complex_constants(module: ir.Module) -> None:
-    """In place."""
+    """Rewrites the module in place."""
     for op in find_operations(module, "arith.constant"):
         kind = op.results[0].type
         if isinstance(kind, ir.RankedTensorType) and isinstance(kind.element_type, ir.ComplexType):
@@ -25,19 +25,25 @@ def split_complex_constants(module: ir.Module) -> None:
             op.erase()
 
 
-def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
+def constant_parts(op: ir.Operation) -> list[ir.Value]:
+    """The real and the imaginary parts of a constant, each by an operation of the same name before it."""
+    kind = ir.RankedTensorType(op.results[0].type)
     text = op.get_asm(enable_debug_info=False)
     numbers = printed_elements(text[text.index("dense<") :], DTYPES[str(kind.element_type)])
     numbers = np.full(kind.shape, numbers[0]) if numbers.size == 1 else numbers.reshape(kind.shape)
-    element = ir.ComplexType(kind.element_type).element_type
-    real = ir.RankedTensorType.get(kind.shape, element)
-    parts = [
+    real = ir.RankedTensorType.get(kind.shape, ir.ComplexType(kind.element_type).element_type)
+    return [
         ir.Operation.create(
-            "arith.constant", results=[real],
+            op.name, results=[real], loc=op.location, ip=ir.InsertionPoint(op),
             attributes={"value": ir.DenseElementsAttr.get(np.ascontiguousarray(part), type=real)},
         ).result
         for part in (np.real(numbers), np.imag(numbers))
     ]  # fmt: skip
+
+
+def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
+    element = ir.ComplexType(kind.element_type).element_type
+    parts = constant_parts(op)
     room = ir.Operation.create("tensor.empty", results=[kind]).result
     each = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
     made = ir.Operation.create(

@@ -1,12 +1,11 @@
-"""crop-pads: a pad by negative amounts becomes a slice and a pad without.
+"""crop-pads: splits a pad by negative amounts into a slice and a pad by non-negative amounts.
 
     %r = tensor.pad %x low[1] high[-1]        →   %s = tensor.extract_slice %x[0] [3] [1]
          : tensor<4xf32> to tensor<4xf32>         %r = tensor.pad %s low[1] high[0] : tensor<3xf32> to tensor<4xf32>
 
-`tensor.pad` folds to its source where both have the same static type, which what is added on one side and removed on
-the other leave as it is; and nothing bufferizes one by negative amounts. Pads by amounts that are not known are kept
-from folding, and refused where all extents are known. To be run before anything is folded: the oracle folds by the
-same rule.
+`tensor.pad` folds to its source if both have the same static type; that is wrong if one side grows by as much as the
+other shrinks. Upstream cannot bufferize negative amounts. Pads by unknown amounts are protected from folding, and
+refused if all extents are static. This pass must run before any folding; the oracle folds by the same rule.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 @dataclass(frozen=True)
 class CropPads(ModulePass):
-    """Raises CompileError for pads whose amounts are values although all extents are known."""
+    """Raises CompileError for pads whose amounts are dynamic although all extents are static."""
 
     name = "crop-pads"
 
@@ -47,8 +46,8 @@ def _visit(pad: ir.Operation) -> None:
 
 
 def _refuse_shift(pad: ir.Operation, source: ir.RankedTensorType) -> None:
-    """Raise CompileError for amounts of a call, which may be negative, where the result's extents are fixed all the
-    same: no extent says then which elements there are."""
+    """Raises CompileError for dynamic amounts, which may be negative, between static extents: the extents then do not
+    determine which elements the result has."""
     if source.has_static_shape and ir.RankedTensorType(pad.results[0].type).has_static_shape:
         raise CompileError(
             "tensor.pad: amounts that a call decides, between tensors of static extents, are not supported; expected "
@@ -57,7 +56,7 @@ def _refuse_shift(pad: ir.Operation, source: ir.RankedTensorType) -> None:
 
 
 def _amounts(pad: ir.Operation) -> tuple[list[int], list[int]]:
-    """What is added before and after each axis; constants among the operands count as known."""
+    """The amounts added before and after each axis; constant operands count as static."""
     counts = list(ir.DenseI32ArrayAttr(pad.attributes["operandSegmentSizes"]))
     given = iter(list(pad.operands)[1 : 1 + counts[1] + counts[2]])
     sides = [list(ir.DenseI64ArrayAttr(pad.attributes[name])) for name in ("static_low", "static_high")]
@@ -73,12 +72,12 @@ def _constant(value: ir.Value) -> int:
 
 
 def _crop(pad: ir.Operation, source: ir.RankedTensorType, low: Sequence[int], high: Sequence[int]) -> None:
-    """All of it is static, and so is the padded result, whatever its type says."""
+    """Replaces a pad with static amounts; the extents of its result are static whatever its type says."""
     sizes = [
         max(0, size + min(0, before) + min(0, after))
         for size, before, after in zip(source.shape, low, high, strict=True)
     ]
-    # What has no elements may lie anywhere, but bufferization wants its place to be that of an element.
+    # An empty slice may begin anywhere, but bufferization requires an offset inside the source.
     offsets = [max(0, -before) if size else 0 for size, before in zip(sizes, low, strict=True)]
     added = [[max(0, amount) for amount in side] for side in (low, high)]
     for axis in (axis for axis, size in enumerate(sizes) if not size):

@@ -1,10 +1,10 @@
-"""Writes equality of floating numbers as the opposite of inequality, in the dialect `torch`.
+"""Writes equality of floating-point numbers as negated inequality, in the dialect `torch`.
 
     %1 = torch.aten.eq.Tensor %a, %b      →  %0 = torch.aten.ne.Tensor %a, %b
                                              %1 = torch.aten.logical_not %0
 
-The wheel folds the equality of a tensor and itself to true, which NaN makes false. Two tensors may become one within
-its pipelines, so every equality is rewritten. It folds no other comparison of a tensor and itself.
+The torch-mlir wheel folds the equality of a tensor with itself to true, which is wrong for NaN. Two tensors may become
+one during its pipelines, so every equality is rewritten. It folds no other comparison of a tensor with itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motet.compiler.ir.find import find_operations
 
 
 def exact_equality(module: ir.Module) -> None:
-    """Rewrite `module` in place, before the wheel's pipelines. Equality may be that of PyTorch or of ONNX."""
+    """Rewrites `module` in place, before the wheel's pipelines; for programs of PyTorch and of ONNX."""
     for op in find_operations(module, "torch.aten.eq.Tensor", "torch.operator"):
         if op.name == "torch.operator" and ir.StringAttr(op.attributes["name"]).value != "onnx.Equal":
             continue

@@ -1,16 +1,15 @@
-"""Makes maxima and minima that lose NaN into those that keep it.
+"""Replaces maxima and minima that drop NaN by those that propagate it.
 
     %c = arith.cmpf ogt, %a, %b          →  %m = arith.maximumf %a, %b
     %m = arith.select %c, %a, %b
 
     %c = arith.cmpf ogt, %in, %out       →  %c = "%in is greater, or NaN and %out is not"
 
-The wheel's lowering of maximum, minimum and clamp compares and selects, which gives the other operand for NaN, where
-PyTorch and ONNX's reference give NaN. That of the place of a maximum never moves to NaN, which is the maximum; theirs
-is that of the first one. To be run on what the wheel has lowered, before anything is fused: there a
-comparison that a program itself selects by is an operation of its own.
+The torch-mlir wheel lowers maximum, minimum and clamp to a comparison and a select, which return the other operand for
+NaN, whereas PyTorch and ONNX's reference return NaN. Its argmax never moves to a NaN; theirs returns the index of the
+first NaN. This must run on the wheel's output before any fusion: only there is a comparison that the program itself
+wrote a separate operation.
 """
-
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
@@ -21,7 +20,7 @@ _LESS = frozenset({4, 5, 11, 12})  # olt, ole, ult, ule
 
 
 def exact_extrema(module: ir.Module) -> None:
-    """Rewrite the bodies of the operations of `module` in place."""
+    """Rewrites the bodies of the operations of `module` in place."""
     for select in find_operations(module, "arith.select"):
         name = _extremum(select)
         if name is not None:
@@ -32,7 +31,7 @@ def exact_extrema(module: ir.Module) -> None:
 
 
 def _extremum(select: ir.Operation) -> str | None:
-    """The operation that `select` stands for; None where it is none."""
+    """The maximum or minimum that `select` computes; None for other selects."""
     condition, chosen, other = select.operands
     compare = condition.owner
     if isinstance(compare, ir.Block) or compare.name != "arith.cmpf":
@@ -45,7 +44,7 @@ def _extremum(select: ir.Operation) -> str | None:
 
 
 def _comparisons(extremum: ir.Operation) -> list[ir.Operation]:
-    """Those of a reduction's element with its maximum or minimum so far, which tell whether the place of it moves."""
+    """The comparisons of a reduction's element with its extremum so far, which decide whether its index moves."""
     element, found = extremum.operands
     block = found.owner
     if not isinstance(block, ir.Block) or block.owner.name != "linalg.generic":
@@ -60,7 +59,7 @@ def _comparisons(extremum: ir.Operation) -> list[ir.Operation]:
 
 
 def _is_reduced(generic: ir.Operation, value: ir.Value) -> bool:
-    """Whether `value` is what a result of `generic` was so far."""
+    """Whether `value` is the accumulator of a result of `generic`."""
     inputs = len(generic.operands) - len(generic.results)
     return ir.BlockArgument(value).arg_number >= inputs
 

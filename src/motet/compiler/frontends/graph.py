@@ -1,5 +1,5 @@
-"""Reads graphs of `motet.builder`, and what `motet.pytorch` made of a model: MLIR text with large constants as
-arrays beside it, together or in one file.
+"""Reads graphs of `motet.builder` and models that `motet.pytorch` exported: MLIR text with large constants as
+separate arrays, in memory or in one file.
 
 The file is a safetensors file whose metadata has the text under `motet.program` (`Graph.serialize`).
 """
@@ -14,31 +14,33 @@ import numpy as np
 
 from motet.artifact.dtypes import SAFETENSORS_DTYPES
 from motet.builder.serialized import HEADER_LIMIT, INTERFACE, PROGRAM, header_size
+from motet.compiler.frontends.complex_constants import split_complex_constants
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Place, Program
-from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.ir.program import Program
+from motet.compiler.passes.running import run_named
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError, Location
 
 
-def load_graph(
-    text: str, parameters: Mapping[str, np.ndarray], file: str, place: Place = erase_devices
-) -> Program:
+def load_graph(text: str, parameters: Mapping[str, np.ndarray], file: str) -> Program:
     """The program of `text`, whose arguments marked `motet.parameter` have their data in `parameters`.
 
-    Raises CompileError for text that does not parse and for parameters without data.
+    Raises CompileError for text that does not parse.
     """
     context = ir.Context()
     module, data = parse_module(text, file, context)
-    return normal_form(module, file, data, parameters, place)
+    program = Program(module, parameters, file=file, resources=data)
+    with context, ir.Location.unknown():
+        split_complex_constants(module)
+        run_named("read-devices", program)
+    return program
 
 
-def load_serialized(data: Content, file: str, place: Place = erase_devices) -> Program:
+def load_serialized(data: Content, file: str) -> Program:
     """The program of a file written by `Graph.serialize`; its arrays are views of `data`.
 
-    Raises CompileError for a file that is truncated, damaged, or no graph.
+    Raises CompileError for a file that is truncated, damaged, or not a graph.
     """
 
     def wrong(why: str) -> CompileError:
@@ -59,8 +61,8 @@ def load_serialized(data: Content, file: str, place: Place = erase_devices) -> P
     if INTERFACE in metadata:
         from motet.compiler.frontends.torch.loading import load_torch
 
-        return load_torch(text, metadata[INTERFACE], arrays, file, place)
-    return load_graph(str(text), arrays, file, place)
+        return load_torch(text, metadata[INTERFACE], arrays, file)
+    return load_graph(str(text), arrays, file)
 
 
 def _array(data: Content, start: int, entry: Mapping[str, Any]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Memrefs while functions on them become functions on tensors: which tensor each holds, and the types of these."""
+"""The tensors that memrefs hold, during the conversion of functions on memrefs to functions on tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def is_memref(kind: ir.Type) -> bool:
 
 
 def tensor_type(kind: ir.Type, location: ir.Location, row_major: bool) -> ir.RankedTensorType:
-    """The type of a memref's tensor. Raises CompileError for an unranked memref, and where it must be `row_major`, for
-    one of another layout."""
+    """The type of a memref's tensor. Raises CompileError for an unranked memref and, with `row_major`, for any other
+    layout."""
     if not isinstance(kind, ir.MemRefType):
         raise CompileError(
             f"{kind}: unranked memrefs are not supported; expected a ranked one", locate(location)
@@ -36,7 +36,7 @@ def is_row_major(kind: ir.MemRefType) -> bool:
         return True
     try:
         strides, offset = kind.get_strides_and_offset()
-    except RuntimeError:  # the layout is no strided one
+    except RuntimeError:  # not a strided layout
         return False
     expected = 1
     for axis in reversed(range(kind.rank)):
@@ -49,7 +49,7 @@ def is_row_major(kind: ir.MemRefType) -> bool:
 
 
 def is_strided(kind: ir.Type) -> bool:
-    """Whether the layout is one of strides and an offset, known or not, other than row-major without an offset."""
+    """Whether the layout has strides and an offset, static or dynamic, and is not row-major without an offset."""
     if not isinstance(kind, ir.MemRefType) or is_row_major(kind):
         return False
     try:
@@ -61,7 +61,7 @@ def is_strided(kind: ir.Type) -> bool:
 
 @dataclass
 class HeldMemref:
-    """A memref: the tensor it holds now, or, for a view of another, how to read and write that one."""
+    """A memref: its current tensor, or, for a view of another memref, how to read and write that one."""
 
     tensor: ir.Value | None = None
     argument: int | None = None
@@ -96,7 +96,7 @@ def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
 
 
 def output_count(op: ir.Operation) -> int:
-    """How many operands of a linalg operation, the last ones, it writes."""
+    """The number of trailing operands of a linalg operation that it writes."""
     if "operandSegmentSizes" in op.attributes:
         return list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))[-1]
     return len(op.operands) // 2 if op.name == "linalg.reduce" else 1

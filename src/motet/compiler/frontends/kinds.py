@@ -1,9 +1,9 @@
-"""Decides what kind of program a source is: by what the caller said, else by marks that no other kind can have.
+"""Decides what kind of program a source is: by the caller's format, else by marks that only one kind has.
 
-    what the caller said    a format; the suffix .onnx of a file
+    given by the caller     a format; the suffix .onnx of a file
     a serialized graph      a safetensors header with the program's text first in its metadata
     an archive, bytecode    their signatures
-    ONNX                    each field up to the end is one of ModelProto, and one is a graph
+    ONNX                    all fields up to the end are fields of ModelProto, and one is a graph
     text                    everything else
 """
 
@@ -29,7 +29,7 @@ _ZIP, _BYTECODE = b"PK\x03\x04", b"ML\xefR"
 
 
 def kind_of(source: str | Content, file: str, format: str = "auto") -> Kind:
-    """The kind of `source`, which is called `file`. Raises CompileError where it is none, empty, or an artifact."""
+    """The kind of `source`, named `file`. Raises CompileError if it has none, is empty, or is an artifact."""
     if format == "onnx" or (format == "auto" and PurePath(file).suffix.lower() == ".onnx"):
         return "onnx"
     if format not in ("auto", *FORMATS):
@@ -54,11 +54,11 @@ def kind_of(source: str | Content, file: str, format: str = "auto") -> Kind:
 
 
 def text_of(source: str | Content, file: str) -> str:
-    """The source's text. Raises CompileError where it is none."""
+    """The source's text. Raises CompileError if the source is not text."""
     if isinstance(source, str):
         return source
     try:
-        return source[:].decode("utf-8-sig")  # which some editors begin with a mark
+        return source[:].decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
         raise CompileError(
             f"unknown format: neither text (byte {error.start} is not UTF-8) nor an ONNX model; "
@@ -68,7 +68,7 @@ def text_of(source: str | Content, file: str) -> str:
 
 
 def _is_artifact(archive: Content) -> bool:
-    """Whether a zip archive is what Motet writes."""
+    """Whether a zip archive is a Motet artifact."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive[:])) as opened:
             return MANIFEST in opened.namelist()
@@ -76,15 +76,15 @@ def _is_artifact(archive: Content) -> bool:
         return False
 
 
-# Wire types of the fields of onnx.proto's messages, by number. The first field is the model's, or graph's, first.
+# Field number → wire type, of onnx.proto's ModelProto and GraphProto.
 _MODEL: dict[int, int] = {1: VARINT, 5: VARINT, **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), DELIMITED)}
 _GRAPH: dict[int, int] = dict.fromkeys((1, 2, 5, 10, 11, 12, 13, 14, 15, 16), DELIMITED)
 _VERSION_FIELD, _GRAPH_FIELD = 1, 7
 
 
 def _is_onnx(content: Content) -> bool:
-    """Whether `content` is a ModelProto, or the beginning of one that was cut off, which must begin with the version
-    as every writer's models do: its reader then says that the rest is missing."""
+    """Whether `content` is a ModelProto, or a truncated one that begins with the version, as all writers' models do;
+    its reader then reports the truncation."""
     begins_with_version = has_graph = False
     try:
         for number, wire, begin, start, end in fields(content, 0, len(content)):

@@ -1,9 +1,9 @@
-"""Tells of attributes that a program sets and nothing follows, in one warning: they may say what its author relies on.
+"""Warns once about attributes that a program sets and Motet ignores; their author may rely on them.
 
     scf.for … {loop.schedule = "dynamic"}   →   attributes that are not followed: loop.schedule (model.mlir:4:3)
 
-These are attributes of dialects that neither Motet nor upstream MLIR has. What exporters write for themselves
-(`jax.`, `tf.`, …) is not among them.
+These are attributes of dialects that neither Motet nor upstream MLIR has. Attributes that exporters write for their own
+use (`jax.`, `tf.`, …) are left out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _log = logging.getLogger("motet")
 
 _FOLLOWED = frozenset({"motet", "stream", "hal", "iree", "util"})
 _OF_EXPORTERS = frozenset({"chlo", "jax", "krnl", "mhlo", "onnx", "sdy", "stablehlo", "tf", "tf_saved_model", "torch"})
-# Attributes of upstream's dialects that upstream does not define, and users write.
+# Attributes with the prefix of an upstream dialect that upstream does not define and users write.
 _OF_UPSTREAM = frozenset({"memref.on_device"})
 _PLACES = 8
 
 
 def tell_of_left_attributes(module: ir.Module) -> None:
-    """Logs one warning for all attributes of `module` that nothing follows, and for the first place of each."""
+    """Logs one warning for all ignored attributes of `module`, with the first place of each."""
     found: dict[str, list[ir.Operation]] = {}
     for operation in all_operations(module):
         for name in _names(operation):
@@ -40,7 +40,7 @@ def tell_of_left_attributes(module: ir.Module) -> None:
 
 
 def _names(operation: ir.Operation) -> list[str]:
-    """The attributes of an operation, and of a function's arguments and results, where memref.on_device is followed."""
+    """The attributes of an operation; for functions also those of arguments and results, except memref.on_device."""
     names = list(operation.attributes)
     for group in ("arg_attrs", "res_attrs"):
         if group in operation.attributes:

@@ -1,4 +1,4 @@
-"""From MLIR's locations to the user's: every parsed operation carries file, line and column of the input."""
+"""Maps MLIR's locations to the user's: every parsed operation has file, line and column of the input."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from motet.compiler.frontends.normaliser import Edited
 from motet.compiler.ir._mlir import ir
 from motet.errors import CompileError, Location
 
-PARSED = "-"  # the file name that MLIR gives to text it parses from memory
+PARSED = "-"  # MLIR's file name for text parsed from memory
 
 
 def locate(location: ir.Location, edited: Edited | None = None) -> Location | None:
-    """The first place in a file that `location` names, mapped through `edited` when it is in parsed text."""
+    """The first place in a file that `location` names, mapped through `edited` if it is in parsed text."""
     location = ir.Location.from_attr(
         location.attr, location.context
     )  # a diagnostic's location comes without its class
@@ -30,7 +30,7 @@ def locate(location: ir.Location, edited: Edited | None = None) -> Location | No
 
 
 def relocate(module: ir.Module, edited: Edited) -> None:
-    """Gives every operation and argument that was parsed from `edited` its place in the user's text."""
+    """Gives every operation and argument parsed from `edited` its place in the user's text."""
 
     def mapped(place: ir.Location) -> ir.Location:
         if not (isinstance(place, ir.FileLineColLoc) and place.filename == PARSED):
@@ -43,7 +43,7 @@ def relocate(module: ir.Module, edited: Edited) -> None:
         operation.location = mapped(operation.location)
         if operation.name == "func.func":
             for block in operation.regions[0].blocks:
-                for argument in list(block.arguments):  # an argument's location cannot be changed: replace it
+                for argument in list(block.arguments):  # the location of an argument is immutable: replace it
                     argument.replace_all_uses_with(
                         block.add_argument(argument.type, mapped(argument.location))
                     )
@@ -54,7 +54,7 @@ def relocate(module: ir.Module, edited: Edited) -> None:
 
 
 def compile_error(error: ir.MLIRError, file: str, edited: Edited | None = None) -> CompileError:
-    """What MLIR's diagnostics say, as one error at the first place they name."""
+    """MLIR's diagnostics as one error at the first place that they name."""
     for diagnostic in error.error_diagnostics:
         message = _sentence(diagnostic.message)
         if message:
@@ -76,5 +76,5 @@ def _sentence(message: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """A name may be as long as the file."""
+    """A name, cut to a readable length: it may be as long as the file."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

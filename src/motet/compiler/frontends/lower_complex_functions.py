@@ -1,11 +1,11 @@
-"""lower-complex-functions: complex functions become arithmetic on their real and imaginary parts.
+"""lower-complex-functions: rewrites complex functions to arithmetic on their real and imaginary parts.
 
     %m = complex.abs %z : complex<f32>   →   %x = complex.re %z        %y = complex.im %z
                                              %m = larger · sqrt(1 + (smaller / larger)²)
 
-Upstream's lowerings of these functions are wrong on the imaginary axis, overflow where the result is a plain number,
-or lose all digits by cancellation; what is left for them afterwards is to take complex numbers apart, put them
-together, and add, subtract, multiply, divide, negate, and compare them. Infinities and NaN give what C's Annex G says.
+Upstream's lowerings of these functions are wrong on the imaginary axis, overflow where the result is representable, or
+cancel catastrophically. After this pass upstream only lowers creation, parts, addition, subtraction, multiplication,
+division, negation and comparison of complex numbers. Infinities and NaN follow C's Annex G.
 
 Sources: W. Kahan, "Branch Cuts for Complex Elementary Functions", 1987; ISO C, Annex G.
 """
@@ -26,7 +26,7 @@ Complex = tuple[Real, Real]
 
 @dataclass(frozen=True)
 class LowerComplexFunctions(ModulePass):
-    """Rewrites the operations of `complex` that are functions, also inside of other operations."""
+    """Rewrites the functions of `complex`, including those in the bodies of other operations."""
 
     name = "lower-complex-functions"
 
@@ -55,7 +55,7 @@ def _lower(op: ir.Operation) -> None:
 
 
 def _magnitude(r: RealArithmetic, z: Complex) -> Real:
-    """|z| without overflow on the way: larger · sqrt(1 + (smaller / larger)²)."""
+    """|z| without intermediate overflow: larger · sqrt(1 + (smaller / larger)²)."""
     x, y = abs(z[0]), abs(z[1])
     larger, smaller = r.maximum(x, y), r.minimum(x, y)
     ratio = smaller / larger
@@ -68,7 +68,7 @@ def _angle(r: RealArithmetic, z: Complex) -> Real:
 
 
 def _exp(r: RealArithmetic, z: Complex) -> Complex:
-    """In two factors, since exp(x) overflows where exp(x) · cos(y) need not."""
+    """Multiplies by two factors, since exp(x) may overflow where exp(x) · cos(y) does not."""
     x, y = z
     half = r.exp(x * 0.5)
     vanishes = x == -math.inf
@@ -111,7 +111,7 @@ def _log1p(r: RealArithmetic, z: Complex) -> Complex:
 
 
 def _hyperbolic(r: RealArithmetic, y: Real) -> tuple[Real, Real, Real]:
-    """cosh(y) and sinh(y), each divided by the third: a factor that keeps them from overflowing."""
+    """cosh(y) and sinh(y), both divided by the third result, a scale that keeps them from overflowing."""
     large = abs(y) > 20.0  # where both are exp(|y|) / 2
     root = r.select(large, r.exp(abs(y) * 0.5), r.constant(1.0))
     half = root * 0.5
@@ -120,7 +120,7 @@ def _hyperbolic(r: RealArithmetic, y: Real) -> tuple[Real, Real, Real]:
 
 
 def _product(r: RealArithmetic, circular: Real, hyperbolic: Real, root: Real) -> Real:
-    """A factor of 0 gives 0, also with an infinity or NaN, as on an axis."""
+    """The product, which is 0 if a factor is 0 even where the other is infinite or NaN, as on an axis."""
     zero = r.copysign(r.constant(0.0), circular) * r.copysign(r.constant(1.0), hyperbolic)
     return r.select((circular == 0.0) | (hyperbolic == 0.0), zero, circular * hyperbolic * root)
 
@@ -187,7 +187,7 @@ def _rsqrt(r: RealArithmetic, z: Complex) -> Complex:
 
 
 def _pow(r: RealArithmetic, z: Complex, w: Complex) -> Complex:
-    """exp(w · log z), and what is known without: z⁰ = 1, and 0 for 0 to a power of positive real part."""
+    """exp(w · log z), with the exact cases z⁰ = 1, and 0 for 0 to a power of positive real part."""
     length, angle = _log(r, z)
     real, imaginary = _exp(r, (w[0] * length - w[1] * angle, w[0] * angle + w[1] * length))
     real_axis = (z[1] == 0.0) & (w[1] == 0.0) & (z[0] > 0.0)

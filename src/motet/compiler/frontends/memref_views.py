@@ -1,4 +1,4 @@
-"""Views of memrefs as slices and reshapes of the tensors that the memrefs hold: how to read and to write one."""
+"""Views of memrefs as slices and reshapes of the memrefs' tensors: how to read and write them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _reshape_view(base: HeldMemref, op: ir.Operation) -> HeldMemref:
     )
 
 
-# The operations that make a view of their first operand, each with what makes the view of a memref's.
+# Operation that makes a view of its first operand → the function that makes the corresponding HeldMemref.
 VIEWS: dict[str, Callable[[HeldMemref, ir.Operation], HeldMemref]] = {
     "memref.cast": _cast_view,
     "memref.memory_space_cast": _cast_view,

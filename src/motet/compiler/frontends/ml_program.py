@@ -1,4 +1,4 @@
-"""Upstream's globals, of the dialect ml_program, in the spelling that the passes on globals read.
+"""Rewrites globals of upstream's dialect ml_program into the form that the passes on globals read.
 
     ml_program.global private mutable @s(dense<0.0> : tensor<4xf32>) : tensor<4xf32>     →  "util.global"() {…}
     %0 = ml_program.global_load @s : tensor<4xf32>                                       →  "util.global.load"() {…}
@@ -8,9 +8,8 @@
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import GLOBAL_OP, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import find_operations
-from motet.compiler.placement.materialize_devices import GLOBAL_OP
-from motet.compiler.placement.resolve_globals import LOAD_OP, STORE_OP
 
 _GLOBAL = "ml_program.global"
 _ACCESSES = {
@@ -19,7 +18,7 @@ _ACCESSES = {
 
 
 def read_ml_program_globals(module: ir.Module) -> None:
-    """In place."""
+    """Rewrites the module in place."""
     for found in find_operations(module, _GLOBAL, *_ACCESSES):
         name = GLOBAL_OP if found.name == _GLOBAL else _ACCESSES[found.name]
         attributes = {name: found.attributes[name] for name in found.attributes}

@@ -1,56 +1,54 @@
-"""Reads MLIR text: that of the pinned MLIR, and older spellings that users have in their files
-(`spellings.py`)."""
+"""Reads MLIR text: the syntax of the pinned MLIR, and the older syntax that `spellings.py` rewrites."""
 
 from __future__ import annotations
 
+from motet.compiler.frontends.complex_constants import split_complex_constants
 from motet.compiler.frontends.iree.resolve_flow import ResolveFlow
 from motet.compiler.frontends.iree.tensor_spellings import OPERATIONS
 from motet.compiler.frontends.left_attributes import tell_of_left_attributes
 from motet.compiler.frontends.locations import compile_error, locate, relocate
 from motet.compiler.frontends.ml_program import read_ml_program_globals
-from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.normaliser import Source
 from motet.compiler.frontends.spellings import modernise, resources
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEVICE_OP, TRANSFER_OP
+from motet.compiler.ir.devices import DEVICE_OP, GLOBAL_OP, LOAD_OP, STORE_OP, TRANSFER_OP
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.program import Place, Program
-from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.ir.program import Program
+from motet.compiler.passes.running import run_named
 from motet.errors import CompileError, Location
 
-# Operations that upstream does not know and that are read all the same.
+# Operations unknown to upstream that are read nevertheless.
 READ = frozenset({
-    "krnl.global", "util.global", "util.global.load", "util.global.store", DEVICE_OP, TRANSFER_OP, *OPERATIONS,
+    "krnl.global", GLOBAL_OP, LOAD_OP, STORE_OP, DEVICE_OP, TRANSFER_OP, *OPERATIONS,
 })
 
 
-def load_mlir(text: str, file: str, place: Place = erase_devices) -> Program:
-    """The program that `text` holds; `file` is its name in messages.
-
-    Arguments keep the user's order. A memref argument that is written (destination-passing style) stays an
-    argument and is a result too, marked `motet.destination`. Raises CompileError with the place in `text`.
-    """
+def load_mlir(text: str, file: str) -> Program:
+    """The program that `text` holds; `file` is its name in messages. Raises CompileError with the place in `text`."""
     context = ir.Context()
     module, data = parse_module(text, file, context)
+    program = Program(module, file=file, resources=data)
     with context, ir.Location.unknown():
         tell_of_left_attributes(module)
         _krnl_globals(module)
         read_ml_program_globals(module)
         ResolveFlow().run(module)
-    return normal_form(module, file, data, place=place)
+        split_complex_constants(module)
+        run_named("read-devices", program)
+    return program
 
 
 def parse_module(text: str, file: str, context: ir.Context) -> tuple[ir.Module, dict[str, bytes]]:
     """The module as written, with the user's locations, and the data of its resources.
 
-    Raises CompileError for text that does not parse and for operations that nobody knows.
+    Raises CompileError for text that does not parse and for unknown operations.
     """
     if "\0" in text:
         raise CompileError("not a text: it contains NUL characters; expected MLIR", Location(file))
     source = Source(text, file)
     data = resources(source)
     edited = modernise(source)
-    # Generic-form constants of other compilers are read; every other unknown operation is refused below.
+    # Generic-form constants of other compilers are accepted; every other unknown operation is refused below.
     context.allow_unregistered_dialects = True
     try:
         module = ir.Module.parse(edited.text, context=context)
@@ -80,7 +78,7 @@ def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
 
 
 def _drop_public(module: ir.Module) -> None:
-    """`public`, as JAX writes it, says what every function without a visibility is: later stages see those alone."""
+    """Removes the visibility `public`, which JAX writes and which is the default; later stages expect no visibility."""
     for op in module.body.operations:
         attributes = op.operation.attributes
         if "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value == "public":

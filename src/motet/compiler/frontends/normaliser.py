@@ -1,8 +1,8 @@
-"""The token stream of an MLIR text, edits on it, and the way back from an edited position to the user's.
+"""The token stream of an MLIR text, edits on it, and the map from positions in edited text to the user's.
 
-Nothing here knows an operation; the spellings that are rewritten are in `spellings.py`. A text is never
-reprinted: edits replace stretches of it, so that everything else keeps its position, and positions in the
-edited text (in the parser's messages, on parsed operations) map back exactly.
+This module knows no operations; `spellings.py` has the rewritten syntax. The text is never reprinted: edits replace
+ranges of it, so that everything else keeps its position, and positions in the edited text (in the parser's messages and
+on parsed operations) map back exactly.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import accumulate
 
 from motet.errors import CompileError, Location
 
-# A whole `dense<…>` without nested brackets or strings is one token: weights written as decimal lists are
-# millions of characters that no rewriting looks into.
+# A whole `dense<…>` without nested brackets or strings is one token: decimal lists of weights have millions of
+# characters, which no rewriting reads.
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*)
       | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*")
@@ -49,7 +49,7 @@ class Edit:
 
 
 class TextLines:
-    """Offsets of a text against lines and columns; a column counts UTF-8 bytes from 1, as MLIR counts."""
+    """Converts between offsets of a text and lines and columns; a column counts UTF-8 bytes from 1, as in MLIR."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -66,14 +66,14 @@ class TextLines:
         return start + len(content.encode()[: column - 1].decode(errors="ignore"))
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column, the latter in characters from 1."""
+        """The line and column of an offset; the column counts characters from 1."""
         line = bisect_right(self.starts, offset)
         return line, offset - self.starts[line - 1] + 1
 
 
 @dataclass
 class Source:
-    """An MLIR text as its user wrote it, with its significant tokens."""
+    """An MLIR text as the user wrote it, with its significant tokens."""
 
     text: str
     file: str
@@ -131,7 +131,7 @@ class Source:
 
 
 class Edited:
-    """A source with edits applied. Raises nothing: edits that overlap are a mistake of the rules."""
+    """A source with edits applied. Raises no error: overlapping edits are a defect of the rules."""
 
     def __init__(self, source: Source, edits: list[Edit]) -> None:
         self.source = source
@@ -144,14 +144,14 @@ class Edited:
         pieces.append(source.text[done:])
         self.text = "".join(pieces)
         lengths = accumulate(len(piece) for piece in pieces)
-        self._ends = list(lengths)  # of kept and replaced pieces, in turn
+        self._ends = list(lengths)  # of kept and replaced pieces, alternating
         self._lines = TextLines(self.text)
 
     def location(self, line: int, column: int) -> Location:
-        """Where the user wrote what stands at `line`, `column` of the edited text."""
+        """The user's location of the character at `line`, `column` of the edited text."""
         offset = self._lines.offset(line, column)
         piece = min(bisect_right(self._ends, offset), len(self._ends) - 1)
-        if piece % 2:  # inside a replacement: its place
+        if piece % 2:  # inside a replacement: the start of the replaced text
             return self.source.location(self.edits[piece // 2].start)
         before = self.edits[piece // 2 - 1].end if piece else 0
         return self.source.location(before + offset - (self._ends[piece - 1] if piece else 0))

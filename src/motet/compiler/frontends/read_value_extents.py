@@ -1,4 +1,4 @@
-"""read-value-extents: extents that follow from values become extents of inputs, which a further function computes.
+"""read-value-extents: makes extents that depend on values extents of added inputs, computed by an added function.
 
     func @main(%x: tensor<4x6xf32>,                  func @main(%x, %r, %v: tensor<?x0xi8> {motet.value = …}) {
                %r: tensor<1xi64>) {                    %n = tensor.dim %v, 0
@@ -8,11 +8,11 @@
     }                                                  … tensor.from_elements of %0
                                                      }
 
-A call runs `main.values` first; what it returns are the extents of the added inputs, which hold nothing. So each later
-stage knows dynamic extents of inputs alone. Values that are computed from tensors whose own extents follow from values
-are returned by a further function, `main.values1`, which has the inputs that were added before.
+A call runs `main.values` first; its results are the extents of the added inputs, which have no elements. Later stages
+thus see only dynamic extents of inputs. Values computed from tensors whose own extents depend on values are returned by
+a second function, `main.values1`, whose inputs include those added before.
 
-Offsets and padding of the same operation become extents too: none of them may be negative, which the runtime checks.
+Offsets and padding of the same operation become extents too; the runtime checks that none of them is negative.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DIMS, NAME, ONE_KERNEL, PARAMETER, VALUE
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import source_name
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.scheduling.shapes import Shapes
@@ -36,28 +38,35 @@ _MAKERS = frozenset({
     "tensor.empty", "tensor.splat", "tensor.generate", "tensor.pad", "tensor.extract_slice", "tensor.expand_shape",
     "tensor.reshape",
 })  # fmt: skip
-_PLAIN = ("affine.", "arith.", "linalg.", "math.", "tensor.")  # what upstream's loops are made of
+_PLAIN = ("affine.", "arith.", "linalg.", "math.", "tensor.")  # the operations of upstream's loops
 _FEW = 256  # elements
 _CHEAP = ("arith.", "tensor.extract", "tensor.extract_slice", "tensor.dim", "tensor.from_elements", "affine.apply")
 
 
 @dataclass(frozen=True)
 class ReadValueExtents(ModulePass):
-    """Rewrites every public function of one block whose extents follow from values."""
+    """Rewrites every public function of one block that has extents which depend on values."""
 
     name = "read-value-extents"
 
     def run(self, module: ir.Module) -> None:
         functions = [each for each in public_functions(module) if len(list(each.regions[0].blocks)) == 1]
+        if not any(_Function(module, function).unknown() for function in functions):
+            return
+        folds = not uses_devices(module)  # canonicalisation forgets attributes, such as where an operation runs
+        if folds:
+            run_pipeline(module, "canonicalize,cse")  # what follows from constants needs no function
         changed = [_Function(module, function).run() for function in functions]
-        if any(changed):
+        if folds and any(changed):
             run_pipeline(module, "canonicalize,cse")
+        for function in functions:
+            erase_unused(function)
 
 
 @dataclass
 class _Phase:
-    """Values that one function returns, and for each the operation that asked for it first. `small` ones are computed
-    of few elements: their function is one kernel."""
+    """The values that one function returns, each with the first operation that asked for it. The `small` ones are
+    computed from few elements: their function is one kernel."""
 
     small: bool
     values: list[ir.Value] = field(default_factory=list[ir.Value])
@@ -71,14 +80,14 @@ class _Function:
         self.name = symbol_name(function)
         self.block = function.regions[0].blocks[0]
         self.phases: list[_Phase] = []
-        self.added: dict[ir.Value, int] = {}  # arguments that were added, and the phases that give them
-        self.extents: dict[ir.Value, ir.Value] = {}  # what stands for a value
-        self.arguments: dict[tuple[int, int], ir.Value] = {}  # by phase and number
+        self.added: dict[ir.Value, int] = {}  # added arguments → the phases that compute their extents
+        self.extents: dict[ir.Value, ir.Value] = {}  # value → the extent that replaces it
+        self.arguments: dict[tuple[int, int], ir.Value] = {}  # by phase and number in it
 
     def run(self) -> bool:
-        """Whether there was anything."""
+        """Rewrites the function; returns whether it changed."""
         for _ in range(len(list(self.block.operations))):
-            found = self._unknown()
+            found = self.unknown()
             if not found:
                 break
             for operation, operands in found:
@@ -87,14 +96,14 @@ class _Function:
         if not self.phases:
             return False
         functions = [self._compute(number) for number in range(len(self.phases))]
-        for value, extent in self.extents.items():  # whatever else reads it
+        for value, extent in self.extents.items():  # in all other readers
             value.replace_all_uses_with(extent)
         self._rebuild(functions)
         return True
 
-    # -- which values
+    # -- the values
 
-    def _unknown(self) -> list[tuple[ir.Operation, list[int]]]:
+    def unknown(self) -> list[tuple[ir.Operation, list[int]]]:
         """Operations that make the first tensors whose extents are not known, and the operands that say them."""
         shapes, found = Shapes(self.function), list[tuple[ir.Operation, list[int]]]()
         for entry in self.block.operations:
@@ -107,18 +116,18 @@ class _Function:
             asked = operation
             if operation.name == "tensor.reshape":
                 asked = _elements(operation)
-            first = 1 if asked.name == "tensor.splat" else 0  # the first operand of a splat is its element
+            first = 1 if asked.name == "tensor.splat" else 0  # operand 0 of a splat is its element
             operands = [
                 number for number, operand in enumerate(asked.operands)
                 if number >= first and not isinstance(operand.type, ir.RankedTensorType)
-                and shapes.numbers.get(operand) is None
+                and shapes.numbers.get(operand) is None and _reads_arguments(operand)
             ]
             if operands:
                 found.append((asked, operands))
         return found
 
     def _replace(self, operation: ir.Operation, number: int) -> None:
-        """Operand `number` becomes an extent of an input."""
+        """Replaces operand `number` by an extent of an added input."""
         value = operation.operands[number]
         if value not in self.extents:
             place = self._phase(value)
@@ -137,7 +146,7 @@ class _Function:
         operation.operands[number] = self.extents[value]
 
     def _add(self, kind: ir.Type, phase: int, number: int) -> ir.Value:
-        """One more argument, behind all others for now."""
+        """Appends an argument; `_rebuild` orders the arguments."""
         before = self._attributes()
         argument = self.block.add_argument(kind, self.function.location)
         self.added[argument] = phase
@@ -167,7 +176,7 @@ class _Function:
     # -- functions of values
 
     def _inputs(self, phase: int) -> list[ir.Value]:
-        """Those of the function of `phase`: the caller's, then what was added before."""
+        """The inputs of the function of `phase`: the caller's, then those added before."""
         own = [
             argument for argument, attributes in zip(self.block.arguments, self._attributes(), strict=True)
             if PARAMETER not in attributes and argument not in self.added
@@ -187,7 +196,7 @@ class _Function:
         return [ir.DictAttr(each) for each in ir.ArrayAttr(self.function.attributes["arg_attrs"])]
 
     def _compute(self, number: int) -> str:
-        """A public function that returns the values of a phase as one tensor; its name."""
+        """Adds a public function that returns the values of a phase as one tensor; returns its name."""
         phase = self.phases[number]
         taken = self._assertions(phase, number)
         order = self._ordered(_slice([*phase.values, *(each.operands[0] for each in taken)]), taken)
@@ -221,7 +230,7 @@ class _Function:
         return name
 
     def _assertions(self, phase: _Phase, number: int) -> list[ir.Operation]:
-        """Assertions about what is computed for `phase` anyway, or follows from it by arithmetic."""
+        """The assertions about values that `phase` computes anyway, or that follow from these by arithmetic."""
         computed = set(_slice(phase.values))
         shapes = Shapes(self.function)
         found: list[ir.Operation] = []
@@ -248,11 +257,11 @@ class _Function:
     # -- the function itself
 
     def _place(self, argument: ir.Value) -> tuple[int, int]:
-        """The phase of an added argument, and its number there."""
+        """The phase of an added argument, and its number in it."""
         return next(place for place, each in self.arguments.items() if each == argument)
 
     def _rebuild(self, functions: list[str]) -> None:
-        """The arguments in order: the caller's, what was added, parameters."""
+        """Rebuilds the function with its arguments in order: the caller's, the added ones, parameters."""
         known = dict(zip(self.block.arguments, self._attributes(), strict=True))
         order = [*self._inputs(len(self.phases)), *self._parameters()]
         attributes: list[ir.Attribute] = []
@@ -273,18 +282,18 @@ class _Function:
 
 
 def _is_small(operation: ir.Operation) -> bool:
-    """Whether it makes few elements, as arithmetic on axes and shapes does."""
+    """Whether an operation makes few elements, as arithmetic on axes and shapes does."""
     tensors = [ir.RankedTensorType(result.type) for result in operation.results if _is_data(result)]
     return all(kind.has_static_shape and math.prod(kind.shape) <= _FEW for kind in tensors)
 
 
 def _is_data(value: ir.Value) -> bool:
-    """Whether it is a tensor that an operation reads elements of: a shape is numbers."""
+    """Whether a value is a tensor whose elements an operation reads; a shape is made of scalars."""
     return isinstance(value.type, ir.RankedTensorType)
 
 
 def _elements(reshape: ir.Operation) -> ir.Operation:
-    """The operation that puts together the shape which a reshape asks for; made where there is none."""
+    """The operation that assembles the shape operand of a reshape; created if there is none."""
     shape = reshape.operands[1]
     if not isinstance(shape.owner, ir.Block) and shape.owner.name == "tensor.from_elements":
         return shape.owner.operation
@@ -300,7 +309,7 @@ def _elements(reshape: ir.Operation) -> ir.Operation:
 
 
 def _slice(values: Iterable[ir.Value]) -> list[ir.Operation]:
-    """What `values` are computed by."""
+    """The operations that `values` are computed from."""
     found: list[ir.Operation] = []
     seen: set[ir.Operation] = set()
     stack = list(values)
@@ -315,8 +324,13 @@ def _slice(values: Iterable[ir.Value]) -> list[ir.Operation]:
     return found
 
 
+def _reads_arguments(value: ir.Value) -> bool:
+    """Whether it depends on arguments of the function; other values are constants, which fold in the end."""
+    return isinstance(value.owner, ir.Block) or any(_arguments(_slice([value]), ()))
+
+
 def _arguments(operations: Iterable[ir.Operation], values: Iterable[ir.Value]) -> Iterator[ir.Value]:
-    """Arguments of the function among `values` and what `operations` read."""
+    """The arguments of the function among `values` and the operands of `operations`."""
     for value in itertools.chain(values, *map(captured_values, operations)):
         if isinstance(value.owner, ir.Block):
             yield value

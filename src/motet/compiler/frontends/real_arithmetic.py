@@ -37,7 +37,7 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Real:
-    """A floating-point value; the other side of an operation may be a number."""
+    """A floating-point value; the other operand of an operator may be a Python number."""
 
     arithmetic: RealArithmetic
     value: ir.Value
@@ -75,7 +75,7 @@ class Real:
 
 
 class RealArithmetic:
-    """Writes operations on values of floating-point type `kind` before `op`."""
+    """Inserts operations on values of floating-point type `kind` before `op`."""
 
     def __init__(self, op: ir.Operation, kind: ir.Type) -> None:
         self.kind = kind
@@ -153,7 +153,7 @@ class RealArithmetic:
     def cosh(self, x: Real) -> Real:
         return self.call("math.cosh", x)
 
-    # -- in and out ------------------------------------------------------------------------------
+    # -- complex parts ---------------------------------------------------------------------------
 
     def part(self, name: str, number: ir.Value) -> Real:
         """`complex.re` or `complex.im` of a complex number, as wide as `kind`."""

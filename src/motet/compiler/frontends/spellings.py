@@ -1,13 +1,12 @@
-"""Spellings of MLIR that users have in their files and the pinned MLIR does not parse, each with its
-rewriting.
+"""Rewrites older MLIR syntax, which users' files contain and the pinned MLIR does not parse.
 
     bufferization.to_tensor %x restrict : memref<4xf32>
         →  bufferization.to_tensor %x restrict : memref<4xf32> to tensor<4xf32>
     linalg.matmul_transpose_b ins(…)
         →  linalg.matmul indexing_maps = […] ins(…)
 
-A rule gets the source and the index of the token that names the operation, and returns edits. A new
-spelling is one function and one line in `RULES`.
+A rule takes the source and the index of the token that names the operation, and returns edits. A new rule is one
+function and one line in `RULES`.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ Rule = Callable[[Source, int], list[Edit]]
 
 
 def modernise(source: Source) -> Edited:
-    """Applies every rule wherever its name stands; `device_spellings.py` has those of devices.
+    """Applies every rule at each occurrence of its name; `device_spellings.py` has the rules of devices.
 
-    Raises CompileError for spellings that are known and not supported, at their place.
+    Raises CompileError, with the place, for syntax that is known but not supported.
     """
     edits = [*device_edits(source), *launch_edits(source)]
     for index, token in enumerate(source.tokens):
         if rule := RULES.get(token.text):
             edits += rule(source, index)
         elif token.text.startswith("{-#"):
-            # The data is read by `resources`; the parser need not see it.
+            # `resources` reads the data; the parser does not need it.
             edits.append(Edit(token.start, token.end, ""))
     return Edited(source, edits)
 
@@ -186,8 +185,8 @@ def _old_func(source: Source, index: int) -> list[Edit]:
 
 
 def _affine_apply(source: Source, index: int) -> list[Edit]:
-    """`affine.apply #map(%i)[%j]` where `%j` is a loop's counter, which was allowed to stand for a symbol:
-    the symbols become dimensions, `affine.apply affine_map<(d0, s0) -> (d0 + s0)>(%i, %j)`."""
+    """`affine.apply #map(%i)[%j]` with a loop's counter `%j`, which older MLIR accepted as a symbol: the symbols
+    become dimensions, `affine.apply affine_map<(d0, s0) -> (d0 + s0)>(%i, %j)`."""
     written = index + 1
     begin = _map_at(source, written)
     if begin is None:
@@ -200,7 +199,7 @@ def _affine_apply(source: Source, index: int) -> list[Edit]:
     results = source.group_end(named)
     body = source.slice(results, source.group_end(begin - 1) - 1)
     if source.at(named) != "[" or re.search(r"(?:mod|div|\*)\s*\(?-?\s*s\d|s\d+\s*\*\s*[ds]", body):
-        return []  # what is no affine map without symbols
+        return []  # not an affine map, or one without symbols
     lists = [(begin + 1, named - 1), (named + 1, results - 1)]
     values = [(operands + 1, symbols - 1), (symbols + 1, source.group_end(symbols) - 1)]
     names, all_values = (", ".join(filter(None, (source.slice(*part) for part in both))) for both in (lists, values))
@@ -209,7 +208,7 @@ def _affine_apply(source: Source, index: int) -> list[Edit]:
 
 
 def _map_at(source: Source, index: int) -> int | None:
-    """The token `(` that begins the affine map at `index`, or the one that the alias there stands for."""
+    """The token `(` that begins the affine map at `index`, or the map of the alias there."""
     if source.at(index).startswith("#"):
         name = source.at(index)
         index = next(

@@ -1,10 +1,10 @@
-"""Returns constants of unsigned integers as signed ones, in the dialect `torch`.
+"""Returns constants of unsigned integers as constants of signed ones, in the dialect `torch`.
 
     %0 = torch.vtensor.literal(dense<255> : tensor<ui8>)   →   %0 = torch.vtensor.literal(dense<-1> : tensor<si8>)
     return %0 : !torch.vtensor<[],ui8>                         return %0 : !torch.vtensor<[],si8>
 
-The wheel's lowering gives a constant that is returned the attribute of a signed one, which its own verifier refuses for
-an unsigned type. On linalg neither has a sign; which results are unsigned for callers is known apart from their types.
+The torch-mlir wheel lowers a returned constant to an attribute of signed integers, which its verifier refuses for an
+unsigned type. linalg's integers are signless; the signature records separately which results are unsigned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from motet.compiler.ir.find import find_operations
 
 
 def return_signed_constants(module: ir.Module) -> None:
-    """Rewrite the functions of `module` in place, after the wheel's pipeline to the dialect `torch`."""
+    """Rewrites the functions of `module` in place, after the wheel's pipeline to the dialect `torch`."""
     for returned in find_operations(module, "func.return"):
         function = returned.parent.operation
         for number, value in enumerate(returned.operands):

@@ -1,7 +1,7 @@
-"""The one import of the MLIR wheel: everything else takes MLIR from here, so that the wheel can be exchanged.
+"""The only import of the torch-mlir wheel: all other modules import MLIR from here, so that the wheel can be replaced.
 
-The builders of dialects (`arith`, `linalg`, …) are loaded when they are imported from here: most compiles read
-and rewrite operations by name, and need none of them but `func`.
+The builders of dialects (`arith`, `linalg`, …) are loaded when they are imported from here: most compiles rewrite
+operations by name, and need no builders except `func`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def __getattr__(name: str) -> Any:
 
 
 def run_pipeline(module: ir.Module, pipeline: str) -> None:
-    """Run a textual pass pipeline (without `builtin.module(...)`) on `module`, in place.
+    """Runs a textual pass pipeline (without `builtin.module(...)`) on `module`, in place.
 
-    Raises `ir.MLIRError` with the diagnostics when a pass fails.
+    Raises `ir.MLIRError` with the diagnostics if a pass fails.
     """
     PassManager.parse(f"builtin.module({pipeline})", context=module.context).run(module.operation)
 
@@ -58,7 +58,7 @@ def indexing_maps(operation: ir.Operation) -> Any:
 
 
 def execution_engine(module: ir.Module) -> Any:
-    """The wheel's own compiler, on a module in the LLVM dialect; for this machine, optimising."""
+    """The wheel's JIT compiler, with optimisation for this machine, on a module in the LLVM dialect."""
     from torch_mlir.execution_engine import ExecutionEngine
 
     return ExecutionEngine(module, opt_level=3)
@@ -79,15 +79,15 @@ def fx_importer() -> Any:
 
 
 def register_torch_dialect(context: ir.Context) -> None:
-    """Make `context` know the `torch` dialect, which imported models pass through."""
+    """Registers the `torch` dialect, through which imported models are lowered, with `context`."""
     from torch_mlir.dialects import torch
 
     torch.register_dialect(context)
 
 
 def register_stablehlo(context: ir.Context) -> None:
-    """Make `context` know the `stablehlo`, `chlo` and `tm_tensor` dialects, and the process their passes."""
-    # The torch library, imported for its passes alone: two of them bring dialects along that have no binding.
+    """Registers the `stablehlo`, `chlo` and `tm_tensor` dialects with `context`, and their passes with the process."""
+    # The torch library is imported for its passes only: two of them load dialects that have no binding.
     from torch_mlir._mlir_libs import _stablehlo, _torchMlir  # noqa: F401  # pyright: ignore
 
     _stablehlo.register_stablehlo_passes()

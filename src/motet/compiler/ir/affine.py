@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Affine:
-    """The sum of `constant` and of each coefficient of `terms` times its dimension; `terms` are in the order of
-    their dimensions, without zeros."""
+    """`constant` plus the sum of coefficient times dimension over `terms`, which are sorted by dimension and have no
+    zero coefficients."""
 
     terms: tuple[tuple[int, int], ...] = ()
     constant: int = 0
@@ -33,7 +33,7 @@ class Affine:
 
     @property
     def single(self) -> int | None:
-        """The dimension, if this is one alone, with coefficient 1 and nothing added."""
+        """The dimension, if the expression is a single dimension with coefficient 1; None otherwise."""
         return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant else None
 
     def coefficient(self, dim: int) -> int:
@@ -55,14 +55,14 @@ class Affine:
         return Affine(self.terms, self.constant + number)
 
     def substitute(self, replaced: Mapping[int, Affine]) -> Affine:
-        """This with the dimensions in `replaced` put in place; others stay."""
+        """The expression with the dimensions in `replaced` substituted."""
         total = Affine((), self.constant)
         for dim, coefficient in self.terms:
             total += replaced.get(dim, Affine.dim(dim)) * coefficient
         return total
 
     def renumber(self, dims: Mapping[int, int]) -> Affine:
-        """This over other dimensions: `dims` has the new number of each that is left; the others are 0."""
+        """The expression over other dimensions: `dims` maps each that remains to its new number; the others are 0."""
         terms: dict[int, int] = {}
         for dim, coefficient in self.terms:
             if dim in dims:
@@ -70,7 +70,7 @@ class Affine:
         return Affine.of(terms, self.constant)
 
     def range(self, extents: Mapping[int, int]) -> tuple[int, int]:
-        """The least and the greatest value while each dimension runs from 0 up to its extent."""
+        """The least and greatest values while each dimension runs from 0 up to its extent."""
         low = high = self.constant
         for dim, coefficient in self.terms:
             last = coefficient * (extents[dim] - 1)
@@ -83,6 +83,6 @@ def identity_map(rank: int) -> tuple[Affine, ...]:
 
 
 def compose_maps(outer: Sequence[Affine], inner: Sequence[Affine]) -> tuple[Affine, ...]:
-    """The map `outer(inner(d))`: entry i of `inner` in the place of dimension i of `outer`."""
+    """The map `outer(inner(d))`: entry i of `inner` replaces dimension i of `outer`."""
     replaced = dict(enumerate(inner))
     return tuple(entry.substitute(replaced) for entry in outer)

@@ -1,10 +1,10 @@
-"""What attributes of upstream's operations say, as Python values."""
+"""Attributes of upstream's operations as Python values."""
 
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
 
-CONSTANT = "motet.constant"  # of a kernel's argument: its data is known when compiling
+CONSTANT = "motet.constant"  # attribute of a kernel's argument: its data is known when compiling
 
 # The predicates of arith.cmpf and arith.cmpi, by number.
 FLOAT_PREDICATES = (
@@ -14,9 +14,9 @@ INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt
 
 
 def constant_number(operation: ir.Operation) -> float | int | None:
-    """The real number that an `arith.constant` holds, if it is a scalar or a splat."""
+    """The real number in an `arith.constant`, if it is a scalar or a splat; None otherwise."""
     if "complex<" in str(operation.results[0].type):
-        return None  # whose elements the wheel cannot read as an attribute
+        return None  # the wheel cannot read the elements of a resource
     attribute = operation.attributes["value"]
     if isinstance(attribute, ir.DenseElementsAttr):
         dense = ir.DenseElementsAttr(attribute)
@@ -32,8 +32,16 @@ def constant_number(operation: ir.Operation) -> float | int | None:
     return None
 
 
+def integer_constant(value: ir.Value) -> int | None:
+    """The number that an integer or index is, if an `arith.constant` makes it."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return None
+    attribute = value.owner.operation.attributes["value"]
+    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
+
+
 def reassociation(operation: ir.Operation) -> list[list[int]]:
-    """The groups of dimensions that an expand_shape or collapse_shape makes of one, or one of."""
+    """The groups of dimensions that an expand_shape or collapse_shape splits or merges."""
     return [
         [ir.IntegerAttr(index).value for index in ir.ArrayAttr(group)]
         for group in ir.ArrayAttr(operation.attributes["reassociation"])
@@ -41,6 +49,6 @@ def reassociation(operation: ir.Operation) -> list[list[int]]:
 
 
 def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
-    """The numbers of an attribute such as `static_sizes`; None where an operand says it."""
+    """The numbers of an attribute such as `static_sizes`; None for dynamic ones."""
     unknown = ir.ShapedType.get_dynamic_size()
     return [None if value == unknown else value for value in ir.DenseI64ArrayAttr(operation.attributes[name])]

@@ -11,7 +11,7 @@ def create(
     name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value], at: ir.Operation,
     attributes: dict[str, ir.Attribute] | None = None, regions: int = 0,
 ) -> ir.Operation:
-    """A new operation before `at`."""
+    """Creates an operation before `at`."""
     return ir.Operation.create(
         name, results=list(results), operands=list(operands), attributes=attributes or {}, regions=regions,
         loc=at.location, ip=ir.InsertionPoint(at),

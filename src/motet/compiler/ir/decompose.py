@@ -1,14 +1,14 @@
-"""Rewrites by upstream's own patterns that its textual pass pipelines lack.
+"""Applies upstream's rewrites that its textual pass pipelines lack.
 
-`decompose` brings operations that nothing bufferizes or lowers into simpler ones, on tensors:
+`decompose` rewrites operations that upstream cannot bufferize or lower to simpler ones, on tensors:
 
     tensor.concat   →  tensor.empty and tensor.insert_slice
     linalg.softmax  →  linalg.generic
     linalg.pack     →  tensor.pad, tensor.expand_shape, linalg.transpose
 
-`own_memory` gives loops that carry several tensors one memory for each.
-`scans_to_loops` turns scans and sorts of whole tensors into loops.
-`copies_to_linalg` turns `memref.copy`, whose lowering may call a runtime library, into `linalg.copy`.
+`own_memory` gives each tensor that a loop carries its own memory.
+`scans_to_loops` lowers scans and sorts of tensors to loops.
+`copies_to_linalg` replaces `memref.copy`, whose lowering may call a runtime library, by `linalg.copy`.
 `emulate_bfloat16` computes in f32, and rounds after each operation.
 """
 
@@ -55,7 +55,7 @@ _DECOMPOSED = ("tensor.concat", "linalg.softmax", "linalg.pack", "linalg.unpack"
 
 
 def decompose(module: ir.Module) -> None:
-    """Apply the rewrites above in `module`, in place."""
+    """Applies the rewrites above to `module`, in place."""
     if not _operations(module, _DECOMPOSED):
         return
     from motet.compiler.ir._mlir import interpreter
@@ -66,10 +66,10 @@ def decompose(module: ir.Module) -> None:
 
 
 def own_memory(module: ir.Module) -> None:
-    """Give every use of a `tensor.empty` one of its own, and every tensor that a loop begins with, in place.
+    """Gives every use of a `tensor.empty`, and every initial tensor of a loop, its own tensor, in place.
 
-    One-shot bufferization takes two tensors that a loop begins with for different memory even where they are one
-    value, which eliminating common subexpressions makes of tensors of equal types.
+    One-shot bufferization assumes that two initial tensors of a loop are different memory even if they are one value,
+    which common subexpression elimination makes of tensors of equal types.
     """
     for empty in _operations(module, ("tensor.empty",)):
         for use in list(empty.results[0].uses)[1:]:
@@ -89,17 +89,17 @@ def own_memory(module: ir.Module) -> None:
 
 
 def scans_to_loops(module: ir.Module) -> None:
-    """Replace `tm_tensor.scan` and `tm_tensor.sort` by upstream's loops, in place: bubble sort, for one. Scatters stay,
-    as those loops write wherever an index says."""
+    """Replaces `tm_tensor.scan` and `tm_tensor.sort` by upstream's loops (a bubble sort, for example), in place.
+    Scatters are kept, as upstream's loops do not check their indices."""
     if not _operations(module, ("tm_tensor.scan", "tm_tensor.sort")) or _operations(module, ("tm_tensor.scatter",)):
         return
     run_pipeline(module, "func.func(tm-tensor-bufferize,tm-tensor-to-loops)")
-    for tensor in _operations(module, ("bufferization.to_tensor",)):  # nothing else reads their memory
+    for tensor in _operations(module, ("bufferization.to_tensor",)):  # their memory has no other reader
         tensor.attributes["restrict"] = ir.UnitAttr.get(module.context)
 
 
 def copies_to_linalg(module: ir.Module) -> None:
-    """Replace each `memref.copy` by `linalg.copy`, in place."""
+    """Replaces each `memref.copy` by `linalg.copy`, in place."""
     for copy in _operations(module, ("memref.copy",)):
         from motet.compiler.ir._mlir import linalg
 
@@ -110,11 +110,11 @@ def copies_to_linalg(module: ir.Module) -> None:
 
 
 def emulate_bfloat16(module: ir.Module) -> None:
-    """Make arithmetic on bf16 arithmetic on f32 with rounding to bf16 after each operation, in place."""
+    """Replaces arithmetic on bf16 by arithmetic on f32 with rounding to bf16 after each operation, in place."""
     if "bf16" not in str(module):
         return
     run_pipeline(module, "arith-emulate-unsupported-floats{source-types=bf16 target-type=f32}")
-    # The pass allows the roundings in between to be folded away, which changes results.
+    # The pass allows folding the intermediate roundings, which changes results.
     with module.context:
         exact = ir.Attribute.parse("#arith.fastmath<none>")
     for conversion in _operations(module, ("arith.extf", "arith.truncf")):

@@ -1,6 +1,6 @@
-"""Devices and affinities in a program: Motet's own spelling, its parsing and printing, and the affinity algebra.
+"""Devices and affinities in a program: Motet's syntax, its parsing and printing, and the affinity algebra.
 
-In the IR, once the frontend has read whatever spelling the user had:
+In the IR, once the frontend has converted the syntax of the source:
 
     "motet.device"() {sym_name = "gpu", alternatives = ["cuda", "hip[1]", "@cpu"]} : () -> ()
     %1 = "motet.transfer"(%0) {to = "gpu"} : (tensor<4xf32>) -> tensor<4xf32>
@@ -10,12 +10,12 @@ In the IR, once the frontend has read whatever spelling the user had:
     module attributes {motet.default_device = "cpu",
                        motet.links = ["cpu->gpu", "gpu->cpu:unified,transparent", …]}
 
-An affinity is a device, or several joined by `|` any of which will do, each with an optional list of queues.
-On a function, `motet.affinity` is the default for its operations, arguments and results; `motet.default_device`, an
-affinity too, says where what nothing else places runs, on a function for that function alone.
+An affinity is a device, or several joined by `|` any of which is allowed, each with an optional list of queues. On a
+function, `motet.affinity` is the default for its operations, arguments and results. `motet.default_device`, also an
+affinity, is for operations that nothing else places; on a function it applies to that function only.
 
-The algebra (join, executability) follows that of IREE's stream and HAL affinities, whose users' programs this
-reads: https://github.com/iree-org/iree, compiler/src/iree/compiler/Dialect/HAL/IR.
+The algebra (join, executability) follows IREE's stream and HAL affinities, since programs of IREE's users are read:
+https://github.com/iree-org/iree, compiler/src/iree/compiler/Dialect/HAL/IR.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from motet.artifact.schema import Link
 
 DEVICE_OP = "motet.device"
 TRANSFER_OP = "motet.transfer"
-INITIALIZER = "motet.initializer."  # functions so called compute what globals are
+INITIALIZER = "motet.initializer."  # prefix of functions that compute the values of globals
 AFFINITY = "motet.affinity"
 DEFAULT_DEVICE = "motet.default_device"
 LINKS = "motet.links"
 STAGE = "motet.stage"  # which of a function's operations are submitted together, when cost has placed them
 TURN = "motet.turn"  # the loop, and the turn of it, that an operation was taken out of
+GLOBAL_OP = "util.global"  # IREE's: data, or what a session keeps between calls
+LOAD_OP = "util.global.load"
+STORE_OP = "util.global.store"
 LOOP_OP = "motet.loop"  # a loop whose condition and body are functions, which `condition` and `body` name
 LOOP_PART = "motet.loop_part"  # on functions: they are the condition or the body of a loop
 HOMES, WANTED = "homes", "wanted"  # of a loop: the devices that its results are on, and those it wants its operands on
@@ -51,13 +54,13 @@ _TERM = re.compile(rf"({NAME})(?:\[([0-9,\s]*)\])?")
 
 @dataclass(frozen=True)
 class Affinity:
-    """Where something runs or lies: on one of `devices`, pairs of a name and a mask of queues, never empty."""
+    """The devices that an operation or value may be on: pairs of a name and a mask of queues, never empty."""
 
     devices: tuple[tuple[str, int], ...]
 
     @property
     def device(self) -> str | None:
-        """The device, where there is one only."""
+        """The device, if there is only one; None otherwise."""
         return self.devices[0][0] if len(self.devices) == 1 else None
 
     def __str__(self) -> str:
@@ -65,7 +68,7 @@ class Affinity:
 
 
 def parse_affinity(text: str) -> Affinity:
-    """Reads what `str` prints. Raises ValueError that says what is wrong."""
+    """Parses the output of `str`. Raises ValueError with the reason."""
     terms: list[tuple[str, int]] = []
     for part in text.split("|"):
         match = _TERM.fullmatch(part.strip())
@@ -76,7 +79,7 @@ def parse_affinity(text: str) -> Affinity:
 
 
 def queue_mask(text: str, where: str) -> int:
-    """The mask of a list of queue numbers. Raises ValueError for none, or one that is not 0 to 63."""
+    """The mask of a list of queue numbers. Raises ValueError for an empty list or a number outside 0 to 63."""
     numbers = [int(part) for part in text.replace(" ", "").split(",") if part]
     if not numbers:
         raise ValueError(f"affinity '{where}': no queue is listed; expected numbers from 0 to {QUEUES - 1}")
@@ -92,7 +95,7 @@ def _print_term(name: str, mask: int) -> str:
 
 
 def is_device_name(text: str) -> bool:
-    """Whether a device can be called so: an affinity names it without quotes."""
+    """Whether a text is a valid device name: affinities name devices without quotes."""
     return re.fullmatch(NAME, text) is not None
 
 
@@ -100,7 +103,7 @@ def is_device_name(text: str) -> bool:
 
 
 def join_or(left: Affinity | None, right: Affinity | None) -> Affinity:
-    """Either: the masks of one device are united, different devices stand side by side."""
+    """The union: masks of one device are united, different devices are alternatives."""
     if left is None or right is None:
         joined = left or right
         if joined is None:
@@ -113,7 +116,7 @@ def join_or(left: Affinity | None, right: Affinity | None) -> Affinity:
 
 
 def join_and(left: Affinity | None, right: Affinity | None) -> Affinity | None:
-    """Both: what is on the same devices and queues; None where there is nothing."""
+    """The intersection of devices and queues; None if it is empty."""
     if left is None or right is None:
         return left or right
     masks = dict(right.devices)
@@ -122,8 +125,8 @@ def join_and(left: Affinity | None, right: Affinity | None) -> Affinity | None:
 
 
 def executable_with(left: Affinity | None, right: Affinity | None) -> bool:
-    """Whether what has affinity `left` can run as part of what has `right`: on the same device, its queues
-    among the other's. One of several devices can only if each of them can."""
+    """Whether an operation of affinity `left` can run as part of one of affinity `right`: on the same device, with its
+    queues among the other's. With several devices, each of them must qualify."""
     if left is None or right is None:
         return True
     masks = dict(right.devices)
@@ -134,13 +137,13 @@ def executable_with(left: Affinity | None, right: Affinity | None) -> bool:
 
 
 def print_link(link: Link) -> str:
-    """`cpu->gpu:transparent,unified`: what the target may do with what lies on the source."""
+    """The text of a link, `cpu->gpu:transparent,unified`: how the target can access the source's memory."""
     said = [name for name, has in zip(_PROPERTIES, (link.transparent_access, link.unified_memory), strict=True) if has]
     return f"{link.source}->{link.target}" + (f":{','.join(said)}" if said else "")
 
 
 def parse_link(text: str) -> Link:
-    """Reads what `print_link` prints. Raises ValueError that says what is wrong."""
+    """Parses the output of `print_link`. Raises ValueError with the reason."""
     match = _LINK.fullmatch(text.replace(" ", ""))
     said = match[3].split(",") if match and match[3] else []
     if match is None or not set(said) <= set(_PROPERTIES):

@@ -1,4 +1,4 @@
-"""Takes operations out of functions."""
+"""Erases operations of functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from motet.compiler.ir._mlir import ir
 
 
 def erase_unused(function: ir.Operation) -> None:
-    """Erase what nobody reads any more."""
+    """Erases operations without effects whose results are not used."""
     for entry in reversed(list(function.regions[0].blocks[0].operations)):
         operation = entry.operation
         pure = operation.name.startswith(("arith.", "tensor.", "linalg.", "math.", "affine."))

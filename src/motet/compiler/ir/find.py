@@ -1,4 +1,4 @@
-"""Operations by their names."""
+"""Finds operations by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from motet.compiler.ir._mlir import ir
 
 
 def find_operations(root: ir.Module | ir.Operation, *names: str) -> list[ir.Operation]:
-    """Those in `root` with one of `names`, inner ones first."""
+    """The operations in `root` with one of `names`, inner ones first."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -19,8 +19,8 @@ def find_operations(root: ir.Module | ir.Operation, *names: str) -> list[ir.Oper
 
 
 def all_operations(root: ir.Module | ir.Operation) -> list[ir.Operation]:
-    """A module or function and all that is in it, operations before those inside them. Errors may be raised at what
-    is found here, not while MLIR walks: it makes errors of its own of them."""
+    """A module or function and all operations in it, outer ones first. Errors may be raised for the operations of the
+    list, but not during MLIR's own walk, which would replace them."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:

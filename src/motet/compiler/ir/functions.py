@@ -6,7 +6,7 @@ from motet.compiler.ir._mlir import ir
 
 
 def public_functions(module: ir.Module) -> list[ir.Operation]:
-    """Those that callers see, in the order of the module. They have no visibility: `public` is dropped when reading."""
+    """The functions that callers see, in order; they have no visibility, since frontends drop `public`."""
     return [
         entry.operation
         for entry in module.body.operations
@@ -15,5 +15,5 @@ def public_functions(module: ir.Module) -> list[ir.Operation]:
 
 
 def symbol_name(operation: ir.Operation) -> str:
-    """The name of a function, or of another operation that has one."""
+    """The name of a function or another named operation."""
     return ir.StringAttr(operation.attributes["sym_name"]).value

@@ -1,10 +1,10 @@
-"""guard-divisions: divisions of integers that no divisor makes a processor's trap of.
+"""guard-divisions: guards integer divisions against divisors that trap.
 
     %q = arith.divsi %x, %y   →   %safe = %y, or 1 where %y is 0 or -1
                                   %q = %y is -1 ? 0 - %x : %x / %safe
 
-Division by 0, and that of the least number by -1, are undefined in MLIR, and end the process on x86-64. Here they have
-some result, as everywhere else. To be run on scalars, after everything that is expanded to divisions.
+Division by 0, and that of the least number by -1, are undefined in MLIR, and trap on x86-64. Here they have an
+arbitrary result instead. Must run on scalars, after everything that is expanded to divisions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motet.compiler.ir.find import find_operations
 
 _SIGNED = ("arith.divsi", "arith.remsi")
 _UNSIGNED = ("arith.divui", "arith.remui")
-_EQUAL = 0  # of arith.cmpi's predicates
+_EQUAL = 0  # a predicate of arith.cmpi
 
 
 def guard_divisions(module: ir.Module) -> None:

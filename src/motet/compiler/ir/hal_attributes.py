@@ -1,11 +1,11 @@
-"""Reads the `#hal.device…` attributes that users of IREE have in their programs, into Motet's own terms.
+"""Parses the `#hal.device…` attributes in programs of IREE's users into Motet's terms.
 
     #hal.device.select<[#hal.device.alias<"cuda"[1]>, #hal.device.fallback<@cpu>]>   →   cuda[1], @cpu
     #hal.device.optimal<[#hal.device.affinity<@a, [0, 1]>, #hal.device.promise<@b>]> →   a[0,1]|b
     #hal.device.topology<links = [(@a -> @b = {unified_memory = true})]>             →   a->b:unified
 
-A recursive descent over the text, which says of every mistake where it is. Light: the command line reads
-attributes with it, without MLIR.
+A recursive descent parser, whose errors have their place in the text. It does not need MLIR, so that the command line
+can use it.
 
 Source of the grammar: https://github.com/iree-org/iree, compiler/src/iree/compiler/Dialect/HAL/IR/HALAttrs.cpp.
 """
@@ -24,7 +24,7 @@ ALIASES = {
     "amdgpu": "hip", "cpu": "host", "cuda": "cuda", "hip": "hip", "host": "host", "level_zero": "level_zero",
     "local": "host", "metal": "metal", "null": "null", "opencl": "opencl", "riscv": "riscv", "vulkan": "vulkan",
 }
-# Names from before devices had families of their own; read with a warning.
+# Names from before the introduction of device families; accepted with a warning.
 DEPRECATED = {
     "cuda-nvptx": "cuda", "dylib": "host", "llvm-cpu": "host", "local-sync": "host", "local-task": "host",
     "rocm": "hip", "vulkan-spirv": "vulkan",
@@ -56,7 +56,7 @@ def own_family(name: str) -> str:
 
 
 class SpellingError(ValueError):
-    """What is wrong with an attribute; `offset` is the place in the text."""
+    """An attribute is invalid; `offset` is the place in the text."""
 
     def __init__(self, message: str, offset: int) -> None:
         self.offset = offset
@@ -64,10 +64,10 @@ class SpellingError(ValueError):
 
 
 class AttributeReader:
-    """Reads attributes of `text` from `position` on, which is left behind what was read.
+    """Parses attributes of `text` from `position` on, and advances it.
 
-    `aliases` gives the offsets of what `#name` stands for, in the same text. `remarks` collects what was
-    understood, but should be written otherwise.
+    `aliases` has the offsets of the definitions of `#name` in the same text. `remarks` collects warnings about
+    deprecated syntax.
     """
 
     def __init__(self, text: str, position: int = 0, aliases: Mapping[str, int] | None = None) -> None:
@@ -77,7 +77,7 @@ class AttributeReader:
         self.remarks: list[str] = []
 
     def device(self) -> list[Alternative]:
-        """A device: its alternatives, those of nested selections in their place."""
+        """Parses a device: its alternatives, with those of nested selections in their place."""
         if (inner := self._alias()) is not None:
             return self._inner(inner, AttributeReader.device)
         start, kind = self._kind(DEVICES, EXPECTED_DEVICE)
@@ -92,7 +92,7 @@ class AttributeReader:
         return found
 
     def affinity(self) -> Affinity:
-        """An affinity, a promise of one, or a choice of several."""
+        """Parses an affinity, a promise of one, or a choice of several."""
         if (inner := self._alias()) is not None:
             return self._inner(inner, AttributeReader.affinity)
         start, kind = self._kind(AFFINITIES, EXPECTED_AFFINITY)
@@ -102,7 +102,7 @@ class AttributeReader:
         return found
 
     def links(self) -> list[Link]:
-        """A topology: its links in order."""
+        """Parses a topology: its links in order."""
         if (inner := self._alias()) is not None:
             return self._inner(inner, AttributeReader.links)
         self._kind(("topology",), "expected #hal.device.topology<links = [(@a -> @b = {…}), …]>")
@@ -115,7 +115,7 @@ class AttributeReader:
         return found
 
     def finish(self) -> None:
-        """Raises SpellingError where anything follows what was read."""
+        """Raises SpellingError if the text continues."""
         if self.peek():
             self._fail("expected the end of the attribute")
 
@@ -166,7 +166,8 @@ class AttributeReader:
         return name
 
     def _executable(self, device: str) -> None:
-        """`#hal.executable.target<"backend", "format", {…}>`: how code was to be generated, which is Motet's to say."""
+        """Parses `#hal.executable.target<"backend", "format", {…}>`, whose content is ignored with a warning: Motet
+        chooses how to generate code."""
         start = self._skip()
         if (inner := self._alias()) is not None:
             sub = self._sub(inner)
@@ -246,7 +247,7 @@ class AttributeReader:
                     )
                 properties[key] = value != "false"
         if self.accept(","):
-            self._dictionary()  # of other compilers' own
+            self._dictionary()  # properties of other compilers
         self._expect(")")
         return Link(source, target, **properties)
 
@@ -259,7 +260,7 @@ class AttributeReader:
         return match[0] if match else ""
 
     def accept(self, token: str) -> bool:
-        """Whether the next token is this one, which then is read."""
+        """Consumes the next token if it is `token`; returns whether it was."""
         if self.peek() != token:
             return False
         self.position += len(token)
@@ -307,7 +308,7 @@ class AttributeReader:
         return name[1:]
 
     def _number(self, highest: int, expected: str) -> int:
-        """A number from 0 to `highest`, and its type where there is one."""
+        """Parses a number from 0 to `highest`, and its optional type."""
         place = self._skip()
         sign = -1 if self.accept("-") else 1
         if not re.fullmatch(r"\d+|0x[0-9a-fA-F]+", self.peek()):
@@ -330,7 +331,7 @@ class AttributeReader:
         return found
 
     def _dictionary(self) -> dict[str, tuple[int, str]]:
-        """`{key = value, flag}`: offset and text of every value, the text empty for a flag."""
+        """Parses `{key = value, flag}`: offset and text of every value; the text is empty for a flag."""
         self._expect("{")
         found: dict[str, tuple[int, str]] = {}
         while not self.accept("}"):
@@ -345,7 +346,7 @@ class AttributeReader:
         return found
 
     def _value(self) -> None:
-        """Any attribute, up to the comma or bracket that ends it."""
+        """Parses any attribute, up to the comma or bracket that ends it."""
         start = self.position
         while (token := self.peek()) not in (",", "]", "}", ">", ")", ""):
             if token in _CLOSING:
@@ -367,7 +368,7 @@ class AttributeReader:
         self._fail(f"expected '{expected[-1]}'")
 
     def _kind(self, allowed: tuple[str, ...], expected: str) -> tuple[int, str]:
-        """Where the attribute begins, and what follows `#hal.device.`."""
+        """Where the attribute begins, and the text after `#hal.device.`."""
         start = self._skip()
         token = self.peek()
         kind = token.removeprefix(_PREFIX)
@@ -377,7 +378,7 @@ class AttributeReader:
         return start, kind
 
     def _alias(self) -> int | None:
-        """The offset of what an alias stands for, where there is one to read."""
+        """The offset of an alias's definition, if an alias is next; None otherwise."""
         token = self.peek()
         if token.startswith("#") and token[1:] in self.aliases:
             self._take()
@@ -392,11 +393,11 @@ class AttributeReader:
         return found
 
     def _sub(self, offset: int) -> AttributeReader:
-        # What an alias stands for may only use those before it.
+        # A definition may only use earlier aliases.
         before = {name: place for name, place in self.aliases.items() if place < offset}
         return AttributeReader(self.text, offset, before)
 
     def _optional_type(self) -> None:
-        """`: !hal.device`, which some printers add."""
+        """Parses the optional `: !hal.device`, which some printers add."""
         if self.accept(":") and not self.accept("!hal.device"):
             self._fail("expected !hal.device")

@@ -1,4 +1,4 @@
-"""Between which numbers an integer of a program is, as far as that is known when compiling."""
+"""The interval of an integer value of a program, as far as it is known when compiling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from motet.compiler.ir._mlir import ir
 
 Interval = tuple[int | None, int | None]
-"""The least and the greatest number; None where there may be any."""
+"""The least and the greatest number; None for unbounded."""
 
 UNKNOWN: Interval = (None, None)
 _CASTS = ("arith.index_cast", "arith.extsi", "arith.trunci", "arith.index_castui", "arith.extui")
@@ -15,14 +15,14 @@ _WIDE = 64
 
 
 class Intervals:
-    """Answers for values of one function, each asked for once. Changes of the function make it out of date."""
+    """The intervals of values of one function, each computed once. Rewriting the function invalidates it."""
 
     def __init__(self) -> None:
         self._known: dict[ir.Value, Interval] = {}
 
     def of(self, value: ir.Value) -> Interval:
         if value not in self._known:
-            self._known[value] = UNKNOWN  # of values that depend on themselves
+            self._known[value] = UNKNOWN  # for values that depend on themselves
             self._known[value] = _within_type(self._find(value), value.type)
         return self._known[value]
 
@@ -58,7 +58,7 @@ class Intervals:
         return UNKNOWN
 
     def _counter(self, argument: ir.BlockArgument) -> Interval:
-        """That of a loop's counter."""
+        """The interval of a loop's counter."""
         loop = argument.owner.owner
         if loop is None or loop.name != "scf.for" or argument.arg_number:
             return UNKNOWN
@@ -92,7 +92,7 @@ _AFFINE = {
 
 
 def loop_extent(index: ir.Operation) -> int | None:
-    """How many iterations the loop has that a `linalg.index` counts; None where an operand's extent is dynamic."""
+    """The extent of the loop that a `linalg.index` counts; None if an operand's extent is dynamic."""
     generic = index.parent.operation
     dimension = ir.IntegerAttr(index.attributes["dim"]).value
     for operand, attribute in zip(generic.operands, ir.ArrayAttr(generic.attributes["indexing_maps"]), strict=True):
@@ -104,7 +104,7 @@ def loop_extent(index: ir.Operation) -> int | None:
 
 
 def _within_type(found: Interval, kind: ir.Type) -> Interval:
-    """`found`, or all that the type holds where arithmetic may have wrapped around."""
+    """`found`, or the range of the type if arithmetic may have wrapped around."""
     match = re.fullmatch(r"i(\d+)", str(kind))
     bits = int(match[1]) if match else _WIDE
     least, greatest = -(1 << bits - 1), (1 << bits - 1) - 1
@@ -122,7 +122,7 @@ def _union(a: Interval, b: Interval) -> Interval:
 
 
 def _combined(name: str, a: Interval, b: Interval) -> Interval:
-    """Sums of numbers with one end alone may wrap around, and tell nothing."""
+    """The interval of an operation's result. Sums of half-open intervals may wrap around, and are unknown."""
     operation = name.removeprefix("arith.")
     if operation in ("minsi", "maxsi"):
         lows, highs = [n for n in (a[0], b[0]) if n is not None], [n for n in (a[1], b[1]) if n is not None]

@@ -1,15 +1,16 @@
-"""How a launch of a kernel in the dialect `gpu` is kept on its way to the code generators.
+"""The representation of a kernel launch of the dialect `gpu` between frontends and code generators.
 
-A private function stands for the launch: its body is what the launch computes, as loops; attributes say how it was
-written, for devices that run it so:
+A private function represents the launch: its body computes the launch as loops; attributes record how it was written,
+for devices that run it in that form:
 
 - `motet.launch = "module { func.func @launch(…) { … gpu.launch_func … } gpu.module … }"`: the launch and its kernel
   over memrefs; the arguments of `@launch` are those of the private function.
-- `motet.launch_operands = array<i64: …>`, of a kernel's function: which of its arguments each of those is; -1 for
-  memory that holds nothing before.
-- `motet.launch_results = array<i64: …>`, of a kernel's function: which of those each of its results is, once written.
+- `motet.launch_operands = array<i64: …>`, of a kernel's function: the number of its argument for each of those; -1 for
+  uninitialised memory.
+- `motet.launch_results = array<i64: …>`, of a kernel's function: the number of the argument that each result is, after
+  it was written.
 
-`motet.as_written` on a `gpu.func` asks that it is kept even where its loops become operations of `linalg`.
+`motet.as_written` on a `gpu.func` requests that it is kept even if its loops become operations of `linalg`.
 """
 
 from __future__ import annotations

@@ -1,33 +1,35 @@
-"""A program in normal form: what every frontend returns and every later stage takes.
+"""A program: the output of every frontend and the input of every later stage.
 
-The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`, `arith`, `math` (and `scf`,
-`func.call`) inside. Conventions, all as discardable attributes so that upstream tools read the module too:
+In normal form (`build/normal_form.py`) the module contains public `func.func`s on ranked tensors, with `linalg`,
+`tensor`, `arith`, `math` (and `scf`, `func.call`) inside. Conventions are discardable attributes, so that upstream
+tools can read the module:
 
-- argument attribute `motet.parameter = "key"`: the argument is a constant tensor, its data in
-  `Program.parameters["key"]`; parameter arguments follow all inputs. Only large floating or quantised
-  data becomes a parameter; small and integer constants stay `arith.constant`.
-- argument / result attribute `motet.name = "x"`: the name the user knows it by.
-- argument attribute `motet.dims = ["batch", ""]`: names of dynamic extents; equal names are equal extents.
-- argument / result attribute `motet.unsigned`: its integers are unsigned for the caller; in the module they have no
-  sign, operations do.
-- argument / result attribute `motet.element = "f8E4M3FN"`: its elements are of this short type for the caller; in the
+- argument attribute `motet.parameter = "key"`: the argument is a constant tensor, with its data in
+  `Program.parameters["key"]`; parameters follow all inputs. Only large floating-point or quantised data becomes a
+  parameter; small and integer constants stay `arith.constant`.
+- argument / result attribute `motet.name = "x"`: the name in the user's program.
+- argument attribute `motet.dims = ["batch", ""]`: names of dynamic extents; equal names mean equal extents.
+- argument / result attribute `motet.unsigned`: its integers are unsigned for the caller; in the module integers are
+  signless, and operations have a sign.
+- argument / result attribute `motet.element = "f8E4M3FN"`: its elements have this short type for the caller; in the
   module they are bytes (`ir/short_types.py`).
-- argument attribute `motet.strided`: callers may give a tensor of any strides, and have it written.
-- argument attribute `motet.value = ["main.values", 0, "Tile \\"t\\""]`: callers do not give the argument, which holds
-  nothing: its first extent is element 0 of what `main.values` returns of the inputs before it, for the operator named.
-- argument / result attribute `motet.state = "s"`: callers neither give nor get it; a session keeps it between calls
-  under this name, first as the function `motet.initial_state` returns it. Such arguments follow the callers'.
+- argument attribute `motet.strided`: callers may pass a tensor of any strides, which is also written in place.
+- argument attribute `motet.value = ["main.values", 0, "Tile \\"t\\""]`: callers do not pass the argument, which has no
+  elements: its first extent is element 0 of the result of `main.values` on the inputs before it; the last entry names
+  the operator that needs it.
+- argument / result attribute `motet.state = "s"`: callers do not see it; a session keeps it between calls under this
+  name, initially as the function `motet.initial_state` returns it. Such arguments follow the callers'.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
-A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
-are and how each public function of the source runs as steps over regions; the regions are the module's public
-functions then, each with the attribute `motet.device = "name"`.
+A program for several devices has been placed (`compiler/placement/`): its `placement` has the devices, and the steps
+over regions of each public function of the source; the public functions of the module are then the regions, each with
+the attribute `motet.device = "name"`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,17 +48,17 @@ ELEMENT = "motet.element"
 VALUE = "motet.value"
 STATE = "motet.state"
 DEVICE = "motet.device"
-ONE_KERNEL = "motet.one_kernel"  # on public functions of small tensors: all their work is one kernel
-UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
-DROPS = "motet.drops_outside"  # on scatters: an index that is outside of the tensor is no error
-OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
+ONE_KERNEL = "motet.one_kernel"  # on public functions of small tensors: they become a single kernel
+UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are in bounds
+DROPS = "motet.drops_outside"  # on scatters: an index out of bounds is ignored
+OF_EXTENTS = "of_extents"  # on assertions about extents only: they become constraints of calls
 
 
 @dataclass
 class Placement:
-    """`devices` are those of the program, the default one at index `default`; `signatures` are of the functions
-    that `plans` split, by name; a function without a plan runs whole on the default device. `automatic` says that
-    cost chose the devices: the regions then are to run on any of them. `loops` are the places of the loops of plans, by
+    """`devices` are those of the program, with the default one at index `default`; `signatures` are of the functions
+    that `plans` split, by name. A function without a plan runs entirely on the default device. `automatic` means that
+    cost chose the devices: the regions must then run on any of them. `loops` are the locations of the plans' loops, by
     name."""
 
     devices: list[LogicalDevice]
@@ -70,21 +72,20 @@ class Placement:
 
 @dataclass
 class Program:
-    """`module` in normal form; `parameters` maps keys to arrays (memory-mapped where the source allows). Once it is
-    normalised, `constraints` has by public function what its operations take for granted of a call's extents."""
+    """`parameters` maps keys to arrays (memory-mapped if the source allows). After normalisation `constraints` has, for
+    each public function, the constraints of its operations on extents. `file` is the name of the source in messages;
+    `resources` has the data of `dense_resource<key>` attributes, which do not occur in normal form."""
 
     module: ir.Module
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     placement: Placement | None = None
     constraints: Mapping[str, list[Constraint]] = field(default_factory=dict[str, list[Constraint]])
-
-
-# Takes from a module what it says of devices: None leaves a program for one device.
-Place = Callable[[ir.Module], Placement | None]
+    file: str = "<program>"
+    resources: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
-    """The dtype that callers see of an argument or result with these attributes, whose elements are `dtype`."""
+    """The dtype that callers see of an argument or result with these attributes and element type `dtype`."""
     if attributes is not None and ELEMENT in attributes:
         dtype = ir.StringAttr(attributes[ELEMENT]).value
     unsigned = attributes is not None and UNSIGNED in attributes
@@ -92,7 +93,7 @@ def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
 
 
 def value_of(attributes: ir.DictAttr | None) -> ExtentValue | None:
-    """What decides the first extent of an argument with these attributes, where that is a value."""
+    """The value that determines the first extent of an argument with these attributes; None if there is none."""
     if attributes is None or VALUE not in attributes:
         return None
     function, index, operator = ir.ArrayAttr(attributes[VALUE])
@@ -100,24 +101,24 @@ def value_of(attributes: ir.DictAttr | None) -> ExtentValue | None:
 
 
 def state_of(attributes: ir.DictAttr | None) -> str | None:
-    """The state that an argument or result with these attributes is, if it is one."""
+    """The name of the state that an argument or result with these attributes is; None if it is not state."""
     return None if attributes is None or STATE not in attributes else ir.StringAttr(attributes[STATE]).value
 
 
 def unsigned(kinds: Iterable[ir.Type]) -> list[int]:
-    """Which of these types of tensors, of a dialect that gives integers a sign, hold unsigned integers."""
+    """The numbers of those of `kinds`, tensor types of a dialect with signed integers, that hold unsigned integers."""
     return [number for number, kind in enumerate(kinds) if re.search(r"ui(2|4|8|16|32|64)>$", str(kind))]
 
 
 def show_unsigned(function: ir.Operation, inputs: Iterable[int], results: Iterable[int]) -> None:
-    """Mark these arguments and results of a function as unsigned for its callers, whatever else is said of them."""
+    """Marks arguments and results of a function as unsigned for its callers; keeps their other attributes."""
     mark = {UNSIGNED: ir.UnitAttr.get()}
     _mark(function, dict.fromkeys(inputs, mark), dict.fromkeys(results, mark))
 
 
 def show_elements(function: ir.Operation, inputs: Iterable[str], results: Iterable[str]) -> None:
-    """Tell callers of a function that the bytes of arguments and results are elements of these short types; "" for
-    those that are not."""
+    """Marks the bytes of arguments and results as elements of these short types for callers; "" for ordinary
+    elements."""
     marks = [
         {number: {ELEMENT: ir.StringAttr.get(name)} for number, name in enumerate(names) if name}
         for names in (inputs, results)
@@ -129,7 +130,7 @@ def _mark(
     function: ir.Operation, inputs: Mapping[int, dict[str, ir.Attribute]],
     results: Mapping[int, dict[str, ir.Attribute]],
 ) -> None:
-    """Add attributes to arguments and results."""
+    """Adds attributes to arguments and results."""
     signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     for group, marks, count in (
         ("arg_attrs", inputs, len(signature.inputs)), ("res_attrs", results, len(signature.results))
@@ -145,6 +146,6 @@ def _mark(
 
 
 def checks_indices(function: ir.Operation) -> bool:
-    """Whether code for `function` looks at indices: the user has not promised that they are inside."""
+    """Whether code for `function` checks indices, because the user has not promised that they are in bounds."""
     module = function.parent
     return module is None or UNCHECKED not in module.attributes

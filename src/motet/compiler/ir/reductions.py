@@ -1,4 +1,4 @@
-"""How `gpu.all_reduce` and `gpu.subgroup_reduce` combine two values: an operation that they name, or their region."""
+"""How `gpu.all_reduce` and `gpu.subgroup_reduce` combine two values: by a named operation, or by their region."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from motet.compiler.ir.remap import remap
 from motet.compiler.ir.translate import source_location
 from motet.errors import CompileError
 
-# By name: what combines two values, of integers and of floating-point numbers.
+# Name → the operation that combines two values, of integers and of floating-point numbers.
 _NAMED = {
     "add": ("arith.addi", "arith.addf"), "mul": ("arith.muli", "arith.mulf"), "and": ("arith.andi", ""),
     "or": ("arith.ori", ""), "xor": ("arith.xori", ""), "minsi": ("arith.minsi", ""), "maxsi": ("arith.maxsi", ""),
@@ -17,14 +17,14 @@ _NAMED = {
 
 
 def combining(name: str, kind: ir.Type) -> str:
-    """The operation that combines two values of type `kind` in the way `name`; empty where there is none."""
+    """The operation that combines two values of type `kind` by `name`; empty if there is none."""
     of_integers, of_floats = _NAMED.get(name, ("", ""))
     return of_integers if isinstance(kind, (ir.IntegerType, ir.IndexType)) else of_floats
 
 
 def combine(reduction: ir.Operation, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
-    """`left` and `right` as `reduction` combines them, before `at`. Raises CompileError for ways that there are no
-    operations for."""
+    """Combines `left` and `right` as `reduction` does, before `at`. Raises CompileError for unsupported
+    combinations."""
     if "op" not in reduction.attributes:
         return _by_region(reduction, left, right, at)
     written = str(reduction.attributes["op"])

@@ -1,4 +1,4 @@
-"""Exchanges the operands of operations."""
+"""Replaces the operands of operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from motet.compiler.ir._mlir import ir
 
 
 def remap(operation: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:
-    """Exchange the operands of an operation and of all that is inside it."""
+    """Replaces the operands of an operation and of all operations inside it."""
     for index, operand in enumerate(operation.operands):
         if operand in mapping:
             operation.operands[index] = mapping[operand]

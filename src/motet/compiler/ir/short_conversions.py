@@ -1,7 +1,7 @@
-"""Conversions from and to short element types, on the byte that stores an element, in integer operations of `arith`.
+"""Converts from and to short element types by integer operations of `arith` on the byte that stores an element.
 
-Every back end has these operations, so that none needs to know the types. Rounding is to nearest, ties to even, in one
-step from the source's type, and neither depends on how a processor treats subnormal numbers.
+Every back end supports these operations, so that none needs to know the types. Rounding is to nearest, ties to even, in
+one step from the source's type; it does not depend on how a processor treats subnormal numbers.
 
 Source: the tables of ONNX's operator Cast; OCP Microscaling Formats 1.0 for f8E8M0FNU.
 """
@@ -20,12 +20,12 @@ _F64_MANTISSA, _F64_BIAS = 52, 1023
 
 @dataclass(frozen=True)
 class Conversions:
-    """Writes operations at `at`."""
+    """Creates operations at `at`."""
 
     at: ir.InsertionPoint
 
     def decode(self, byte: ir.Value, kind: ShortType) -> ir.Value:
-        """The element that `byte` stores: an i8 for integers, which are signless there, else an f32."""
+        """The element in `byte`: an i8 for integers, which are signless, else an f32."""
         if isinstance(kind, ShortInteger):
             return self._decode_integer(byte, kind)
         code = self.make("arith.extui", [byte], _integer(32))
@@ -40,8 +40,8 @@ class Conversions:
 
     def encode(self, value: ir.Value, kind: ShortFloat | ShortExponent, saturate: bool = True, mode: str = "up"
                ) -> ir.Value:
-        """The byte that stores a floating number. What is too large becomes the largest number with `saturate`, else
-        an infinity or NaN. `mode`, how f8E8M0FNU rounds: `up`, `down`, or `nearest` with ties up."""
+        """The byte that stores a floating-point number. Too large numbers become the largest one with `saturate`, else
+        an infinity or NaN. `mode` is the rounding of f8E8M0FNU: `up`, `down`, or `nearest` with ties up."""
         if isinstance(kind, ShortExponent):
             return self._encode_exponent(value, saturate, mode)
         if str(value.type) != "f64":
@@ -89,11 +89,11 @@ class Conversions:
         code = self.select(large, last if saturate else self.constant(word, kind.infinity), code)
         infinity = ((1 << (width - 1 - mantissa)) - 1) << mantissa
         undefined = self.compare(_UNSIGNED_GREATER, size, self.constant(word, infinity))
-        if not saturate:  # a finite type has neither
+        if not saturate:  # finite types have neither infinity nor NaN
             infinite = self.compare(_EQUAL, size, self.constant(word, infinity))
             code = self.select(infinite, self.constant(word, kind.infinity), code)
         sign = self._shift_left(self._shift_right(bits, width - 1), kind.bits - 1)
-        if kind.special == "none":  # what is not a number becomes −0, as in `ml_dtypes` and ONNX's reference
+        if kind.special == "none":  # NaN becomes −0, as in `ml_dtypes` and ONNX's reference
             code = self.select(undefined, self.constant(word, 0), code)
             sign = self.select(undefined, self.constant(word, 1 << (kind.bits - 1)), sign)
         else:
@@ -105,8 +105,8 @@ class Conversions:
         return self.resize(code, 8)
 
     def _rounded(self, size: ir.Value, kind: ShortFloat, mantissa: int, bias: int) -> ir.Value:
-        """The code of a magnitude given by its bits, as if exponents had no end."""
-        least = bias - kind.bias + 1  # the exponent of the least normal number
+        """The code of a magnitude given by its bits, for an unbounded exponent."""
+        least = bias - kind.bias + 1  # the exponent of the smallest normal number
         rebased = self._add(size, -((bias - kind.bias) << mantissa))
         normal = self._round_off(rebased, self.constant(size.type, mantissa - kind.mantissa))
         whole = self._or(self._and(size, (1 << mantissa) - 1), 1 << mantissa)
@@ -120,7 +120,7 @@ class Conversions:
         return self.select(below, subnormal, normal)
 
     def _round_off(self, number: ir.Value, places: ir.Value) -> ir.Value:
-        """`number` without its last `places` bits, to nearest, ties to even."""
+        """`number` with its last `places` bits rounded off, to nearest, ties to even."""
         one = self.constant(number.type, 1)
         shift = "arith.shrui"
         odd = self._and(self.make(shift, [number, places]), 1)
@@ -139,7 +139,7 @@ class Conversions:
         return self.make("arith.bitcast", [bits], ir.F32Type.get())
 
     def _encode_exponent(self, value: ir.Value, saturate: bool, mode: str) -> ir.Value:
-        """In float64, where no number of a shorter type is subnormal. The sign is ignored."""
+        """Computes in float64, where no number of a shorter type is subnormal. The sign is ignored."""
         bits = self.bits(self.widen(value, ir.F64Type.get()))
         word = bits.type
         size = self._and(bits, (1 << 63) - 1)
@@ -186,11 +186,11 @@ class Conversions:
         return self.make("arith.bitcast", [value], _integer(64 if str(value.type) == "f64" else 32))
 
     def widen(self, value: ir.Value, kind: ir.Type) -> ir.Value:
-        """A floating number in the type `kind`, which has all numbers of its own."""
+        """A floating-point number in the wider type `kind`, without rounding."""
         return value if value.type == kind else self.make("arith.extf", [value], kind)
 
     def resize(self, value: ir.Value, bits: int) -> ir.Value:
-        """The low bits of an integer, with zeros before them where there are fewer."""
+        """The low bits of an integer, zero-extended if necessary."""
         own = ir.IntegerType(value.type).width
         if own == bits:
             return value

@@ -1,6 +1,6 @@
-"""Element types of fewer bits than processors compute with: 8-bit floats, and types of 6, 4 and 2 bits.
+"""Element types narrower than processors compute with: 8-bit floats, and types of 6, 4 and 2 bits.
 
-A tensor of such a type is stored as one byte per element, as `ml_dtypes` stores it: the element's bits are the least
+A tensor of such a type is stored with one byte per element, as in `ml_dtypes`: the element's bits are the least
 significant ones of the byte. Writers set the other bits to zero, readers ignore them.
 """
 
@@ -17,9 +17,9 @@ from motet.artifact.dtypes import DTYPES
 
 @dataclass(frozen=True)
 class ShortFloat:
-    """A floating type: a sign, `exponent` bits with `bias`, `mantissa` bits.
+    """A floating-point type: a sign, `exponent` bits with `bias`, `mantissa` bits.
 
-    `special` is how it spells what is not finite: `ieee` as IEEE 754; `fn`: the largest code is NaN, no infinity;
+    `special` is the encoding of non-finite values: `ieee` as IEEE 754; `fn`: the largest code is NaN, no infinity;
     `fnuz`: the code of −0 is NaN, no infinity; `none`: every code is a number.
     """
 
@@ -41,12 +41,12 @@ class ShortFloat:
 
     @property
     def infinity(self) -> int:
-        """The code of what is too large without saturation."""
+        """The code that overflow gives without saturation."""
         return self.largest + 1 if self.special == "ieee" else self.nan
 
     @property
     def nan(self) -> int:
-        """The code of NaN, without a sign but for `fnuz`, which has no other."""
+        """The code of NaN without the sign bit; `fnuz` has only the one with it."""
         last = (1 << (self.bits - 1)) - 1
         quiet = self.largest + 1 + (1 << (self.mantissa - 1)) if self.special == "ieee" else last
         return {"fnuz": last + 1, "none": self.largest}.get(self.special, quiet)
@@ -65,10 +65,6 @@ class ShortInteger:
     name: str
     bits: int
     signed: bool
-
-    @property
-    def least(self) -> int:
-        return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def largest(self) -> int:
@@ -97,12 +93,12 @@ def _by_dtype() -> dict[np.dtype[np.generic], ShortType]:
 
 
 def short_type(dtype: np.dtype[np.generic]) -> ShortType | None:
-    """The short type that numpy's `dtype` is; None for other types."""
+    """The short type of numpy's `dtype`; None for other types."""
     return _by_dtype().get(dtype)
 
 
 def stored(array: np.ndarray) -> np.ndarray:
-    """The bytes of an array of a short type, with the bits that are not the element's set to zero."""
+    """The bytes of an array of a short type, with the unused bits set to zero."""
     kind = short_type(array.dtype)
     if kind is None:
         raise TypeError(f"{array.dtype} is no short type")

@@ -1,4 +1,4 @@
-"""Sizes as operations, made where operations are being inserted."""
+"""Creates sizes as operations at the current insertion point."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ def constant_index(number: int) -> ir.Value:
 
 
 def extent_of(value: ir.Value, axis: int) -> ir.Value:
-    """How long a tensor is in a dimension."""
+    """The extent of a tensor along an axis."""
     operands = [value, constant_index(axis)]
     return ir.Operation.create("tensor.dim", results=[ir.IndexType.get()], operands=operands).result
+
+
+def static_extent(kind: ir.ShapedType, axis: int) -> int | None:
+    """How long a type says that its values are in a dimension; None for a dynamic one."""
+    return None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis)

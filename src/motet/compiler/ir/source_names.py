@@ -1,7 +1,7 @@
-"""What an operation is called in the source: the operator that it was lowered from, by name or by place.
+"""The name of an operation in the source: the operator that it was lowered from, by name or location.
 
-A frontend whose operators are lowered to several operations each writes the operator into their locations, which
-lowerings pass on: `loc(fused<"Concat">["concat_3"])`.
+A frontend that lowers an operator to several operations writes the operator into their locations, which lowerings pass
+on: `loc(fused<"Concat">["concat_3"])`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from motet.compiler.ir._mlir import ir
 
 
 def keep_operators(module: ir.Module, dialects: tuple[str, ...]) -> None:
-    """Write into the locations of operations of `dialects`, such as `stablehlo.`, what they are."""
+    """Writes the names of operations of `dialects`, such as `stablehlo.`, into their locations."""
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         operation = op.operation
@@ -25,7 +25,7 @@ def keep_operators(module: ir.Module, dialects: tuple[str, ...]) -> None:
 
 def _keep_operator(operation: ir.Operation) -> None:
     name = operation.name
-    if name == "torch.operator":  # of ONNX, whose name is an attribute
+    if name == "torch.operator":  # an ONNX operator, whose name is an attribute
         name = ir.StringAttr(operation.attributes["name"]).value.removeprefix("onnx.")
     location, context = operation.location, operation.context
     name = ir.StringAttr.get(name.removeprefix("torch."), context)
@@ -33,8 +33,8 @@ def _keep_operator(operation: ir.Operation) -> None:
 
 
 def names_of(location: ir.Location) -> Iterator[str]:
-    """The names that a location gives, the outermost first."""
-    location = ir.Location.from_attr(location.attr, location.context)  # with its class
+    """The names in a location, the outermost first."""
+    location = ir.Location.from_attr(location.attr, location.context)  # as its subclass
     if isinstance(location, ir.NameLoc):
         yield location.name_str
         yield from names_of(location.child_loc)
@@ -46,7 +46,7 @@ def names_of(location: ir.Location) -> Iterator[str]:
 
 
 def source_name(operation: ir.Operation) -> str:
-    """`Concat "concat_3"`, `model.py:12:8: aten.cat` or, of an operation that the source itself has,
+    """`Concat "concat_3"`, `model.py:12:8: aten.cat` or, for an operation of the source itself,
     `model.mlir:12:8: linalg.matmul`."""
     operator, name, place = _read(operation.location)
     operator = operator or operation.name
@@ -56,8 +56,8 @@ def source_name(operation: ir.Operation) -> str:
 
 
 def _read(location: ir.Location) -> tuple[str, str, str]:
-    """The operator, the name and the place in a file that a location gives, as far as it does."""
-    location = ir.Location.from_attr(location.attr, location.context)  # with its class
+    """The operator, the name and the place in a file that a location has; empty if absent."""
+    location = ir.Location.from_attr(location.attr, location.context)  # as its subclass
     if isinstance(location, ir.FileLineColLoc):
         return "", "", f"{location.filename}:{location.start_line}:{location.start_col}"
     if isinstance(location, ir.NameLoc):
@@ -74,7 +74,7 @@ def _read(location: ir.Location) -> tuple[str, str, str]:
 
 
 def _text(attribute: ir.Attribute | None) -> str:
-    """What a string says; "" for another attribute, of which there may be any."""
+    """The value of a string attribute; "" for other attributes."""
     try:
         return "" if attribute is None else ir.StringAttr(attribute).value
     except ValueError:

@@ -1,11 +1,11 @@
-"""Stores short elements as bytes: tensors of i4, f8E4M3FNUZ and the like become tensors of i8.
+"""Stores short elements as bytes: converts tensors of i4, f8E4M3FNUZ and similar types to tensors of i8.
 
-    %1 = arith.extf %0 : f8E5M2 to f32            →   %1 = bits of %0 : i8, moved and rebased, as an f32
+    %1 = arith.extf %0 : f8E5M2 to f32            →   %1 = bits of %0 : i8, shifted and rebiased, as an f32
     %2 = arith.addi %a, %b : i4                   →   %2 = (%a + %b) & 15 : i8
     %3 = tensor.extract_slice %t : tensor<8xi4>   →   %3 = tensor.extract_slice %t : tensor<8xi8>
 
-What moves elements moves bytes. Arithmetic on floats is done in float32 and rounded to the type; on integers in 8 bits.
-Public functions tell callers what their bytes mean (`motet.element`).
+Operations that move elements move bytes. Arithmetic on floats is done in float32 and rounded to the type; on integers
+in 8 bits. Public functions record the type of their bytes for callers (`motet.element`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from motet.compiler.ir.short_types import SHORT_TYPES, ShortInteger, ShortType, 
 from motet.compiler.ir.translate import source_location
 from motet.errors import CompileError
 
-NATIVE = frozenset({"f8E4M3FN", "f8E5M2"})  # what some back ends compute with
+NATIVE = frozenset({"f8E4M3FN", "f8E5M2"})  # types that some back ends compute with
 _UNSIGNED = frozenset(f"arith.{name}" for name in (
     "divui", "remui", "ceildivui", "maxui", "minui", "shrui", "extui", "uitofp", "index_castui"
 ))  # fmt: skip
-_FIRST_UNSIGNED = 6  # of the predicates of arith.cmpi
+_FIRST_UNSIGNED = 6  # among the predicates of arith.cmpi
 
 
 def store_short_elements(
     module: ir.Module, kept: AbstractSet[str] = frozenset(), resources: Mapping[str, bytes] | None = None
 ) -> None:
-    """In place, for all short types but `kept`; what is element-wise is linalg already. `resources` has the data of
-    `dense_resource<key>`. Raises CompileError for an operation on such elements that cannot be written on bytes."""
+    """Rewrites the module in place, for all short types except `kept`; element-wise operations must already be linalg.
+    `resources` has the data of `dense_resource<key>`. Raises CompileError for unsupported operations on such
+    elements."""
     names = SHORT_TYPES.keys() - kept
     if not any(_short(value.type, names) for op in all_operations(module) for value in _values(op)):
         return
@@ -56,7 +57,7 @@ def store_short_elements(
 
 
 def _store(op: ir.Operation, names: AbstractSet[str]) -> None:
-    """Give what an operation makes the type of bytes."""
+    """Changes the types of an operation's results and block arguments to bytes."""
     for value in _values(op):
         if _name(value.type, names):
             value.set_type(_byte_type(value.type))
@@ -69,7 +70,7 @@ def _store(op: ir.Operation, names: AbstractSet[str]) -> None:
 
 
 def _values(op: ir.Operation) -> list[ir.Value]:
-    """What an operation makes: its results and the arguments of its blocks."""
+    """The values that an operation defines: its results and the arguments of its blocks."""
     found: list[ir.Value] = list(op.results)
     for region in op.regions:
         for block in region.blocks:
@@ -95,7 +96,7 @@ def _byte_type(kind: ir.Type) -> ir.Type:
 
 
 def _to_byte(match: re.Match[str]) -> str:
-    """The extents and the element of a tensor as text, such as `4x?xi4`."""
+    """The byte type for the extents and element of a tensor type, such as `4x?xi4`."""
     extents, _, _ = match[0].rpartition("x")
     return f"{extents}xi8" if extents else "i8"
 
@@ -105,7 +106,7 @@ def _to_byte(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class _Arithmetic:
-    """A scalar operation, or a constant, and which short types its operands and its result have in the source."""
+    """A scalar operation or constant, with the short types of its operands and result in the source."""
 
     op: ir.Operation
     operands: list[ShortType | None]
@@ -113,7 +114,7 @@ class _Arithmetic:
 
 
 def _arithmetic(op: ir.Operation, names: AbstractSet[str]) -> _Arithmetic | None:
-    """None for what is no arithmetic on short elements."""
+    """The description of `op` if it is arithmetic on short elements; None otherwise."""
     if not op.name.startswith(("arith.", "math.")) or op.name in ("arith.select", "arith.bitcast"):
         if op.name == "arith.bitcast" and (_name(op.operands[0].type, names) or _name(op.results[0].type, names)):
             return _Arithmetic(op, [None], None)
@@ -131,14 +132,14 @@ def _arithmetic(op: ir.Operation, names: AbstractSet[str]) -> _Arithmetic | None
 
 
 def _rewrite(found: _Arithmetic, resources: Mapping[str, bytes]) -> None:
-    """Write it on bytes, which its operands are by now."""
+    """Rewrites it on bytes; its operands have already been converted."""
     op, target = found.op, found.result
     at = Conversions(ir.InsertionPoint(op))
     if op.name == "arith.constant":
         if target is not None:
             _constant(op, target, resources)
         return
-    if op.name == "arith.bitcast":  # of the same bits
+    if op.name == "arith.bitcast":  # the bits are unchanged
         _replace(op, op.operands[0])
         return
     operands = [
@@ -164,7 +165,7 @@ def _is_unsigned(op: ir.Operation) -> bool:
 
 
 def _opened(at: Conversions, value: ir.Value, kind: ShortType | None, unsigned: bool) -> ir.Value:
-    """An operand as a number that processors have: an i8 or f32 where it is a byte."""
+    """An operand converted from a byte to a type that processors compute with: i8 or f32."""
     if kind is None:
         return value
     if isinstance(kind, ShortInteger):
@@ -173,7 +174,7 @@ def _opened(at: Conversions, value: ir.Value, kind: ShortType | None, unsigned: 
 
 
 def _converted(at: Conversions, op: ir.Operation, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
-    """The operation on numbers of types that processors have, whose result is of `kind`."""
+    """The operation on types that processors compute with; its result is of `kind`."""
     first = operands[0]
     if op.name == "arith.extf":
         return first if first.type == kind else at.make(
@@ -210,7 +211,7 @@ def _constant(op: ir.Operation, short: ShortType, resources: Mapping[str, bytes]
 def _elements(
     op: ir.Operation, text: str, kind: ShortType, shape: tuple[int, ...], resources: Mapping[str, bytes]
 ) -> np.ndarray:
-    """What `dense<…>` or `dense_resource<…>` holds."""
+    """The elements of `dense<…>` or `dense_resource<…>`."""
     if text.startswith("dense_resource<"):
         key = text.removeprefix("dense_resource<").split("> :")[0].strip('"')
         data = resources.get(key, b"")
@@ -229,7 +230,7 @@ def _elements(
 
 
 def _numbers(words: Sequence[str], kind: ShortType, shape: tuple[int, ...]) -> np.ndarray:
-    """Elements as MLIR writes them: decimal, or the bits of a float in hexadecimal."""
+    """Parses elements in MLIR's syntax: decimal, or the bits of a float in hexadecimal."""
     found = [_number(word, kind) for word in words]
     dtype = DTYPES[kind.name]
     return np.full(shape, found[0], dtype) if len(found) == 1 else np.array(found, dtype).reshape(shape)

@@ -1,7 +1,7 @@
 """Translates a module in upstream's LLVM dialect to LLVM IR text.
 
-The translation crashes the process on an operation that it does not know, so that every operation is looked
-at first, and one that is left over becomes an error that names it.
+The translation crashes on unknown operations, so that all operations are checked first; the first unknown one is
+reported as an error that names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FILE_LOCATION = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
 def translate_to_llvm(module: ir.Module) -> str:
     """The text of `module` in the wheel's LLVM version (see `codegen.llvm.text` for llvmlite's).
 
-    Raises `CompileError` if an operation of another dialect is left.
+    Raises `CompileError` if an operation of another dialect remains.
     """
     for operation in foreign_operations(module):
         raise CompileError(
@@ -29,7 +29,7 @@ def translate_to_llvm(module: ir.Module) -> str:
 
 
 def foreign_operations(module: ir.Module) -> Iterator[ir.Operation]:
-    """The operations in `module` that are not of the LLVM dialect, in order of appearance."""
+    """The operations in `module` outside the LLVM dialect, in order."""
     found: list[ir.Operation] = []
 
     def look(operation: ir.Operation) -> ir.WalkResult:
@@ -42,7 +42,7 @@ def foreign_operations(module: ir.Module) -> Iterator[ir.Operation]:
 
 
 def source_location(operation: ir.Operation) -> Location | None:
-    """Where in the user's file `operation` comes from, as far as it is known."""
+    """The place of `operation` in the user's file; None if unknown."""
     match = _FILE_LOCATION.search(str(operation.location))
     if match is None:
         return None

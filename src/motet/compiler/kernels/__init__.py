@@ -1,1 +1,1 @@
-"""What a kernel is, read once for every back end. Imports neither LLVM nor Triton."""
+"""Kernels as plain data, read once for every back end. Imports neither LLVM nor Triton."""

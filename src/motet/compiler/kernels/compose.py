@@ -1,10 +1,10 @@
-"""compose: inlines element-wise stages of a kernel into the stages that read them.
+"""Inlines element-wise stages of a kernel into the stages that read them.
 
     v2[i,j] = exp(v0[i,j])            v3[i] += exp(v0[i,j])
     v3[i]  += v2[i,j]             →
 
-A stage is inlined where its one output is a temporary, it is parallel in every dimension, and inlining repeats
-no arithmetic: it has one reader whose access visits each element once, or its body is a mere copy.
+A stage is inlined if its only output is a temporary, all its dimensions are parallel, and no arithmetic is repeated:
+it has one reader whose access visits each element once, or its body is a copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage
 
 
 def compose(kernel: Kernel) -> Kernel:
-    """The same computation in as few stages as inlining allows; unused temporaries are gone."""
+    """The same computation in as few stages as inlining allows, without unused temporaries."""
     kernel = _without_unread_outputs(kernel)
     changed = True
     while changed:
@@ -39,7 +39,7 @@ def compose(kernel: Kernel) -> Kernel:
 
 
 def _only_reader(kernel: Kernel, index: int) -> int | None:
-    """The one stage that reads what stage `index` writes, if inlining is allowed at all."""
+    """The only stage that reads the output of stage `index`; None if inlining is not allowed."""
     stage = kernel.stages[index]
     if len(stage.outputs) != 1 or stage.reductions or stage.inits != (None,):
         return None
@@ -74,7 +74,7 @@ def _inline(stage: Stage, reader: Stage) -> Stage | None:
     if len(uses) != 1:
         return None
     access = uses[0]
-    number = not stage.sizes and not stage.inputs  # of extents: free to calculate again
+    number = not stage.sizes and not stage.inputs  # depends on extents alone: free to recompute
     if stage.body and not number and not _visits_once(access, reader):
         return None
     if stage.body and _is_contraction(reader):
@@ -87,12 +87,12 @@ def _inline(stage: Stage, reader: Stage) -> Stage | None:
 
 
 def tables(stage: Stage) -> list[Access]:
-    """The inputs of `stage` that stand for all of a tensor (`tensor.extract`)."""
+    """The inputs of `stage` that stand for whole tensors (`tensor.extract`)."""
     return [stage.inputs[scalar.operands[0]] for scalar in stage.body if scalar.op == "tensor.extract"]
 
 
 def _inline_init(stage: Stage, reader: Stage, target: int) -> Stage | None:
-    """A copy that initialises an accumulator: the accumulator starts from the copy's source."""
+    """Inline a copy that initialises an accumulator: the accumulator then starts from the copy's source."""
     if stage.body or len(stage.inputs) != 1:
         return None
     inits = tuple(
@@ -123,7 +123,7 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
     first = len(inputs) + len(reader.outputs)
     body: list[Scalar] = []
     # the inlined body
-    inner = [inputs.index(a) for a in moved] + [-1]  # its own output is never read
+    inner = [inputs.index(a) for a in moved] + [-1]  # the stage's own output is never read
     for scalar in stage.body:
         value = scalar.value
         if scalar.op == "linalg.index":
@@ -131,7 +131,7 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
         body.append(replace(scalar, operands=tuple(inner[o] for o in scalar.operands), value=value))
         inner.append(first + len(body) - 1)
     yielded = inner[stage.yields[0]]
-    # the reader's body, its use of the temporary replaced by what the inlined body yields
+    # the reader's body, with uses of the temporary replaced by what the inlined body yields
     outer = [yielded if a == access else inputs.index(a) for a in reader.inputs]
     outer += [len(inputs) + k for k in range(len(reader.outputs))]
     for scalar in reader.body:
@@ -144,8 +144,8 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
 
 
 def _without_unit_dimensions(kernel: Kernel) -> Kernel:
-    """Loops of one trip and temporaries' axes of extent 1 are gone: `1x128x1` and `128` become the same space. An axis
-    that is read beyond its one element, as padding, stays."""
+    """Remove loops of one iteration and temporaries' axes of extent 1, so that `1x128x1` and `128` are the same space.
+    An axis that is read beyond its only element, for padding, is kept."""
     whole = {access.value for stage in kernel.stages for access in tables(stage)}
     beyond = {
         (access.value, axis)
@@ -193,7 +193,7 @@ def _without_unit_dimensions(kernel: Kernel) -> Kernel:
 
 
 def _without_unread_outputs(kernel: Kernel) -> Kernel:
-    """Stages without outputs that nobody reads, such as the positions of maxima whose values alone are used."""
+    """Remove outputs without readers from stages, such as the indices of a maximum if only its value is used."""
     read = {access.value for stage in kernel.stages for access in stage.inputs}
     read |= {init.value for stage in kernel.stages for init in stage.inits if isinstance(init, Access)}
     read |= {i for i, value in enumerate(kernel.values) if value.role == "result"}
@@ -215,7 +215,7 @@ def _keep_outputs(stage: Stage, kept: list[int]) -> Stage:
             if index >= inputs + outputs:
                 stack.extend(stage.body[index - inputs - outputs].operands)
     if any(inputs <= index < inputs + outputs and index - inputs not in kept for index in needed):
-        return stage  # what is kept depends on what would go
+        return stage  # a kept output depends on a removed one
     number = {index: index for index in range(inputs)}
     number |= {inputs + k: inputs + position for position, k in enumerate(kept)}
     body: list[Scalar] = []

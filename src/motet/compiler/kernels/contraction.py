@@ -22,7 +22,7 @@ from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, merge, place_of
 
-Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
+Loop = tuple[Extent, int]  # an extent and the dimension that it belongs to
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Contraction:
 
 
 def match(kernel: Kernel) -> Contraction | None:
-    """Read `kernel` as a contraction with element-wise stages after it, None if it is something else."""
+    """Read `kernel` as a contraction with an element-wise epilogue; None if it is not one."""
     if not kernel.stages:
         return None
     stage = kernel.stages[0]
@@ -128,7 +128,7 @@ def match(kernel: Kernel) -> Contraction | None:
     if any(place.dtype not in PLAIN_DTYPES for place in (a, b, output)):
         return None
     sizes = [Extent.of(size) for size in stage.sizes]
-    dtype, output = output.dtype, stored_place(epilogue) or output  # what stays in registers lies nowhere
+    dtype, output = output.dtype, stored_place(epilogue) or output  # a value kept in registers has no layout
     everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, StridedAccess) else [])
     outer, m, n, k = (
         merge(sizes, part, everything)
@@ -151,7 +151,7 @@ def match(kernel: Kernel) -> Contraction | None:
 def _vectorise_rhs(
     m: list[Loop], n: list[Loop], b: StridedAccess, kernel: Kernel, a: StridedAccess, output: StridedAccess
 ) -> bool:
-    """Whether vectors run along N rather than M: along what lies side by side in the result."""
+    """Whether vectors run along N rather than M: along the contiguous dimension of the result."""
     if not m or not n:
         return bool(n)
     if any(output.strides[d] == ONE for _, d in n):

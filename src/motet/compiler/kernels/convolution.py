@@ -16,7 +16,7 @@ from motet.compiler.kernels.windows import SINGLE, Axis, Window, Windows, image_
 
 @dataclass(frozen=True)
 class Convolution:
-    """A kernel read as a convolution, or a sum of several of one image: `filters` are their values."""
+    """A kernel read as a convolution, or as a sum of several convolutions of one image with different `filters`."""
 
     kernel: Kernel
     product: Product
@@ -42,7 +42,7 @@ class Convolution:
 
     @property
     def stored(self) -> StridedAccess:
-        """The place that decides how tiles lie: of what leaves the registers, the last."""
+        """The access that determines the layout of tiles: the last one that stores a result."""
         return stored_place(self.epilogue) or self.output
 
     @property
@@ -51,11 +51,11 @@ class Convolution:
 
 
 def match(kernel: Kernel) -> Convolution | None:
-    """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
+    """Read `kernel` as a convolution; None if it is not one of a supported form."""
     opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None:
         return None
-    stage, product, image, filters = opening.stage, opening.dims.product, opening.image, opening.filters
+    stage, product, image = opening.stage, opening.dims.product, opening.image
     count, main = _siblings(kernel, stage, product)
     if count == 0:
         return None
@@ -68,18 +68,23 @@ def match(kernel: Kernel) -> Convolution | None:
         return None
     if any(place is None for place in filter_places) or any(init is None for init in inits):
         return None
-    roles = [kernel.values[access.value].role for access in (image, filters)]
+    roles = [kernel.values[access.value].role for access in (image, opening.filters)]
     if "temporary" in roles or any(p.dtype not in PLAIN_DTYPES for p in (image_place, output)):
         return None
-    return _geometry(
-        kernel, opening, main, image_place, [p for p in filter_places if p is not None],
-        [i for i in inits if i is not None], output, epilogue,
+    filters = [place for place in filter_places if place is not None]
+    seen = _geometry(kernel, opening, image_place, filters, stored_place(epilogue) or output)
+    if seen is None:
+        return None
+    return Convolution(
+        kernel, product, replace(image_place, offset=()), tuple(filters), tuple(i for i in inits if i is not None),
+        output, tuple(seen.outer), seen.filter_dim, int(stage.sizes[seen.filter_dim]), seen.channel.dim,
+        seen.channel.count, seen.channel.step, *seen.windows, image.padding, epilogue, main,
     )
 
 
 def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stage]:
-    """How many convolutions of one image open the kernel, and the stage that stands for their sum: 0 if there
-    are several that are not simply added."""
+    """How many convolutions of one image the kernel begins with, and a stage for their sum; 0 if there are several
+    whose results are not simply added."""
     alike = 1
     for other in kernel.stages[1:]:
         if match_product(other) is None or not other.reductions:
@@ -108,12 +113,32 @@ def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stag
     return 2, replace(stage, outputs=(output,))
 
 
+@dataclass(frozen=True)
+class _Channel:
+    """The dimension of an image's channels (-1 for one channel) and their stride in memory."""
+
+    dim: int = -1
+    count: int = 1
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class _Dimensions:
+    """A convolution's dimensions: those that no window slides over, filters, channels, and windows over rows and
+    columns."""
+
+    outer: list[tuple[Extent, int]]
+    filter_dim: int
+    channel: _Channel
+    windows: tuple[Window, Window]
+
+
 def _geometry(
-    kernel: Kernel, opening: Windows, main: Stage, image_place: StridedAccess, filters: list[StridedAccess],
-    inits: list[StridedAccess | float | int], output: StridedAccess, epilogue: Epilogue,
-) -> Convolution | None:
-    stage, image = opening.stage, opening.image
-    axes = _image_axes(kernel, stage, image)
+    kernel: Kernel, opening: Windows, image_place: StridedAccess, filters: list[StridedAccess], stored: StridedAccess
+) -> _Dimensions | None:
+    """The dimensions of a convolution whose result is stored at `stored`."""
+    stage = opening.stage
+    axes = _image_axes(kernel, stage, opening.image)
     if axes is None:
         return None
     outer, windows, channel = axes
@@ -124,31 +149,18 @@ def _geometry(
     if not 1 <= len(windows) <= 2:
         return None
     if len(windows) == 1:
-        windows += _companion(outer, windows[0], image_place, filters, stored_place(epilogue) or output)
+        windows += _companion(outer, windows[0], image_place, filters, stored)
         outer = [(size, d) for size, d in outer if d != windows[-1].out]
     windows.sort(key=lambda w: -w.step)
     if len(windows) == 1:
         windows.insert(0, SINGLE)
-    return Convolution(
-        kernel, opening.dims.product, replace(image_place, offset=()), tuple(filters), tuple(inits), output,
-        tuple(outer), filter_dim, int(stage.sizes[filter_dim]), channel.dim, channel.count, channel.step, windows[0],
-        windows[1], image.padding, epilogue, main,
-    )
-
-
-@dataclass(frozen=True)
-class _Channel:
-    """The dimension that runs along an image's channels, -1 where there is one channel, and their stride in memory."""
-
-    dim: int = -1
-    count: int = 1
-    step: int = 1
+    return _Dimensions(outer, filter_dim, channel, (windows[0], windows[1]))
 
 
 def _image_axes(
     kernel: Kernel, stage: Stage, image: Access
 ) -> tuple[list[tuple[Extent, int]], list[Window], _Channel] | None:
-    """The image's axes: those that no window slides over, the windows, and the channels."""
+    """The image's axes: those without a window, the windows, and the channels."""
     axes = image_axes(kernel, stage, image)
     outer = [(Extent.of(walk.size), walk.dim) for axis in axes.points for walk in axis.outs]
     channel = _Channel()
@@ -184,7 +196,7 @@ def _companion(
         tuple[Extent, int]
     ], window: Window, image: StridedAccess, filters: Sequence[StridedAccess], output: StridedAccess
 ) -> list[Window]:
-    """The axis that spans a plane with the only `window`, as a window of one tap; none where there is no such."""
+    """The axis that forms a plane with the only `window`, as a window of one tap; empty if there is none."""
     if window.out < 0:
         return []
     along = output.strides[window.out].known
@@ -200,7 +212,7 @@ def _companion(
 
 
 def pixels_are_flat(c: Convolution) -> bool:
-    """Whether every place of the result's space walks output rows and columns as one dimension."""
+    """Whether every access of the result's space treats output rows and columns as one dimension."""
     column, row = c.columns.out, c.rows.out
     if column < 0 or c.stored.strides[column] != ONE:
         return False

@@ -1,20 +1,20 @@
-"""How much there is to do, in operations and bytes, where dynamic extents are guessed."""
+"""Estimates a kernel's work in operations and bytes, with guesses for dynamic extents."""
 
 from __future__ import annotations
 
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import Extent
 
-_GUESS = 256  # a dynamic extent
+_GUESS = 256  # for a dynamic extent
 
 
 def guess(extent: Extent) -> int:
-    """What `extent` is taken for where work is divided."""
+    """The number assumed for `extent` when work is divided."""
     return extent.factor * _GUESS ** len(extent.symbols)
 
 
 def flops(kernel: Kernel) -> int:
-    """Operations of all points; dynamic extents count as a guess."""
+    """Operations of all points; dynamic extents are guessed."""
     total = 0
     for stage in kernel.stages:
         points = Extent(1)
@@ -26,7 +26,7 @@ def flops(kernel: Kernel) -> int:
 
 
 def traffic(kernel: Kernel) -> int:
-    """Bytes of everything outside, once."""
+    """Bytes of all external values, each counted once."""
     total = 0
     for index in kernel.externals:
         points = Extent(item_bytes(kernel.values[index].dtype))

@@ -1,8 +1,8 @@
-"""Element-wise stages after a contraction or a convolution, fused on its tiles while they are in registers.
+"""Epilogues: element-wise stages after a contraction or a convolution, fused on its tiles while they are in registers.
 
-Every stage runs over the same space as the main stage's output. A value that an earlier stage made is read where
-it was made (identity in that space) and stays in registers unless it is a result; everything else is read through a
-place in that space. Back ends emit the stages.
+Every stage runs over the space of the main stage's output. Values of earlier stages are read at the point where they
+were computed (identity in that space) and stay in registers unless they are results. All other values are read by a
+strided access over that space. Back ends emit the stages.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from motet.compiler.kernels.strides import StridedAccess, place_of
 
 @dataclass(frozen=True)
 class EpilogueStep:
-    """One stage in the main stage's space. `reads` are the body's operands before its own operations: a place, a
-    number, the index of a value made before, or None for what the body does not look at. `writes` pairs each
-    output's value with its place, None for one that stays in registers."""
+    """One stage in the main stage's space. `reads` are the body's operands before its own operations: a strided access,
+    a number, the index of a value computed before, or None for an unused operand. `writes` pairs each output's value
+    with its access, None for one that stays in registers."""
 
     stage: Stage
     reads: tuple[StridedAccess | float | int | None, ...]
@@ -29,7 +29,7 @@ class EpilogueStep:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """`value` is what the main stage makes and `place` where it goes, None if it stays in registers."""
+    """`value` is the main stage's result and `place` the access that stores it, None if it stays in registers."""
 
     value: int
     place: StridedAccess | None
@@ -45,7 +45,7 @@ class Epilogue:
 
     @property
     def operations(self) -> int:
-        """How many operations are done on each element; functions count as many."""
+        """The number of operations per element; elementary functions count as several."""
         return sum(
             25 if op.op.startswith("math.") else 1
             for step in self.steps for op in step.stage.body if op.op != "arith.constant"
@@ -55,8 +55,8 @@ class Epilogue:
 def match_epilogue(
     kernel: Kernel, main: Stage, stages: Sequence[Stage], beside: Sequence[int] = ()
 ) -> Epilogue | None:
-    """What `stages` are after `main`, whose only output they read; None if they are not element-wise on it. The values
-    `beside` are in registers like that output, for the same points."""
+    """Read `stages` as the epilogue of `main`, whose only output they read; None if they are not element-wise on it.
+    The values `beside` are in registers like that output, for the same points."""
     output = main.outputs[0]
     made: dict[int, tuple[Affine, ...]] = dict.fromkeys((output.value, *beside), output.map)
     steps: list[EpilogueStep] = []
@@ -73,7 +73,7 @@ def match_epilogue(
 
 
 def stored_place(epilogue: Epilogue) -> StridedAccess | None:
-    """The last place that the kernel writes, None if it writes none."""
+    """The last access by which the epilogue stores a value; None if it stores none."""
     written = [place for step in epilogue.steps for _, place in step.writes if place is not None]
     return written[-1] if written else epilogue.place
 
@@ -117,7 +117,7 @@ def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple
 
 
 def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> dict[int, int] | None:
-    """Which of `main`'s dimensions each of `stage`'s is, from how it reads what was made before."""
+    """The dimension of `main` for each dimension of `stage`, derived from its reads of values computed before."""
     dims: dict[int, int] = {}
     readers = [access for access in stage.inputs if access.value in made]
     if not readers:

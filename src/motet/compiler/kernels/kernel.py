@@ -1,8 +1,8 @@
-"""What a kernel is: one fused unit of work on one device, free of MLIR, as the code generators see it.
+"""The representation of kernels: one fused unit of work on one device, without MLIR, as code generators see it.
 
-A kernel is a list of *stages* over *values*. A stage is a perfectly nested loop (one `linalg.generic`):
-an iteration domain, reads and writes through affine maps, a scalar body. Values are the kernel's
-arguments, results and temporaries. Stages run in order; what a later stage reads an earlier one wrote.
+A kernel is a list of *stages* over *values*. A stage is a perfectly nested loop (one `linalg.generic`): an iteration
+domain, reads and writes through affine maps, and a scalar body. Values are the kernel's arguments, results and
+temporaries. Stages run in order; a stage reads values that earlier stages wrote.
 
     softmax over 512x1024:
         value 0 argument  512x1024 f32
@@ -17,7 +17,7 @@ A dynamic extent is a symbol (a string); its value reaches the compiled kernel a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,7 +25,7 @@ from motet.compiler.ir.affine import Affine
 
 Size = int | str
 
-EXTENT = "tensor.dim"  # a scalar: the dynamic extent that its `predicate` names
+EXTENT = "tensor.dim"  # a scalar: the dynamic extent named by its `predicate`
 
 ITEM_BITS = {
     "i1": 8, "i8": 8, "ui8": 8, "i16": 16, "ui16": 16, "i32": 32, "ui32": 32, "i64": 64, "ui64": 64, "index": 64,
@@ -37,7 +37,7 @@ FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "f32", "f64")
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes that one element of `dtype` takes in memory (i1 takes one)."""
+    """The bytes of one element of `dtype` in memory (i1 takes one)."""
     return ITEM_BITS[dtype] // 8
 
 
@@ -46,8 +46,8 @@ class Value:
     """A tensor of the kernel. `order` is the physical order of its dimensions, outermost first:
     `(0, 2, 3, 1)` stores an NCHW tensor as NHWC. Memory is dense in that order.
 
-    `role`: `argument` and `result` come from outside in the order they stand; a `constant` is an argument
-    whose data is known when compiling (it may be packed, see `Packing`); a `temporary` lives in the kernel.
+    `role`: `argument` and `result` are external, in the order in which they appear; a `constant` is an argument whose
+    data is known when compiling (it may be packed, see `Packing`); a `temporary` is internal to the kernel.
     """
 
     shape: tuple[Size, ...]
@@ -62,8 +62,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Access:
-    """Element `map(d0, d1, …)` of value `value`. Reads outside the value's extent, possible only where
-    `padding` is given, yield that number (a fused `tensor.pad`)."""
+    """Element `map(d0, d1, …)` of value `value`. Reads out of bounds, possible only with `padding`, yield that number
+    (a fused `tensor.pad`)."""
 
     value: int
     map: tuple[Affine, ...]
@@ -79,12 +79,12 @@ class Access:
 class Scalar:
     """One operation of a body, in MLIR's name (`arith.addf`, `math.exp`).
 
-    `operands` index the body's values: first the stage's inputs, then its outputs' running values
-    (reductions), then the results of earlier operations. `arith.constant` carries `value`;
-    `linalg.index` carries the dimension in `value`; `arith.cmpf/cmpi` carry the predicate's name in `predicate`.
-    `tensor.extract`, in kernels that were read with gathers, has an input first, which reads element 0 of the
-    tensor and stands for all of it, then the indices; `tensor.dim`, in these too, is the extent named by `predicate`.
-    `check` is the number, from 1, of what the kernel's `checks` say of an index that is outside; 0: none is looked at.
+    `operands` index the body's values: first the stage's inputs, then its outputs' accumulators (reductions), then the
+    results of earlier operations. `arith.constant` has `value`; `linalg.index` has the dimension in `value`;
+    `arith.cmpf` and `arith.cmpi` have the predicate's name in `predicate`. `tensor.extract`, in kernels that were read
+    with gathers, has as its first operand an input that reads element 0 and stands for the whole tensor, then the
+    indices; `tensor.dim`, also in these kernels, is the extent named by `predicate`. `check` is the number, from 1, of
+    the kernel's `checks` text for an index out of bounds; 0: the index is not checked.
     """
 
     op: str
@@ -99,9 +99,9 @@ class Scalar:
 class Stage:
     """One loop nest. `yields[k]` is the body value written to `outputs[k]`.
 
-    `inits[k]` says what an output holds before the nest: a number (a `linalg.fill`), an access to a value
-    of the same shape as the output's (an accumulator initialised by another tensor, e.g. a broadcast bias; over
-    the stage's dimensions), or None where the body does not read it.
+    `inits[k]` is the content of an output before the nest: a number (a `linalg.fill`), an access to a value of the same
+    shape as the output (an accumulator initialised by another tensor, e.g. a broadcast bias; over the stage's
+    dimensions), or None if the body does not read it.
     """
 
     sizes: tuple[Size, ...]
@@ -111,7 +111,7 @@ class Stage:
     inits: tuple[Access | float | int | None, ...]
     body: tuple[Scalar, ...]
     yields: tuple[int, ...]
-    source: str = ""  # the operation's name and location, for inspect and for errors
+    source: str = ""  # the operation's name and location, for inspect and errors
 
     @property
     def reductions(self) -> tuple[int, ...]:
@@ -125,11 +125,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Kernel:
-    """`values` lists arguments and constants, then results, then temporaries: the buffers that the compiled
-    function receives are the arguments, constants and results in that order, then the workspaces.
-    `symbols` are the dynamic extents, in the order in which the compiled function receives them.
-    `arguments` says which argument of the kernel's MLIR function each argument and constant is: those that
-    no stage reads are left out."""
+    """`values` lists arguments and constants, then results, then temporaries. The compiled function receives the
+    buffers of the arguments, constants and results in that order, then the workspaces. `symbols` are the dynamic
+    extents, in the order in which the compiled function receives them. `arguments` maps each argument and constant to
+    an argument of the kernel's MLIR function; arguments that no stage reads are omitted."""
 
     name: str
     values: tuple[Value, ...]
@@ -140,7 +139,7 @@ class Kernel:
 
     @property
     def externals(self) -> tuple[int, ...]:
-        """The values that live outside, in the order of the function's buffers."""
+        """The external values, in the order of the function's buffers."""
         return tuple(i for i, value in enumerate(self.values) if value.role != "temporary")
 
 
@@ -148,17 +147,27 @@ class Kernel:
 class Packing:
     """A layout for a constant, applied once when compiling.
 
-    The array is brought to `shape` by: transposing with `permutation`, padding each axis with zeros to a multiple
-    of `blocks[axis]` (1 leaves it), or of `multiples[axis]` (itself one of the block) where given, splitting each
-    such axis in (outer, block), and transposing the split axes (numbered outer0, block0, outer1, block1, …, axes
-    with block 1 counting as outer alone with block extent 1) by `split_permutation`. What cannot be said like this
-    is packed by the kernel in a phase of its own.
+    The array is brought to `shape` in four steps: transposition by `permutation`; padding of each axis with zeros to a
+    multiple of `blocks[axis]` (1: no padding), or of `multiples[axis]`, itself a multiple of the block, if given; split
+    of each such axis into (outer, block); and transposition of the split axes (numbered outer0, block0, outer1, block1,
+    …, where an axis with block 1 has block extent 1) by `split_permutation`. Other layouts are packed by the kernel in
+    a separate phase.
     """
 
     permutation: tuple[int, ...]
     blocks: tuple[int, ...]
     split_permutation: tuple[int, ...]
     multiples: tuple[int, ...] = ()
+
+
+def known_product(sizes: Iterable[Size | None]) -> int | None:
+    """The product of `sizes`; None if one of them is not known."""
+    count = 1
+    for size in sizes:
+        if not isinstance(size, int):
+            return None
+        count *= size
+    return count
 
 
 def row_major(rank: int) -> tuple[int, ...]:
@@ -175,12 +184,12 @@ def dependencies(body: Sequence[Scalar], inputs: int, wanted: Collection[int]) -
 
 
 def structure(kernel: Kernel) -> Kernel:
-    """The kernel without what does not change its code: equal structures share one piece of code."""
+    """The kernel without properties that do not affect its code: kernels of equal structure share code."""
     stages = tuple(replace(stage, source="") for stage in kernel.stages)
     return replace(kernel, name="", stages=stages, arguments=(), checks=())
 
 
 def key_of(kernel: Kernel, *context: object) -> str:
-    """What a kernel computes, on which extents and layouts, as a name that is the same in every program that has it.
-    `context` is what else its code depends on."""
+    """A name for the kernel's computation with its extents and layouts, equal in all programs that contain it.
+    `context` is what its code depends on besides."""
     return hashlib.sha256(repr((structure(kernel), *context)).encode()).hexdigest()[:32]

@@ -1,10 +1,10 @@
-"""layout: decides in which order the dimensions of intermediate tensors lie in memory.
+"""Chooses the physical order of the dimensions of intermediate tensors.
 
-Convolutions run best on channels-last data. A convolution's result is stored that way, and so is what
-element-wise and pooling kernels make of it, as long as everything that reads it can: function results, reshapes
-that would tear channels apart and kernels on the generic path need row-major data. A transposition before a convolution
-lets its data lie as they are; where it then moves nothing, as at the borders of a function whose images have channels
-last, it is a new name for the same memory.
+Convolutions are fastest on channels-last data. A convolution's result is stored channels-last, and so are results of
+element-wise and pooling kernels on it, as long as all readers support that: function results, reshapes that would split
+channels, and kernels on the generic path need row-major data. A transposition before a convolution keeps the layout of
+its source; if it then moves no data, as at the borders of a function whose images are channels-last, it becomes a new
+name for the same memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Order = tuple[int, ...]
 def choose_orders(
     block: ir.Block, kernels: Mapping[str, Kernel], row_major_only: frozenset[str]
 ) -> dict[ir.Value, Order]:
-    """The physical order of every tensor of a public function that is not row-major. `kernels` are the
-    readable ones by name; those in `row_major_only` take and give row-major data alone."""
+    """The physical order of every tensor of a public function that is not row-major. `kernels` are the readable kernels
+    by name; those in `row_major_only` have row-major arguments and results only."""
     orders: dict[ir.Value, Order] = {}
     for entry in block.operations:
         operation = entry.operation
@@ -74,7 +74,7 @@ def _wanted(
 
 
 def _is_movement(kernel: Kernel) -> bool:
-    """Whether a kernel does nothing but move elements, from its one argument to its one result."""
+    """Whether a kernel only moves elements from its one argument to its one result."""
     if len(kernel.stages) != 1:
         return False
     stage = kernel.stages[0]
@@ -85,7 +85,7 @@ def _is_movement(kernel: Kernel) -> bool:
 
 
 def _convolved(call: ir.Operation, kernels: Mapping[str, Kernel]) -> bool:
-    """Whether a convolution reads what a call makes."""
+    """Whether a convolution reads the result of a call."""
     users = [use.owner.operation for result in call.results for use in result.uses]
     readers = [kernels[callee(user)] for user in users if user.name == "func.call" and callee(user) in kernels]
     return any(output_channel(stage) is not None for kernel in readers for stage in kernel.stages) or any(
@@ -94,7 +94,7 @@ def _convolved(call: ir.Operation, kernels: Mapping[str, Kernel]) -> bool:
 
 
 def is_renaming(kernel: Kernel) -> bool:
-    """Whether a kernel's result, where it lies, is what its argument is, element by element."""
+    """Whether a kernel's result has the same elements in memory as its argument."""
     if not _is_movement(kernel):
         return False
     stage = kernel.stages[0]
@@ -113,7 +113,7 @@ def is_renaming(kernel: Kernel) -> bool:
 
 
 def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
-    """`order` of an argument as the first stage that reads it hands it on: a transposition moves it along."""
+    """`order` of an argument as passed on by the first stage that reads it: a transposition changes it."""
     for stage in kernel.stages:
         for access in stage.inputs:
             if access.value == value and (axes := _axes(access, stage.outputs[0])) is not None:
@@ -122,8 +122,8 @@ def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
 
 
 def _axes(read: Access, written: Access) -> list[int] | None:
-    """For each axis of what is read the one of what is written that runs with it; those that do not run, of extent 1,
-    in their order; where an axis begins does not matter. None where some axis of either has none."""
+    """For each axis of `read`, the axis of `written` with the same index; axes of extent 1 are matched in order, and
+    constant offsets are ignored. None if some axis of either has no partner."""
     before, after = ([replace(entry, constant=0).single for entry in access.map] for access in (read, written))
     still = iter([axis for axis, dim in enumerate(after) if dim is None])
     running = [dim for dim in before if dim is not None]
@@ -133,7 +133,7 @@ def _axes(read: Access, written: Access) -> list[int] | None:
 
 
 def order_temporaries(kernel: Kernel) -> Kernel:
-    """`kernel` with temporaries in the order of what is made of them, so that vectors run along both."""
+    """`kernel` with temporaries in the order of the values computed from them, so that vectors run along both."""
     orders: dict[int, Order] = {}
     for stage in reversed(kernel.stages):
         output = stage.outputs[-1]
@@ -153,7 +153,7 @@ def order_temporaries(kernel: Kernel) -> Kernel:
 
 
 def output_channel(stage: Stage) -> int | None:
-    """The axis of a convolution's result that runs over filters, or None if `stage` is no convolution."""
+    """The axis of a convolution's result that runs over filters; None if `stage` is not a convolution."""
     if len(stage.inputs) != 2 or not stage.reductions:
         return None
     image, filters = (access.dims for access in stage.inputs)
@@ -163,12 +163,12 @@ def output_channel(stage: Stage) -> int | None:
     if not is_windowed(stage.inputs[0]):
         image, filters = filters, image
     candidates = [axis for axis, d in enumerate(output) if d is not None and d in filters]
-    # The last of those side by side: a group's stands before it, phases of an upsampling stand behind pixels.
+    # The last of several adjacent axes: a group's axis comes before it, the phases of an upsampling come after pixels.
     return next((axis for axis in candidates if axis + 1 not in candidates), None)
 
 
 def _upsampled_channel(output: Sequence[int | None], image: frozenset[int], filters: frozenset[int]) -> int | None:
-    """The axis over filters of a product that upsamples two axes and more: phases stand between pixels."""
+    """The axis over filters of a product that upsamples two axes or more, with phases between pixels."""
     for own in (filters - image, image - filters):
         found = [axis for axis, d in enumerate(output) if d in own]
         if len(found) > 2 and all(axis + 1 not in found for axis in found):
@@ -177,7 +177,7 @@ def _upsampled_channel(output: Sequence[int | None], image: frozenset[int], filt
 
 
 def channels_last(rank: int, channel: int) -> Order:
-    """Spatial dimensions before the channel's; a group dimension just left of the channel goes with it."""
+    """Spatial dimensions before the channel dimension; a group dimension just left of the channels moves with it."""
     moved = [channel - 1, channel] if channel >= 2 else [channel]
     return (*(axis for axis in range(rank) if axis not in moved), *moved)
 
@@ -204,8 +204,8 @@ def _accepts(
 
 
 def alias_order(operation: ir.Operation, order: Order) -> Order | None:
-    """The order that a reshaped tensor has if its source has `order`; None where the reshape then is no
-    renaming of the same memory. Unit dimensions lie anywhere."""
+    """The order of a reshaped tensor whose source has `order`; None if the reshape would then move data. Unit
+    dimensions may be anywhere."""
     if operation.name == "tensor.cast":
         return order
     groups = reassociation(operation)
@@ -230,7 +230,7 @@ def alias_order(operation: ir.Operation, order: Order) -> Order | None:
 
 
 def _row_major_if_equal(order: Order, groups: list[list[int]], units: set[int]) -> Order:
-    """Row-major itself, where `order` differs from it in unit dimensions alone."""
+    """Row-major order if `order` differs from it in unit dimensions only."""
     real = [group for group in order if any(axis not in units for axis in groups[group])]
     return row_major(len(order)) if real == sorted(real) else order
 

@@ -1,11 +1,12 @@
-"""Kernels that are one operation over whole tensors, no loop nest of independent points: scans, sorts, scatters.
+"""Reads kernels that are one operation on whole tensors instead of a loop nest of independent points: scans, sorts,
+scatters.
 
     func @k(%x: 32x1000xf32)                         Whole("scan", inputs=[argument 0], outputs=[number 0, …],
       %0 = fill 0 …                              →         body=[addf 0 1], dimension=1, inclusive)
       %1:2 = tm_tensor.scan dimension(1) …
 
-What an operation writes over is an argument, or a number everywhere. A sort may be followed by slices of its first
-elements, `firsts`.
+The initial contents of an output are an argument or a splat. A sort may be followed by slices of its first elements,
+`firsts`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _KINDS: dict[str, Kind] = {"tm_tensor.scan": "scan", "tm_tensor.sort": "sort", "
 
 @dataclass(frozen=True)
 class ExtOperand:
-    """A value of the kernel, or a number in all places of a tensor of `shape`, None where contents do not matter; or,
-    where `axis` is given, positions along it."""
+    """A value of the kernel; or a splat of a tensor of `shape`, None if its contents do not matter; or, if `axis` is
+    given, positions along it."""
 
     shape: tuple[Size, ...]
     dtype: str
@@ -41,10 +42,10 @@ class ExtOperand:
 
 @dataclass(frozen=True)
 class Whole:
-    """`results` says for each result of the kernel which result of the operation it is, `firsts` how many elements
-    along `dimension` of it, None for all. Body values are the region's arguments, then its operations; `dimensions`
-    is a scatter's map from what an index holds to the tensor's dimensions, `checks` what to tell of an index that is
-    outside, if anything."""
+    """`results` maps each result of the kernel to a result of the operation; `firsts` is the number of its elements
+    along `dimension`, None for all. Body values are the region's arguments, then its operations. `dimensions` is a
+    scatter's map from the components of an index to the tensor's dimensions, `checks` the texts for an index out of
+    bounds, if any."""
 
     kind: Kind
     kernel: Kernel
@@ -61,8 +62,8 @@ class Whole:
 
     @property
     def window(self) -> dict[int, Size]:
-        """Of a scatter, the extents of what an index places, by the tensor's dimensions: the last ones. Where a
-        dimension is indexed too, the index is where it begins."""
+        """For a scatter, the extents of the window that one index addresses, by the tensor's (last) dimensions. If a
+        dimension is indexed too, the index is the window's start."""
         sizes = self.inputs[0].shape[1:]
         rank = len(self.outputs[0].shape)
         return dict(zip(range(rank - len(sizes), rank), sizes, strict=True))
@@ -70,7 +71,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Order:
-    """How a sort compares: integers without a sign where `unsigned`."""
+    """How a sort compares; `unsigned` for unsigned integers."""
 
     descending: bool
     unsigned: bool
@@ -78,8 +79,8 @@ class Order:
 
 @dataclass(frozen=True)
 class Line:
-    """A dimension of a tensor, with what lies before and behind it: element (o, i, j) is at (o · length + i) · inner
-    + j."""
+    """A dimension of a tensor, with the sizes before and after it: element (o, i, j) is at (o · length + i) · inner +
+    j."""
 
     outer: Extent
     length: Extent
@@ -102,12 +103,12 @@ def product(sizes: Sequence[Size]) -> Extent:
 
 
 def is_whole(function: ir.Operation) -> bool:
-    """Whether a kernel has such an operation."""
+    """Whether a kernel contains such an operation."""
     return any(entry.operation.name in _KINDS for entry in function.regions[0].blocks[0].operations)
 
 
 def read_whole(function: ir.Operation) -> Whole:
-    """The one operation that `function`, a kernel, consists of. Raises `Unreadable` where it is something else."""
+    """The only operation of the kernel `function`. Raises `Unreadable` if it is anything else."""
     return _ExtReader(function).read()
 
 
@@ -116,7 +117,7 @@ _DESCENDING = ("ogt", "oge", "ugt", "uge", "sgt", "sge")
 
 
 def order_of(whole: Whole) -> Order | None:
-    """The order of a sort, where that is one comparison of the first tensor's elements."""
+    """The order of a sort; None unless it is one comparison of the first tensor's elements."""
     last = whole.body[-1] if len(whole.body) == 1 else None
     if last is None or last.op not in ("arith.cmpf", "arith.cmpi") or set(last.operands) != {0, 1}:
         return None
@@ -189,7 +190,7 @@ class _ExtReader:
             axis = int(self.numbers.get(operation.operands[1], -1))
             self.extents[operation.results[0]] = (operation.operands[0], axis)
         elif not name.startswith(("affine.", "arith.")) or not isinstance(operation.results[0].type, ir.IndexType):
-            # What is calculated are extents: results are as long as what is read.
+            # Only extents are computed: results have the extents of the inputs.
             raise Unreadable(f"operation {name}")
 
     def _like(self, value: ir.Value, number: float | int | None) -> ExtOperand:
@@ -197,7 +198,7 @@ class _ExtReader:
         return ExtOperand(_shape(kind, "?"), dtype_of(kind), number=number)
 
     def _filling(self, operation: ir.Operation) -> float | int | None:
-        """The number that a generic fills a tensor with, if that is what it does."""
+        """The number with which a generic fills a tensor; None if it does not."""
         body = list(operation.regions[0].blocks[0].operations)
         arguments = operation.regions[0].blocks[0].arguments
         if len(body) == 1 and len(operation.operands) == 2 and body[0].operation.operands[0] == arguments[0]:
@@ -205,7 +206,7 @@ class _ExtReader:
         return None
 
     def _slice(self, operation: ir.Operation) -> _Slice:
-        """The first elements along one dimension."""
+        """A slice of the first elements along one dimension."""
         source = self.made[operation.operands[0]]
         if source.first is not None:
             raise Unreadable("a slice of a slice")
@@ -235,7 +236,7 @@ class _ExtReader:
             inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
         slices = [self.made.get(value) for value in returned]
         if any(each is None for each in slices) or len({(s.result, s.first) for s in slices if s}) != len(slices):
-            raise Unreadable("a result that the operation does not make")
+            raise Unreadable("a result that is not computed by the operation")
         results: list[Value] = []
         for value, each in zip(returned, slices, strict=True):
             base = given[0] if kind == "scan" else given[inputs + (each.result if each else 0)]
@@ -269,7 +270,7 @@ class _ExtReader:
         )
 
     def _tells(self, operation: ir.Operation) -> bool:
-        """Whether an index that is outside is an error of the call."""
+        """Whether an index out of bounds is an error of the call."""
         checked = operation.name == "tm_tensor.scatter" and DROPS not in operation.attributes
         return checked and checks_indices(self.function)
 
@@ -280,7 +281,7 @@ class _ExtReader:
 
 
 def _axis(operation: ir.Operation) -> int | None:
-    """The dimension along which a generic writes positions, if that is what it does."""
+    """The dimension along which a generic writes positions; None if it does not."""
     block = operation.regions[0].blocks[0]
     names = [entry.operation.name for entry in block.operations]
     if names != ["linalg.index", "arith.index_cast", "linalg.yield"] or len(operation.operands) != 1:
@@ -304,7 +305,7 @@ def _shape(kind: ir.Type, prefix: str) -> tuple[Size, ...]:
 
 
 def _body(block: ir.Block) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
-    """The operations of a region, and what it yields."""
+    """The operations of a region, and the values that it yields."""
     position = {argument: index for index, argument in enumerate(block.arguments)}
     scalars: list[Scalar] = []
     for entry in block.operations:
@@ -325,4 +326,4 @@ def _body(block: ir.Block) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
             predicate = names[ir.IntegerAttr(operation.attributes["predicate"]).value]
         position[operation.results[0]] = len(block.arguments) + len(scalars)
         scalars.append(Scalar(operation.name, operands, dtype, number, predicate))
-    raise Unreadable("a region without an end")
+    raise Unreadable("a region without a terminator")

@@ -1,4 +1,5 @@
-"""Dimensions of several stages that run together, in one loop: linked by what stages read of earlier ones."""
+"""Finds the dimensions of several stages that share one loop, by the accesses through which stages read earlier
+values."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.kernel import Access, Stage
 
 Dimension = tuple[int, int]  # a stage and one of its dimensions
-Class = dict[int, int]  # dimensions that run together, by stage
-# How an entry of the map that a stage reads a value by, and that of the map that the value was written by, link their
-# dimensions: the pairs, or None where the stages cannot run together.
+Class = dict[int, int]  # dimensions that share a loop, by stage
+# How an entry of the map by which a stage reads a value, and of the map by which it was written, link their dimensions:
+# pairs of dimensions, or None if the stages cannot run together.
 Link = Callable[[Affine, Stage, Affine, Stage], Sequence[tuple[int, int]] | None]
 
 
 def linked_dimensions(
     stages: Sequence[Stage], takes: Callable[[Stage, int], bool], link: Link
 ) -> list[Class] | None:
-    """The classes of the dimensions that `takes` tells of; None where a value is written twice or goes on an earlier
-    one, where `link` says so, or where two dimensions of one stage were the same."""
+    """The classes of linked dimensions for which `takes` holds; None if a value is written twice or accumulates into an
+    earlier one, if `link` returns None, or if two dimensions of one stage would be in the same class."""
     classes = _Classes([(s, d) for s, stage in enumerate(stages) for d in range(len(stage.sizes)) if takes(stage, d)])
     written: dict[int, tuple[int, Access]] = {}
     for s, stage in enumerate(stages):
@@ -75,7 +76,7 @@ class _Classes:
         self._parent[self._root(one)] = self._root(other)
 
     def found(self) -> list[Class] | None:
-        """None where a class has two dimensions of one stage."""
+        """The classes; None if one contains two dimensions of one stage."""
         found: dict[Dimension, Class] = {}
         for s, d in self._parent:
             members = found.setdefault(self._root((s, d)), {})
@@ -86,7 +87,7 @@ class _Classes:
 
 
 def with_equal_extents(classes: Sequence[Class], extent: Callable[[int, int], object]) -> list[Class]:
-    """`classes` of different stages and equal extent as one: nothing ties them, but a loop can hold them."""
+    """Merge `classes` of different stages with equal extent: they are independent, but can share a loop."""
     result: list[Class] = []
     for members in classes:
         own = extent(*next(iter(members.items())))

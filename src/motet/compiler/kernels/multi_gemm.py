@@ -1,4 +1,4 @@
-"""Products whose results meet element by element, as code generators are asked about them."""
+"""The shape of products with a combined result, as given to the cost models of back ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ProductShape:
-    """`batch` products of `m` times `k` and `k` times `n` elements, None where an extent is dynamic. `dtypes` are those
-    of both factors and of the result; `left` and `right` are numbers that say which tensors the factors are: products
-    with the same `left` read the same one."""
+    """`batch` products of `m` times `k` and `k` times `n` elements; None for a dynamic extent. `dtypes` are those of
+    both operands and of the result. `left` and `right` identify the operands' tensors: products with equal `left` read
+    the same one."""
 
     batch: int | None
     m: int | None

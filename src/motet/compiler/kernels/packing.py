@@ -1,14 +1,28 @@
-"""Applies a `Packing` to a constant: the layout in which a kernel reads it, made once when compiling."""
+"""Applies a `Packing` to a constant, once when compiling."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 
-from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.kernel import Kernel, Packing, row_major
+
+
+def reorder_constants(kernel: Kernel, orders: Mapping[int, tuple[int, ...]]) -> tuple[Kernel, dict[int, Packing]]:
+    """`kernel` with the constants that `orders` names stored in these orders of their axes, and the packings that store
+    them so."""
+    values = tuple(replace(value, order=orders.get(i, value.order)) for i, value in enumerate(kernel.values))
+    packings = {
+        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order))))
+        for i, order in orders.items() if order != row_major(len(order))
+    }
+    return replace(kernel, values=values), packings
 
 
 def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
-    """`array` in the layout of `packing`: contiguous, same dtype, zeros where blocks are not full."""
+    """`array` in the layout of `packing`: contiguous, same dtype, incomplete blocks padded with zeros."""
     moved = np.transpose(array, packing.permutation)
     multiples = packing.multiples or packing.blocks
     widths = [(0, -size % multiple) for size, multiple in zip(moved.shape, multiples, strict=True)]
@@ -20,7 +34,7 @@ def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
 
 
 def packed_elements(shape: tuple[int, ...], packing: Packing) -> int:
-    """Elements of a constant of `shape` once packed."""
+    """The number of elements of a packed constant of `shape`."""
     count = 1
     for axis, multiple in zip(packing.permutation, packing.multiples or packing.blocks, strict=True):
         count *= -(-shape[axis] // multiple) * multiple

@@ -1,4 +1,4 @@
-"""Sums of products: what contractions and convolutions are made of.
+"""Reads stages as sums of products, the core of contractions and convolutions.
 
     v2[i, j] += extf(v0[i, k]) * extf(v1[k, j])    →    Product(lhs=input 0 through extf, rhs=input 1 through extf, f32)
 """
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from motet.compiler.kernels.kernel import ITEM_BITS, Scalar, Stage
 
 _CASTS = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp")
-# Element types that bodies compute with directly; the others are converted first, or are pairs of numbers.
+# Element types that bodies compute with directly; others are converted first, or are complex.
 PLAIN_DTYPES = frozenset(dtype for dtype in ITEM_BITS if not dtype.startswith(("f8", "complex")))
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor of the product: input `input` of the stage, through `casts` (operation names)."""
+    """An operand of the product: input `input` of the stage, through `casts` (operation names)."""
 
     input: int
     casts: tuple[str, ...]
@@ -24,7 +24,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Product:
-    """`accumulator += lhs * rhs`, calculated in `dtype`: f32 also where it is written with shorter floats."""
+    """`accumulator += lhs * rhs`, computed in `dtype`; f32 even if the program uses 16-bit floats."""
 
     lhs: Operand
     rhs: Operand
@@ -36,7 +36,7 @@ class Product:
 
 
 def match_product(stage: Stage) -> Product | None:
-    """The sum of products that `stage`'s body is: one output, two inputs, casts of them, a product, a sum."""
+    """Read the body of `stage` as a sum of products: one output, two inputs, casts of them, a product, a sum."""
     if len(stage.inputs) != 2 or len(stage.outputs) != 1 or len(stage.yields) != 1:
         return None
     first = len(stage.inputs) + 1

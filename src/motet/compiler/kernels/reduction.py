@@ -1,8 +1,8 @@
-"""Reductions whose order does not matter: which operation gathers the terms, and where it begins.
+"""Reads order-independent reductions: the operation that combines terms, and its initial value.
 
     v1[i] max= exp(v0[i, j])    →    Reduction(op="arith.maximumf", term=the body's exp, begins with -inf)
 
-Back ends emit the operation, on registers, vectors and tiles.
+Back ends emit the operation, for registers, vectors and tiles.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _OPERATIONS = {*_FLOAT_IDENTITY, *(f"arith.{name}" for name in _INTEGERS)}
 
 @dataclass(frozen=True)
 class Reduction:
-    """How a stage's output gathers its reduction: `running = op(running, term)`, with `op` associative and
-    commutative up to rounding, and `term`, a body value, not depending on any running value. `last` is the body value
-    that `op` gives."""
+    """How a stage's output reduces: `running = op(running, term)`, with `op` associative and commutative up to
+    rounding, and `term`, a body value that depends on no accumulator. `last` is the body value computed by `op`."""
 
     op: str
     term: int
@@ -37,13 +36,13 @@ class Reduction:
 
     @property
     def accumulator(self) -> str:
-        """The dtype in which partial results are kept: sums of short floats in f32, as rounding at each
-        step would make long ones meaningless."""
+        """The dtype of partial results: f32 for sums of 16-bit floats, since rounding at each step would make long sums
+        meaningless."""
         return "f32" if self.dtype in ("f16", "bf16", "f8E4M3FN", "f8E5M2") else self.dtype
 
     @property
     def identity(self) -> float | int:
-        """What a partial result of no terms is."""
+        """The partial result of no terms."""
         if self.op in _FLOAT_IDENTITY:
             return _FLOAT_IDENTITY[self.op]
         bits = 1 if self.dtype == "i1" else ITEM_BITS[self.dtype]
@@ -62,7 +61,7 @@ class Reduction:
 
 
 def match_reduction(stage: Stage, output: int) -> Reduction | None:
-    """How `stage` reduces into `outputs[output]`, or None where its order matters or is not understood."""
+    """How `stage` reduces into `outputs[output]`; None if its order matters or the operation is not recognised."""
     inputs = len(stage.inputs) + len(stage.outputs)
     running = range(len(stage.inputs), inputs)
     position = stage.yields[output] - inputs
@@ -82,7 +81,7 @@ def match_reduction(stage: Stage, output: int) -> Reduction | None:
 
 
 def match_reductions(stage: Stage) -> list[Reduction] | None:
-    """How every output of `stage` gathers its reduction; None where the order matters for one."""
+    """How every output of `stage` reduces; None if the order matters for one."""
     found = [match_reduction(stage, output) for output in range(len(stage.outputs))]
     complete = [each for each in found if each is not None]
     return complete if len(complete) == len(found) else None

@@ -1,4 +1,4 @@
-"""Which stages run over the same rows, and how: rows, the loops along them, and what is gathered."""
+"""Reads stages over the same rows: the rows, the loops along them, and the reductions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from motet.compiler.kernels.strides import Extent, StridedAccess, place_of, prod
 
 @dataclass(frozen=True)
 class Rows:
-    """Stages over shared rows. `outer` and `inner` are the loops over rows and along them; `dims` say for each stage
-    which loop each of its dimensions is (outer ones first), None for those of extent 1. `wide` stages go along rows;
-    `reduces` are those that gather them, and how."""
+    """Stages over shared rows. `outer` and `inner` are the loops over rows and along them; `dims` maps each dimension
+    of each stage to a loop (outer ones first), None for those of extent 1. `wide` stages have the loops along rows;
+    `reduces` are the stages that reduce along them, and their reductions."""
 
     kernel: Kernel
     stages: tuple[Stage, ...]
@@ -35,14 +35,14 @@ class Rows:
         return product_of([(size, 0) for size in self.inner])
 
     def place(self, access: Access, s: int) -> StridedAccess:
-        """Where stage `s` accesses a value; padding is not looked at."""
+        """The strided access of stage `s` to a value, without padding."""
         place = place_of(self.kernel, access, len(self.stages[s].sizes))
         assert place is not None, "match_rows has looked at all of them"
         return place
 
 
 def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
-    """`stages` over the same rows with at least one reduction along them, or None."""
+    """`stages` over the same rows with at least one reduction along them; None if they are not."""
     if not any(stage.reductions for stage in stages):
         return None
     found = [match_reductions(stage) if stage.reductions else [] for stage in stages]
@@ -78,8 +78,8 @@ def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequen
 
 
 def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:
-    """The loops along rows. Stages that nothing ties together may share one if their extents are equal; every stage
-    has all of them or none, and reduces all or none."""
+    """The loops along rows. Independent stages may share one if their extents are equal; every stage has all of them or
+    none, and reduces along all or none."""
     found = with_equal_extents(sorted(inner, key=len, reverse=True), lambda s, d: stages[s].sizes[d])
     for s, stage in enumerate(stages):
         own = [members[s] for members in found if s in members]
@@ -96,7 +96,7 @@ def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[in
 
 
 def _order(stage: Stage) -> list[int]:
-    """The dimensions of a stage as they lie in its first input that has them, the fastest last."""
+    """The dimensions of a stage in the memory order of its first input that has them, the fastest last."""
     seen: list[int] = []
     for access in (*stage.inputs, *stage.outputs):
         for entry in access.map:
@@ -105,7 +105,7 @@ def _order(stage: Stage) -> list[int]:
 
 
 def _has_places(rows: Rows) -> bool:
-    """Whether every access has one stride along each loop."""
+    """Whether every access has a single stride along each loop."""
     return all(
         place_of(rows.kernel, access, len(stage.sizes)) is not None
         for stage in rows.stages
@@ -114,7 +114,7 @@ def _has_places(rows: Rows) -> bool:
 
 
 def _is_consistent(rows: Rows) -> bool:
-    """Whether stages read what earlier ones made at the point where it was made."""
+    """Whether stages read earlier values at the point where they were computed."""
     written: dict[int, list[dict[int | None, int]]] = {}
     for s, stage in enumerate(rows.stages):
         for access in stage.inputs:
@@ -128,7 +128,7 @@ def _is_consistent(rows: Rows) -> bool:
 
 
 def translated(rows: Rows, s: int, access: Access) -> list[dict[int | None, int]]:
-    """Where stage `s` accesses a value, by the rows' own dimensions, which stages can be compared by."""
+    """The access of stage `s` over the rows' dimensions, by which stages can be compared."""
     return [
         {rows.dims[s][d]: c for d, c in entry.terms if rows.stages[s].sizes[d] != 1}
         | {None: entry.constant}

@@ -1,11 +1,11 @@
-"""What may be chosen for a kernel on a target: how its work is cut, as values that are written to files and read back.
+"""Schedules: the choices for a kernel on a target, as data that is written to files and read back.
 
     a product of 512x512x512, x86-64-v4
     {"class": "contraction", "lanes": 16, "rows": 8, "vectors": 3, "tile_rows": 4, "panels": 1, "b_mode": "packed"}
 
-Each class of code generator has one schedule type. A back end chooses a schedule by its heuristics, checks one that is
-given (`Reason`), and makes code of a kernel and a schedule; the same two make the same code. What follows from them
-(the grid of tasks, the layouts of packed constants, scratch memory) is no part of a schedule.
+Each class of kernels has one schedule type. A back end chooses a schedule by heuristics, checks a given one (`Reason`),
+and generates code from a kernel and a schedule; the same two give the same code. Derived properties (the grid of tasks,
+layouts of packed constants, scratch memory) are not part of a schedule.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class ContractionSchedule(_Schedule, frozen=True, tag="contraction"):
-    """A sum of products by packed panels and register tiles, on a processor.
+    """A sum of products by packed panels and register tiles, on a CPU.
 
-    A register tile has `rows` rows by `vectors` vectors of `lanes` elements. A task has `tile_rows` register tiles of
-    rows and `panels` panels of columns, as wide as a tile each, and `depth_block` steps of the depth at a time, None
-    for all at once. `group` outer iterations make one task.
+    A register tile has `rows` rows by `vectors` vectors of `lanes` elements. A task has `tile_rows` register tiles
+    along rows and `panels` panels of columns, each as wide as a tile, and processes `depth_block` steps of K at a time,
+    None for all at once. `group` outer iterations form one task.
 
-    `b_mode`: `packed` when compiling, `scratch` packed by the task, `place` read where it is, `along_k` multiplied
-    along the depth, where a tile has `vectors` columns and each of its sums is a vector.
+    `b_mode`: the right operand is `packed` when compiling, packed to `scratch` by the task, read in `place`, or
+    multiplied `along_k`: a tile then has `vectors` columns, and each of its sums is a vector.
     """
 
     lanes: int
@@ -41,26 +41,26 @@ class ContractionSchedule(_Schedule, frozen=True, tag="contraction"):
     depth_block: int | None = None
     pack_a: bool = False
     group: int = 1
-    keeps: bool = False  # a `scratch` panel stays for the tasks after this one that a thread takes at once
-    shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
-    pack_panels: int = 1  # in a task of that phase,
-    pack_steps: int = 0  # and how much of their depth
-    ahead: int = 0  # cache lines of the next panel that a tile fetches in four steps of the depth
-    unroll: int = 224  # multiply-adds of vectors in one iteration of the innermost loop, at most
+    keeps: bool = False  # a `scratch` panel is kept for the next tasks that a thread takes at the same time
+    shared: bool = False  # `scratch` panels are packed once for all tasks, in a separate phase
+    pack_panels: int = 1  # per task of that phase,
+    pack_steps: int = 0  # and the steps of K
+    ahead: int = 0  # cache lines of the next panel that a tile prefetches in four steps of K
+    unroll: int = 224  # maximum vector multiply-adds in one iteration of the innermost loop
 
     @property
     def width(self) -> int:
-        """Columns of one panel."""
+        """The columns of one panel."""
         return self.vectors if self.b_mode == "along_k" else self.vectors * self.lanes
 
 
 class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
-    """A product of bytes summed up as i32, on a processor.
+    """A product of 8-bit integers accumulated as i32, on a CPU.
 
-    `way` is the instructions: `tiles` AMX, `dots` VNNI, `pairs` products of 16-bit numbers. A register tile has `rows`
-    rows (of AMX: one or two tiles' rows) and `blocks` blocks of 16 columns. A task has `tile_rows` register tiles and
-    `panels` times `blocks` blocks, and `group` outer iterations. `in_place` says that the left operand is read where
-    it is; `depth_block` is how much of the depth is multiplied at once, None for all.
+    `way` selects the instructions: `tiles` AMX, `dots` VNNI, `pairs` products of 16-bit numbers. A register tile has
+    `rows` rows (for AMX, the rows of one or two tiles) and `blocks` blocks of 16 columns. A task has `tile_rows`
+    register tiles and `panels` times `blocks` blocks, and `group` outer iterations. `in_place` means that the left
+    operand is not packed; `depth_block` is the number of steps of K at a time, None for all.
     """
 
     way: Literal["tiles", "dots", "pairs"]
@@ -74,15 +74,14 @@ class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
 
     @property
     def width(self) -> int:
-        """Columns of a register tile."""
+        """The columns of a register tile."""
         return 16 * self.blocks
 
 
 class DirectSchedule(_Schedule, frozen=True, tag="direct"):
-    """A convolution of a channels-last image that is read in place, on a processor: tiles of `tile_rows` pixels by
-    `vectors` vectors of `lanes` filters; a task has `block` rows of the result (a divisor of all) and one panel of
-    filters. `depth_block` channels of a panel stay in the first cache for all pixels; None: a tile takes the whole
-    depth at once."""
+    """A convolution of a channels-last image read in place, on a CPU: tiles of `tile_rows` pixels by `vectors` vectors
+    of `lanes` filters; a task has `block` output rows (a divisor of all) and one panel of filters. `depth_block`
+    channels of a panel stay in the first-level cache for all pixels; None: a tile processes all of K at once."""
 
     lanes: int
     tile_rows: int
@@ -92,15 +91,15 @@ class DirectSchedule(_Schedule, frozen=True, tag="direct"):
 
     @property
     def width(self) -> int:
-        """Filters of one panel."""
+        """The filters of one panel."""
         return self.lanes * self.vectors
 
 
 class ConvolutionSchedule(_Schedule, frozen=True, tag="convolution"):
-    """A convolution whose image rows may be copied first, on a processor. Where results are channels-last, a tile is
-    `tile_rows` pixels by `vectors` vectors of `lanes` filters, and a task has `panels` panels of so many filters;
-    else it is `tile_rows` filters by `vectors` vectors of pixels, and a task has `panels` tiles of filters. A task
-    has `block` rows of the result (a divisor of all)."""
+    """A convolution that may copy image rows first, on a CPU. For channels-last results, a tile is `tile_rows` pixels
+    by `vectors` vectors of `lanes` filters, and a task has `panels` panels of so many filters; otherwise a tile is
+    `tile_rows` filters by `vectors` vectors of pixels, and a task has `panels` tiles of filters. A task has `block`
+    output rows (a divisor of all)."""
 
     lanes: int
     tile_rows: int
@@ -110,13 +109,13 @@ class ConvolutionSchedule(_Schedule, frozen=True, tag="convolution"):
 
     @property
     def width(self) -> int:
-        """Filters, or pixels, of one tile's vectors."""
+        """The filters, or pixels, of one tile's vectors."""
         return self.lanes * self.vectors
 
 
 class DepthwiseSchedule(_Schedule, frozen=True, tag="depthwise"):
-    """A depthwise convolution of a channels-last image, on a processor: tiles of at most `pixels` pixels by `vectors`
-    vectors of `lanes` channels; tasks of `block` rows of the result and `panels` panels of so many channels."""
+    """A depthwise convolution of a channels-last image, on a CPU: tiles of at most `pixels` pixels by `vectors` vectors
+    of `lanes` channels; tasks of `block` output rows and `panels` panels of so many channels."""
 
     lanes: int
     vectors: int
@@ -126,14 +125,14 @@ class DepthwiseSchedule(_Schedule, frozen=True, tag="depthwise"):
 
     @property
     def width(self) -> int:
-        """Channels of one panel."""
+        """The channels of one panel."""
         return self.lanes * self.vectors
 
 
 class LoopPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The next `stages` stages of a kernel, on a processor, in vectors of `lanes` elements: `by_rows` row by row
-    together, else one as a nest of loops. Long rows are cut into strips of `strip` elements, None: not at all; a task
-    has `grain` rows or strips, and more where there would be over 64 tasks."""
+    """The next `stages` stages of a kernel, on a CPU, in vectors of `lanes` elements: with `by_rows` together row by
+    row, else one stage as a loop nest. Long rows are split into strips of `strip` elements, None: not split. A task has
+    `grain` rows or strips, and more if there would be over 64 tasks."""
 
     stages: int
     lanes: int
@@ -143,14 +142,14 @@ class LoopPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class LoopsSchedule(_Schedule, frozen=True, tag="loops"):
-    """Element-wise work, reductions and movement as loops, on a processor: parallel sections, one after the other."""
+    """Element-wise work, reductions and data movement as loops, on a CPU: a sequence of parallel sections."""
 
     phases: list[LoopPhase]
 
 
 class LaunchForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One launch: its form, by the label that tunings name too; `number` tells apart forms of equal labels. `warps` of
-    a block, `stages` of a loop that are in flight, and blocks of a `cluster` are the form's; None: whatever it has."""
+    """The form of one launch, by the label that tunings use; `number` distinguishes forms of equal labels. `warps` of a
+    block, `stages` of a loop in flight, and blocks of a `cluster` must match the form's; None matches any."""
 
     form: str
     number: int = 0
@@ -175,7 +174,7 @@ _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each fo
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a schedule is not legal: `field` has `value`, but must be `allowed`."""
+    """Why a schedule is not legal: `field` is `value`, but must be `allowed`."""
 
     field: str
     value: object
@@ -191,7 +190,7 @@ def in_range(field: str, value: int, least: int, most: int, why: str = "") -> li
 
 
 def lanes_reason(lanes: int, most: int) -> list[Reason]:
-    """A reason unless `lanes` elements are a vector: a power of two, two at least."""
+    """A reason unless `lanes` elements form a vector: a power of two, at least two."""
     allowed = [1 << i for i in range(1, most.bit_length())]
     return [] if lanes in allowed else [Reason("lanes", lanes, f"one of {', '.join(map(str, allowed))}")]
 
@@ -202,7 +201,7 @@ def encode_schedule(schedule: KernelSchedule) -> dict[str, Any]:
 
 
 def decode_schedule(content: object) -> KernelSchedule:
-    """The schedule that JSON values describe. Raises ValueError naming the field for what is none."""
+    """The schedule described by JSON values. Raises ValueError, naming the field, if they describe none."""
     try:
         return msgspec.convert(content, KernelSchedule)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Long reductions to few results as two stages, partial results and their combination: pieces that run in parallel."""
+"""Splits long reductions to few results into two stages, partial results in parallel and their combination."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import Extent, physical_order
 from motet.compiler.kernels.verify import checked
 
-_SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divided
+_SPLIT_AT = 1 << 16  # elements above which a reduction to few results is split
 
 
 def split_reductions(kernel: Kernel, most: int = 64, most_pieces: int = 64) -> Kernel:
-    """`kernel` with every long reduction to `most` results or fewer as two stages: partial results of up to
-    `most_pieces` pieces, and their combination. Only where the order does not matter and the pieces are equal."""
+    """`kernel` with every long reduction to at most `most` results split into two stages: partial results of up to
+    `most_pieces` pieces, and their combination. Applies only to order-independent reductions and equal pieces."""
     values = list(kernel.values)
     stages: list[Stage] = []
     for stage in kernel.stages:
@@ -83,7 +83,7 @@ def _halves(
 
 
 def _widened(stage: Stage, found: Sequence[Reduction]) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
-    """The stage's terms, gathered in the accumulators' dtypes."""
+    """The stage's terms, reduced in the accumulators' dtypes."""
     count = len(stage.inputs) + len(stage.outputs)
     needed = sorted(dependencies(stage.body, count, [each.term for each in found]) - set(range(count)))
     moved = {i: i for i in range(count)} | {old: count + new for new, old in enumerate(needed)}
@@ -105,7 +105,7 @@ def _widened(stage: Stage, found: Sequence[Reduction]) -> tuple[tuple[Scalar, ..
 def _combination(
     stage: Stage, found: Sequence[Reduction], first: int, pieces: int, kept: Sequence[int]
 ) -> Stage:
-    """The stage that gathers the partial results in values `first` and following into the stage's outputs."""
+    """The stage that combines the partial results in values `first` and following into the stage's outputs."""
     rank = len(kept) + 1
     where = {d: position + 1 for position, d in enumerate(kept)}
 

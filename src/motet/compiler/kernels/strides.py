@@ -1,7 +1,7 @@
-"""Extents, strides and places: where an access's elements lie in memory, static or dynamic.
+"""Extents, strides and strided accesses: the memory layout of an access's elements, static or dynamic.
 
-An extent is a product of a number and symbols. A place is an access turned into an offset and one stride per
-dimension of a loop nest, counted in elements. Adjacent dimensions that every place walks as one are merged.
+An extent is a product of a number and symbols. A strided access is an offset and one stride per dimension of a loop
+nest, in elements. Adjacent dimensions are merged where all accesses allow it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ZERO, ONE = Extent(0), Extent(1)
 
 @dataclass(frozen=True)
 class Bound:
-    """Along one axis of a padded value: a point is inside where `0 <= entry < extent`."""
+    """A bound along one axis of a padded value: a point is inside if `0 <= entry < extent`."""
 
     entry: Affine
     extent: Extent
@@ -75,8 +75,8 @@ def memory_strides(value: Value) -> tuple[Extent, ...]:
 
 
 def place_of(kernel: Kernel, access: Access, rank: int) -> StridedAccess | None:
-    """The place of `access` in a nest of `rank` dimensions; None where a stride is no product (a diagonal of
-    dynamic extents). The access's padding is not looked at."""
+    """`access` as a strided access in a nest of `rank` dimensions, without its padding; None if a stride is not a
+    product (a diagonal of dynamic extents)."""
     value = kernel.values[access.value]
     strides = [ZERO] * rank
     offset: list[Extent] = []
@@ -92,8 +92,8 @@ def place_of(kernel: Kernel, access: Access, rank: int) -> StridedAccess | None:
 
 
 def bounded_place_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> StridedAccess | None:
-    """The place of `access` in a nest of loops of `sizes`, with the bounds that its padding asks for: those that some
-    point may be beyond. None as `place_of`."""
+    """`access` as a strided access in a nest of `sizes`, with the bounds that its padding requires: those that some
+    point exceeds. None as in `place_of`."""
     place = place_of(kernel, access, len(sizes))
     if place is None or access.padding is None:
         return place
@@ -112,8 +112,8 @@ def _is_always_inside(entry: Affine, extent: Size, sizes: Sequence[Size]) -> boo
     return span is not None and isinstance(extent, int) and span[0] >= 0 and span[1] < extent
 
 
-def span_of(entry: Affine, sizes: Sequence[object]) -> tuple[int, int] | None:
-    """The least and the greatest of what `entry` is over loops of `sizes`; None where an extent is dynamic."""
+def span_of(entry: Affine, sizes: Sequence[Size]) -> tuple[int, int] | None:
+    """The least and greatest value of `entry` over loops of `sizes`; None if an extent is dynamic."""
     low = high = entry.constant
     for dim, coefficient in entry.terms:
         size = sizes[dim]
@@ -124,7 +124,7 @@ def span_of(entry: Affine, sizes: Sequence[object]) -> tuple[int, int] | None:
 
 
 def initial_of(kernel: Kernel, stage: Stage) -> StridedAccess | float | int | None:
-    """What the sums of `stage` begin with; None for a padded tensor and for one that the kernel itself makes."""
+    """The initial value of the sums of `stage`; None for a padded tensor and for a temporary of the kernel."""
     init = stage.inits[0]
     if not isinstance(init, Access):
         return init
@@ -140,16 +140,16 @@ def _sum(a: Extent, b: Extent) -> Extent | None:
 
 
 def select(place: StridedAccess, dims: Sequence[int]) -> StridedAccess:
-    """`place` seen over `dims` alone, in that order."""
+    """`place` over `dims` only, in that order."""
     return replace(place, strides=tuple(place.strides[d] for d in dims))
 
 
 def merge(
     sizes: Sequence[Extent], dims: Sequence[int], places: Sequence[StridedAccess], frozen: frozenset[int] = frozenset()
 ) -> list[tuple[Extent, int]]:
-    """`dims` of one kind merged where all of `places` walk a pair as one loop: (extent, innermost dimension) each.
+    """Merge `dims` of one kind where all `places` treat a pair as one loop: (extent, innermost dimension) each.
 
-    A merged dimension's strides are those of its innermost one. `frozen` dimensions stay alone.
+    A merged dimension has the strides of its innermost one. `frozen` dimensions are not merged.
     """
     groups = [(sizes[d], d) for d in dims if sizes[d] != ONE]
     merged = True
@@ -174,7 +174,7 @@ def merge(
 
 
 def product_of(loops: Sequence[tuple[Extent, int]]) -> Extent:
-    """How many points `loops`, extents with their dimensions, have."""
+    """The number of points of `loops`, given as extents with their dimensions."""
     result = ONE
     for size, _ in loops:
         result = result * size
@@ -182,8 +182,8 @@ def product_of(loops: Sequence[tuple[Extent, int]]) -> Extent:
 
 
 def physical_order(kernel: Kernel, stage: Stage) -> list[int]:
-    """The stage's dimensions, outermost first: as the first output lies in memory, then the rest as the first
-    inputs do, parallel ones before reductions."""
+    """The stage's dimensions, outermost first: in the memory order of the first output, then the rest in that of the
+    first inputs, parallel ones before reductions."""
     found: list[int] = []
     for access in (*stage.outputs, *stage.inputs):
         for axis in kernel.values[access.value].order:

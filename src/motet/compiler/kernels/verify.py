@@ -1,8 +1,8 @@
-"""verify: what holds of every kernel, as a table of rules.
+"""Verifies invariants of kernels, given as a table of rules.
 
-A rule has a name, a sentence that says what holds, and a function that finds where it does not. The rules are checked
-after a kernel is read and after everything that rewrites it, in tests and where `MOTET_CHECK=1` asks for it: what a
-stage gets wrong is then an error of that stage, rather than wrong numbers of a code generator.
+A rule has a name, a sentence that states the invariant, and a function that finds violations. The rules are checked
+after a kernel is read and after every rewrite of it, in tests and if `MOTET_CHECK=1` is set: a defect of a pass is then
+an error of that pass, rather than wrong results of a code generator.
 
 Source: the tables of tinygrad's `uop/spec.py`.
 """
@@ -18,13 +18,13 @@ from motet.compiler.kernels.kernel import EXTENT, ITEM_BITS, Access, Kernel, Siz
 from motet.compiler.kernels.strides import span_of
 from motet.errors import CompileError
 
-_ROLES = {"argument": 0, "constant": 0, "result": 1, "temporary": 2}  # in the order in which values stand
+_ROLES = {"argument": 0, "constant": 0, "result": 1, "temporary": 2}  # the order of values by role
 Finder = Callable[[Kernel], Iterator[str]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`says` what holds of a kernel; `broken` yields the places where it does not."""
+    """`says` states the invariant; `broken` yields the places that violate it."""
 
     name: str
     says: str
@@ -32,8 +32,8 @@ class Rule:
 
 
 def verify(kernel: Kernel, when: str = "") -> Kernel:
-    """`kernel`, which keeps to all rules. Raises CompileError that names the first rule it breaks, and where; `when`
-    says what made the kernel."""
+    """`kernel` if it satisfies all rules. Raises CompileError that names the first violated rule and the place; `when`
+    tells what produced the kernel."""
     for rule in RULES:
         for place in rule.broken(kernel):
             after = f" after {when}" if when else ""
@@ -44,7 +44,7 @@ def verify(kernel: Kernel, when: str = "") -> Kernel:
 
 
 def checked(kernel: Kernel, when: str) -> Kernel:
-    """`kernel`, verified where checks are wanted."""
+    """`kernel`, verified if checks are enabled."""
     return verify(kernel, when) if check_wanted() else kernel
 
 
@@ -212,7 +212,7 @@ def _types(kernel: Kernel) -> Iterator[str]:
                 yield f"{where} yields {dtypes[number]} to value {output.value}, {own}"
 
 
-# A rule may take for granted those before it.
+# A rule may rely on the rules before it.
 RULES = (
     Rule("roles", "arguments and constants stand before results, and those before temporaries", _roles),
     Rule("orders", "a physical order has every dimension once", _orders),

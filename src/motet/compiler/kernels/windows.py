@@ -1,4 +1,4 @@
-"""How tensors are read through sliding windows: by convolutions, poolings, stencils. Any number of axes may slide.
+"""Reads the sliding windows of convolutions, poolings and stencils from accesses, along any number of axes.
 
     x[n, 2*h + 3*i - 1, w + j, c]    over n, h, w, which are parallel, and i, j, c, which are reduced
         axis 0: a point n            axis 2: a window of taps j, at w
@@ -18,7 +18,7 @@ from motet.compiler.kernels.strides import Extent, memory_strides
 
 @dataclass(frozen=True)
 class Walk:
-    """A dimension of a stage, of extent `size`, that walks along an axis: `by` elements each time."""
+    """A dimension of a stage, of extent `size`, that moves along an axis by `by` elements per step."""
 
     dim: int
     size: Size
@@ -39,12 +39,12 @@ class Axis:
 
     @property
     def slides(self) -> bool:
-        """Whether it is read through a window that moves."""
+        """Whether the axis is read through a sliding window."""
         return bool(self.outs and self.taps)
 
     @property
     def plain(self) -> Walk | None:
-        """The one dimension, if it walks by ones from the first element on."""
+        """The dimension, if it is the only one and moves by one element from the first on; else None."""
         walks = (*self.outs, *self.taps)
         return walks[0] if len(walks) == 1 and walks[0].by == 1 and not self.low else None
 
@@ -55,7 +55,8 @@ class Axis:
 
     @property
     def window(self) -> Window | None:
-        """The axis by numbers; None where several dimensions of a kind walk along it, or an extent is dynamic."""
+        """The axis as a `Window`; None if several dimensions of a kind move along it, or if an extent or stride is
+        dynamic."""
         if len(self.outs) > 1 or len(self.taps) > 1 or self.stride.known is None or not isinstance(self.extent, int):
             return None
         out, tap = (part[0] if part else Walk(-1, 1, 1) for part in (self.outs, self.taps))
@@ -71,7 +72,7 @@ class Window:
     """One spatial axis: output `out` (extent `size`) at image positions `out * stride + k * dilation - low`."""
 
     out: int  # a dimension of the stage, or -1
-    kernel: int  # the dimension of the window, or -1
+    kernel: int  # the stage's dimension of the window, or -1
     size: int
     taps: int
     stride: int
@@ -82,7 +83,7 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """How many image positions `size` outputs look at."""
+        """The number of image positions that `size` outputs read."""
         return self.span(self.size)
 
     @property
@@ -99,9 +100,9 @@ SINGLE = Window(-1, -1, 1, 1, 1, 1, 0, 1, 0)  # an axis of one element
 
 @dataclass(frozen=True)
 class ImageAxes:
-    """The axes of a tensor that is read through windows: `points`, of which each point of a parallel dimension reads
-    one element, `summed`, which a reduction walks from end to end, and all others, `windows`. Those of which only the
-    first element is read are left out."""
+    """The axes of a tensor that is read through windows: `points`, along which each point of a parallel dimension reads
+    one element; `summed`, which are reduced from end to end; and `windows`, all others. Axes of which only the first
+    element is read are omitted."""
 
     points: tuple[Axis, ...]
     summed: tuple[Axis, ...]
@@ -110,8 +111,8 @@ class ImageAxes:
 
 @dataclass(frozen=True)
 class Windows:
-    """Sums of products of an image, read over sliding windows, and of filters, which are not. The left operand of
-    `dims` is the image: its batch are groups (or the channels of a depthwise convolution), M the image's other points
+    """Sums of products of an image, read through sliding windows, and filters. The image is the left operand of `dims`:
+    the batch are groups (or the channels of a depthwise convolution), M the image's other points
     and the outputs of windows, N filters, K channels and taps."""
 
     stage: Stage
@@ -122,9 +123,8 @@ class Windows:
 
 @dataclass(frozen=True)
 class WindowReduction:
-    """A reduction over the windows of one input alone: a pooling, or a convolution of single channels. `windows` are
-    the axes of input `image` that slide, outermost in memory first; their taps are all that is reduced, one for each.
-    """
+    """A reduction over the windows of one input: a pooling, or a convolution of single channels. `windows` are the axes
+    of input `image` that slide, outermost in memory first; their taps, one per axis, are the reduced dimensions."""
 
     stage: Stage
     combiner: Reduction
@@ -133,7 +133,7 @@ class WindowReduction:
 
     @property
     def row(self) -> int | None:
-        """The dimension along the last window but one, None where there is one alone."""
+        """The dimension along the second to last window; None if there is only one window."""
         return self.windows[-2].outs[0].dim if len(self.windows) > 1 else None
 
     @property
@@ -158,7 +158,8 @@ def is_windowed(access: Access) -> bool:
 
 
 def read_axes(kernel: Kernel, stage: Stage, access: Access, units: bool = False) -> tuple[Axis, ...]:
-    """The axes of the tensor that `access` of `stage` reads. Dimensions of extent 1 are left out, or not: `units`."""
+    """The axes of the tensor that `access` of `stage` reads. Dimensions of extent 1 are omitted unless
+    `units`."""
     value = kernel.values[access.value]
     found: list[Axis] = []
     for number, (entry, stride) in enumerate(zip(access.map, memory_strides(value), strict=True)):
@@ -171,7 +172,7 @@ def read_axes(kernel: Kernel, stage: Stage, access: Access, units: bool = False)
 
 
 def image_axes(kernel: Kernel, stage: Stage, image: Access) -> ImageAxes:
-    """The axes of an image by kind. One that is padded, or not walked to its end, is a window, of one tap."""
+    """The axes of an image by kind. An axis that is padded, or not read to its end, is a window of one tap."""
     points: list[Axis] = []
     summed: list[Axis] = []
     windows: list[Axis] = []
@@ -218,7 +219,7 @@ def _taps(windows: Sequence[Axis]) -> list[int]:
 
 
 def _is_image(access: Access) -> bool:
-    """Whether windows, steps or padding make more of `access` than a plain operand."""
+    """Whether `access` has windows, steps or padding, unlike a plain operand."""
     return access.padding is not None or is_windowed(access) or any(
         any(c > 1 for _, c in entry.terms) for entry in access.map
     )

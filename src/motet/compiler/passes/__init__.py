@@ -1,1 +1,1 @@
-"""Passes over programs: what a pass is, the registry that knows all of them by name, and their orders."""
+"""Passes over programs: the base classes, the registry of passes by name, and their orders."""

@@ -1,4 +1,4 @@
-"""What a pass is: a frozen dataclass with a name, its options as fields, and one method, `run`.
+"""The base classes of passes: frozen dataclasses with a name, their options as fields, and one method, `run`.
 
     @dataclass(frozen=True)
     class FoldTransfers(Pass):
@@ -7,8 +7,8 @@
 
         def run(self, program: Program) -> bool: ...
 
-runs in `motet opt` as `fold-transfers{keep-pinned=false}`. A pass keeps no state between runs, and the file that
-defines it has the pass's name (`fold_transfers.py`). `registry.py` finds it there.
+runs in `motet opt` as `fold-transfers{keep-pinned=false}`. A pass keeps no state between runs. The module that defines
+it has the pass's name (`fold_transfers.py`), by which `registry.py` finds it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.errors import OptionError
 
-# The types of options that text can set, by their annotation, and what an error says is expected.
+# The types of options that can be given as text, by annotation, with their description in errors.
 _TYPES = {"bool": "true or false", "int": "a number", "str": "a word"}
 
 
 @dataclass(frozen=True)
 class Named(ABC):
-    """What all passes share: a name, and options that text can set."""
+    """The base of all passes: a name, and options that can be given as text."""
 
     name: ClassVar[str]
 
     @classmethod
     def parse(cls, options: str) -> Self:
-        """The pass with its options as text, `key=value key=value`. Raises OptionError for a key that it does not
-        have, and for a value of another type."""
+        """The pass with its options given as text, `key=value key=value`. Raises OptionError for an unknown key, and
+        for a value of the wrong type."""
         known = {each.name.replace("_", "-"): each for each in fields(cls) if each.type in _TYPES}
         given: dict[str, bool | int | str] = {}
         for word in options.split():
@@ -65,15 +65,15 @@ def _value(where: str, field: Field[Any], text: str) -> bool | int | str:
 
 
 class Pass(Named):
-    """Changes a program in place. Raises CompileError for what it cannot take."""
+    """A pass that rewrites a program in place. Raises CompileError for unsupported programs."""
 
     @abstractmethod
     def run(self, program: Program) -> bool:
-        """Whether anything changed."""
+        """Rewrites `program`; returns whether anything changed."""
 
 
 class FunctionPass(Pass):
-    """A pass that changes each public function without looking at the others."""
+    """A pass that rewrites each public function independently."""
 
     def run(self, program: Program) -> bool:
         changed = [self.run_on(function) for function in public_functions(program.module)]
@@ -81,16 +81,16 @@ class FunctionPass(Pass):
 
     @abstractmethod
     def run_on(self, function: ir.Operation) -> bool:
-        """Whether anything changed in `function`."""
+        """Rewrites `function`; returns whether anything changed."""
 
 
 class ModulePass(Named):
-    """A pass over a module that is no program yet, as frontends and placement rewrite it: without parameters, and
-    without telling whether anything changed."""
+    """A pass over a module that is not yet a program, used by frontends and placement: it has no access to parameters,
+    and does not report changes."""
 
     @abstractmethod
     def run(self, module: ir.Module) -> None:
-        """In place. Raises CompileError for what it cannot take."""
+        """Rewrites `module` in place. Raises CompileError for unsupported modules."""
 
 
 AnyPass = Pass | ModulePass

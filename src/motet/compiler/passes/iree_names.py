@@ -1,4 +1,4 @@
-"""IREE's names of passes over devices, each with the passes of Motet that do its work.
+"""IREE's names of passes over devices, mapped to the equivalent passes of Motet.
 
     iree-hal-assign-target-devices{targetDevices=local,cuda}    →    assign-devices{local cuda}
     iree-hal-device-assignment-pipeline{target-devices=a=local} →    materialize-devices, …, verify-devices
@@ -20,20 +20,20 @@ _OPTION = re.compile(r"\s*([A-Za-z-]+)=((?:[^\s\"'{<]|\"[^\"]*\"|'[^']*'|\{[^}]*
 
 @dataclass(frozen=True)
 class Alias:
-    """The passes that another compiler's pass stands for, and its options, whose values are devices: they become those
-    of `assign-devices`."""
+    """The passes that are equivalent to a pass of IREE, and its options, whose values are devices: they become the
+    options of `assign-devices`."""
 
     passes: tuple[str, ...]
     options: tuple[str, ...] = ()
 
     def steps(self, name: str, options: str) -> tuple[str, ...]:
-        """The passes, for the alias `name` with `options`. Raises OptionError for options that it does not take."""
+        """The passes for the alias `name` with `options`. Raises OptionError for unknown options."""
         devices = " ".join(_devices(name, options, self.options))
         return tuple(f"{each}{{{devices}}}" if each == "assign-devices" else each for each in self.passes)
 
 
 def _devices(name: str, options: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The flags that the options of a pass list. Raises OptionError for options that say something else."""
+    """The device flags in the options of a pass. Raises OptionError for other options."""
     found: list[str] = []
     position = 0
     while options[position:].strip():

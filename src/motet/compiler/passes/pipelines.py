@@ -1,6 +1,6 @@
-"""The orders of passes, as data. A step is a pass by its name, with options if it has some, or passes of upstream.
+"""The orders of passes, as data. A step is a pass by name, with options if needed, or a pipeline of upstream's passes.
 
-`motet opt` runs each by its name in `PIPELINES`, as a pass of its own: `motet opt model.mlir --pipeline normalise`.
+`motet opt` runs each pipeline in `PIPELINES` by its name, like a pass: `motet opt model.mlir --pipeline normalise`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ CLEAN = "canonicalize,cse"
 
 @dataclass(frozen=True)
 class Upstream:
-    """Passes of upstream MLIR, as a pipeline in text."""
+    """A textual pipeline of upstream MLIR's passes."""
 
     pipeline: str
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """Passes that are followed by upstream's `CLEAN` if one of them changed anything."""
+    """Passes, followed by upstream's `CLEAN` if one of them changed anything."""
 
     passes: tuple[str, ...]
 
 
 Step = str | Upstream | Cleaned
 
-# What frontends return → canonical linalg.generic, constants as parameters. Upstream's canonicalisation would undo
-# reuse-sorted-extents and store-loop-scalars: it runs before them for the last time.
+# Output of frontends → canonical linalg.generic, constants as parameters. Upstream's canonicalisation would undo
+# reuse-sorted-extents and store-loop-scalars, so it runs before them for the last time.
 NORMALISE: tuple[Step, ...] = (
     "decompose-softmax",
     "fold-empty-tensors",
@@ -46,7 +46,7 @@ NORMALISE: tuple[Step, ...] = (
     "hoist-constants",
 )
 
-# A normalised program → one whose kernels are larger on GPUs, for targets that have attention as one kernel.
+# A normalised program → one with larger kernels, for GPU targets that support attention as one kernel.
 FUSE_FOR_GPU: tuple[Step, ...] = (
     "unroll-loops",
     Cleaned(("lower-transposed-conv",)),
@@ -61,14 +61,17 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "fuse-multi-gemm",
 )
 
-# A normalised program → one whose kernels are larger on processors, for all other targets.
+# A normalised program → one with larger kernels, for all other targets.
 FUSE_FOR_CPU: tuple[Step, ...] = ("expand-products",)
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")
 
-# What a program says of devices, in any spelling → Motet's own.
+# A normalised program → one private function for each kernel; those that read constants alone have run.
 READ_DEVICES: tuple[str, ...] = ("materialize-devices", "resolve-promises", "resolve-states", "resolve-globals")
+
+# What dialects that are lowered by a frontend say of devices → transfers, which lowerings leave alone.
+ANCHOR_DEVICES: tuple[str, ...] = ("inline-calls", "anchor-operations")
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = MappingProxyType({
     "normalise": NORMALISE,
@@ -76,4 +79,5 @@ PIPELINES: Mapping[str, tuple[Step, ...]] = MappingProxyType({
     "fuse-for-gpu": FUSE_FOR_GPU,
     "outline": OUTLINE,
     "read-devices": READ_DEVICES,
+    "anchor-devices": ANCHOR_DEVICES,
 })

@@ -1,7 +1,7 @@
-"""Every pass by its name. A pass is loaded when it is asked for.
+"""The registry of passes by name. A pass is loaded when it is requested.
 
 The pass `fold-transfers` is the class `FoldTransfers` in `fold_transfers.py`, in the package that `PACKAGES` lists it
-under. Names of pipelines (`pipelines.py`) and IREE's names of passes (`iree_names.py`) stand for several.
+under. The names of pipelines (`pipelines.py`) and IREE's names of passes (`iree_names.py`) stand for several passes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.frontends": ("crop-pads", "lower-complex-functions", "read-value-extents"),
     "motet.compiler.frontends.iree": ("resolve-flow",),
     "motet.compiler.frontends.gpu": ("gpu-concurrency", "lower-launches", "map-loops-to-gpu"),
+    "motet.compiler.build": ("lower-to-tensors", "normal-form"),
     "motet.compiler.placement": (
         "anchor-operations", "annotate-affinities", "assign-devices", "check-code", "erase-devices", "fold-transfers",
-        "inline-calls", "insert-transfers", "materialize-devices", "outline-loops", "outline-regions",
+        "inline-calls", "insert-transfers", "materialize-devices", "outline-loops", "outline-regions", "place",
         "place-automatically", "place-by-name", "place-loops-on-fallback", "place-operations", "resolve-aliases",
         "resolve-globals", "resolve-on-device", "resolve-promises", "resolve-states", "rotate-loops",
         "select-branches", "unroll-placed-loops", "verify-devices",
@@ -47,8 +48,8 @@ PASSES: Mapping[str, str] = MappingProxyType({
 
 
 def make(text: str, given: Mapping[str, Any] | None = None) -> AnyPass:
-    """The pass that `text`, `NAME` or `NAME{OPTIONS}`, describes; `given` has fields that text cannot set. Raises
-    OptionError for an unknown name or option."""
+    """The pass that `text`, `NAME` or `NAME{OPTIONS}`, describes; `given` has fields that cannot be given as text.
+    Raises OptionError for an unknown name or option."""
     name = name_of(text)
     if name not in PASSES:
         raise OptionError(f"pass {name}: unknown; Motet's passes: {', '.join(sorted(PASSES))}")
@@ -68,13 +69,13 @@ def options_of(text: str) -> str:
 
 
 def class_name(name: str) -> str:
-    """The class of the pass `name`: `FoldTransfers` of `fold-transfers`."""
+    """The class name of the pass `name`: `FoldTransfers` for `fold-transfers`."""
     return "".join(word.capitalize() for word in name.split("-"))
 
 
 def expand(text: str) -> tuple[Step, ...] | None:
-    """The steps that one part of a pipeline in text stands for: a pass, a pipeline, or a pass of IREE's. None for
-    passes of upstream MLIR. Raises OptionError for options of what takes none."""
+    """The steps of one part of a textual pipeline: a pass, a pipeline, or a pass of IREE's. None for passes of upstream
+    MLIR. Raises OptionError for options of a pipeline or pass without options."""
     name, options = name_of(text), options_of(text)
     if name in PASSES:
         return (text.strip(),)

@@ -1,4 +1,4 @@
-"""Runs passes, and tells an observer of each: `motet compile --print-after`, `--print-changed` and `--time-passes`."""
+"""Runs passes, and notifies an observer: `motet compile --print-after`, `--print-changed` and `--time-passes`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
 from motet.compiler.passes.base import AnyPass, ModulePass
-from motet.compiler.passes.pipelines import CLEAN, Cleaned, Step, Upstream
+from motet.compiler.passes.pipelines import CLEAN, PIPELINES, Cleaned, Step, Upstream
 
 
 class Observer(Protocol):
-    """Is told of every pass. Its context surrounds the run of the pass."""
+    """Is notified of every pass. Its context encloses the run of the pass."""
 
     def watch(self, name: str, module: ir.Module) -> contextlib.AbstractContextManager[None]: ...
+
+    def watch_pipeline(self, name: str, module: ir.Module) -> contextlib.AbstractContextManager[None]: ...
 
 
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
@@ -26,7 +28,7 @@ _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 @contextlib.contextmanager
 def observed(observer: Observer | None) -> Generator[None]:
-    """Tell `observer` of the passes that run in this context."""
+    """Notifies `observer` of the passes that run in this context."""
     token = _observer.set(observer)
     try:
         yield
@@ -34,11 +36,18 @@ def observed(observer: Observer | None) -> Generator[None]:
         _observer.reset(token)
 
 
+def run_named(name: str, program: Program, options: Mapping[str, Mapping[str, Any]] | None = None) -> bool:
+    """`run_steps` of the pipeline `name`, of which the observer is told too."""
+    observer = _observer.get()
+    with contextlib.nullcontext() if observer is None else observer.watch_pipeline(name, program.module):
+        return run_steps(PIPELINES[name], program, options)
+
+
 def run_steps(
     steps: Sequence[Step], program: Program, options: Mapping[str, Mapping[str, Any]] | None = None
 ) -> bool:
-    """Run the steps of a pipeline over `program`, in order; whether anything changed, upstream's passes left out.
-    `options` sets fields of passes, by the pass's name, that text cannot set."""
+    """Runs the steps of a pipeline over `program`, in order; returns whether a pass of Motet changed anything.
+    `options` sets fields that cannot be given as text, by the pass's name."""
     changed = [_run_step(step, program, options or {}) for step in steps]
     return any(changed)
 
@@ -56,7 +65,7 @@ def _run_step(step: Step, program: Program, options: Mapping[str, Mapping[str, A
 
 
 def run_pass(each: AnyPass, program: Program) -> bool:
-    """Run one pass; whether it says that anything changed. A pass over a module does not say so."""
+    """Runs one pass; returns whether it reports a change. A pass over a module does not report changes."""
     if isinstance(each, ModulePass):
         run_on_module(each, program.module)
         return False
@@ -65,13 +74,13 @@ def run_pass(each: AnyPass, program: Program) -> bool:
 
 
 def run_on_module(each: ModulePass, module: ir.Module) -> None:
-    """Run a pass over a module."""
+    """Runs a pass over a module."""
     with _watched(each.name, module):
         each.run(module)
 
 
 def run_upstream(pipeline: str, module: ir.Module) -> None:
-    """Run passes of upstream MLIR. Raises `ir.MLIRError` with the diagnostics when one fails."""
+    """Runs passes of upstream MLIR. Raises `ir.MLIRError` with the diagnostics if one fails."""
     with _watched(pipeline, module):
         _mlir.run_pipeline(module, pipeline)
 

@@ -1,10 +1,10 @@
-"""Splits the text of pipelines and options where no bracket encloses the separator."""
+"""Splits the text of pipelines and options at separators outside brackets."""
 
 from __future__ import annotations
 
 
 def split_commas(text: str) -> list[str]:
-    """The parts between commas that no bracket encloses."""
+    """The parts between commas that are outside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{<") - (character in ")]}>")
@@ -16,7 +16,7 @@ def split_commas(text: str) -> list[str]:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text; spaces in brackets and quotes do not part them."""
+    """The words of a text; spaces in brackets and quotes do not separate words."""
     words, word, depth, quote = list[str](), "", 0, ""
     for character in text:
         if quote:

@@ -1,1 +1,1 @@
-"""Passes over devices: names, affinities, transfers, regions, and placement by cost."""
+"""Passes over devices: names, affinities, transfers, regions, and automatic placement by cost."""

@@ -1,14 +1,14 @@
-"""affinity-analysis: where every operation of a function runs and every value lies, as far as the program says.
+"""affinity-analysis: the device of every operation and value of a function, as far as the program determines it.
 
     %1 = "motet.transfer"(%0) {to = "gpu"}
-    %2 = arith.addf %1, %1                     →  %2 runs on gpu, because its operands lie there
+    %2 = arith.addf %1, %1                     →  %2 runs on gpu, because its operands are there
 
-An operation runs where it says itself, or the nearest operation or function around it says; else where its tensor
-operands lie; else, having none that lie anywhere (constants, what is made of them), where its results are used.
-Operands on several devices make it run where the tensor lies that it writes into, if that is on one of them, else
-on the default device, as does what nobody places. Of an affinity that leaves a choice the device is taken that most
-operands lie on. What branches and loops pass on is followed to a fixed point: a value that comes from several
-devices lies on each of them.
+An operation runs where its own affinity says, or that of the nearest enclosing operation or function; else where its
+tensor operands are; else, if none of them is on a device (constants, and values computed from them), where its results
+are used. With operands on several devices it runs on the device of the tensor that it writes into, if that is one of
+them, else on the default device, as do operations that nothing places. Of an affinity with several devices, the one
+with most operands is chosen. Values that branches and loops pass on are followed to a fixed point: a value that comes
+from several devices is on each of them.
 
 Source of the rules: IREE's affinity analysis, compiler/src/iree/compiler/Dialect/Stream/Analysis/Affinity.cpp.
 """
@@ -45,25 +45,25 @@ REPLICABLE = ("arith.constant", "complex.constant", "tensor.empty", "tensor.spla
 
 @dataclass
 class AffinityNode:
-    """One operation outside the bodies of kernels: its explicit affinity, its own or that of what is around it, and
-    the one found."""
+    """An operation outside the bodies of kernels: its explicit affinity (its own, or that of an enclosing operation),
+    and the computed one."""
 
     operation: ir.Operation
     explicit: Affinity | None
     own: bool = False
     affinity: Affinity | None = None
-    inner: list[AffinityNode] = field(default_factory=list["AffinityNode"])  # of control flow: all that is in it
+    inner: list[AffinityNode] = field(default_factory=list["AffinityNode"])  # of control flow: its contents
 
 
 class AffinityAnalysis:
-    """The affinities of one function; `default` is that of what nothing places, one device."""
+    """The affinities of one function; `default` is a single device, for operations that nothing places."""
 
     def __init__(self, function: ir.Operation, default: Affinity) -> None:
         self.function = function
         self.default = default
         self.values: dict[ir.Value, Affinity] = {}
         self._by_result: dict[ir.Value, AffinityNode] = {}
-        self.nodes: list[AffinityNode] = []  # in program order, with what is inside control flow
+        self.nodes: list[AffinityNode] = []  # in program order, including the contents of control flow
         self.block = function.regions[0].blocks[0]
         self.result_pins = pins(function, "res_attrs", len(self._terminator().operands))
         around = explicit_affinity(function)
@@ -78,11 +78,11 @@ class AffinityAnalysis:
         self._place_floating()
 
     def of_value(self, value: ir.Value) -> Affinity | None:
-        """Where a tensor lies; None for one that is made wherever it is used."""
+        """The devices of a tensor; None for one that is recomputed wherever it is used."""
         return self.values.get(value)
 
     def uses(self, value: ir.Value) -> list[Affinity]:
-        """Where the readers of a value run, in order, each once."""
+        """The distinct affinities of a value's readers, in order."""
         found: list[Affinity] = []
         for use in value.uses:
             for affinity in self._user(use):
@@ -132,7 +132,7 @@ class AffinityAnalysis:
         elif operation.name in CONTROL:
             self._visit_control(node)
             return
-        elif operation.name == LOOP_OP:  # on several devices, each result on one
+        elif operation.name == LOOP_OP:  # a loop over several devices: each result is on one
             for result, device in zip(operation.results, names_in(operation, HOMES), strict=True):
                 self.values[result] = parse_affinity(device)
             return
@@ -152,7 +152,7 @@ class AffinityAnalysis:
         return tied if tied is not None and tied.device is not None else self.default
 
     def _chosen(self, affinity: Affinity, operation: ir.Operation) -> Affinity | None:
-        """Of what is given, the device on which most operands lie; None where that is to be told by its readers."""
+        """The device of an affinity on which most operands are; None if the readers determine it."""
         if affinity.device is not None:
             return affinity
         lying = Counter(
@@ -164,12 +164,12 @@ class AffinityAnalysis:
         return Affinity((max(affinity.devices, key=lambda pair: lying[pair[0]]),))
 
     def _visit_control(self, node: AffinityNode) -> None:
-        """What comes in reaches the blocks' arguments, what is yielded the results and, in loops, the arguments."""
+        """Propagates operands to the arguments of blocks, and yielded values to results and, in loops, to arguments."""
         operation = node.operation
         blocks = [block for region in operation.regions for block in region.blocks]
         yields = [b.operations[len(b.operations) - 1].operation for b in blocks if len(b.operations)]
         if operation.name == "scf.for":
-            first = 3  # bounds and step come before what is carried
+            first = 3  # the operands after bounds and step are carried
             carried = list(zip(operation.results, list(operation.operands)[first:], strict=False))
             for index, (result, start) in enumerate(carried):
                 for target in (result, blocks[0].arguments[index + 1]):
@@ -184,7 +184,7 @@ class AffinityAnalysis:
         else:
             for index, result in enumerate(operation.results):
                 self._flow((end.operands[index] for end in yields), result)
-        said: Affinity | None = None  # by what is inside: that counts before where its operands lie
+        said: Affinity | None = None  # the affinity of the contents, which takes precedence over the operands'
         joined: Affinity | None = None
         for inner in node.inner:
             if inner.affinity is not None:
@@ -193,7 +193,7 @@ class AffinityAnalysis:
                     said = join_or(said, inner.affinity)
         chosen = node.explicit and self._chosen(node.explicit, operation)
         node.affinity = chosen or said or self._single(joined or self._joined(tensor_operands(operation)))
-        if node.affinity is not None:  # it runs as a whole, so all that it gives lies there
+        if node.affinity is not None:  # it runs on one device as a whole, as do all its results
             self.values.update((result, node.affinity) for result in filter(is_tensor, operation.results))
 
     def _flow(self, sources: Iterable[ir.Value], target: ir.Value) -> None:
@@ -211,13 +211,13 @@ class AffinityAnalysis:
         return joined
 
     def _single(self, affinity: Affinity | None) -> Affinity | None:
-        """An affinity that names one device: several that the operands lie on leave the default one."""
+        """An affinity of one device; operands on several devices select the default one."""
         return affinity if affinity is None or affinity.device is not None else self.default
 
     # -- backward --------------------------------------------------------------------------------
 
     def _place_floating(self) -> None:
-        """What no operand places runs where its results are used; what is cheap to make, in each of the places."""
+        """Places operations without placed operands where their results are used; cheap ones on each of the devices."""
         for node in reversed(self.nodes):
             if node.affinity is not None or node.operation.name in (*TERMINATORS, LOOP_OP):
                 continue
@@ -225,7 +225,7 @@ class AffinityAnalysis:
             for result in node.operation.results:
                 for affinity in self.uses(result):
                     found = join_or(found, affinity)
-            if node.explicit is not None:  # a choice: what readers say, as far as it is among it
+            if node.explicit is not None:  # several devices: restrict the readers' affinities to them
                 found = Affinity((join_and(node.explicit, found) or node.explicit).devices[:1])
             replicable = is_replicable(node.operation)
             node.affinity = (found if replicable else self._single(found)) or self.default
@@ -236,8 +236,8 @@ class AffinityAnalysis:
     def _user(self, use: ir.OpOperand) -> Iterator[Affinity]:
         user = use.owner.operation
         if user.name == "func.return":
-            lies = self.values.get(user.operands[use.operand_number])  # where what nobody moves stays
-            yield self.result_pins[use.operand_number] or lies or self.default
+            stays = self.values.get(user.operands[use.operand_number])  # the device of a value that is not transferred
+            yield self.result_pins[use.operand_number] or stays or self.default
             return
         if user.name == LOOP_OP:
             yield parse_affinity(names_in(user, WANTED)[use.operand_number])
@@ -251,7 +251,7 @@ class AffinityAnalysis:
             yield parse_affinity(ir.StringAttr(user.attributes[TO]).value)
 
     def _nodes_around(self, operation: ir.Operation) -> Iterator[AffinityNode]:
-        """The node of an operation, or of the one around it that is analysed."""
+        """The node of an operation, or of the enclosing one that is analysed."""
         if not self._by_result:
             self._index()
         current: ir.Operation | None = operation
@@ -262,28 +262,28 @@ class AffinityAnalysis:
             current = current.parent.operation if current.parent is not None else None
 
     def _index(self) -> None:
-        # Operations are hashed by their contents, so they are found by their results.
+        # Operations are hashed by their contents, so they are identified by their results.
         self._by_result = {node.operation.results[0]: node for node in self.nodes if len(node.operation.results)}
 
 
-# -- what operations say -------------------------------------------------------------------------
+# -- explicit affinities -------------------------------------------------------------------------
 
 
 def explicit_affinity(operation: ir.Operation) -> Affinity | None:
-    """What an operation or function says of itself."""
+    """The affinity in an operation's or function's own attributes."""
     if AFFINITY not in operation.attributes:
         return None
     return parse_affinity(ir.StringAttr(operation.attributes[AFFINITY]).value)
 
 
 def names_in(loop: ir.Operation, attribute: str) -> list[str]:
-    """The devices that an attribute of a loop names, one for each operand or result."""
+    """The devices in an attribute of a loop, one for each operand or result."""
     return [ir.StringAttr(each).value for each in ir.ArrayAttr(loop.attributes[attribute])]
 
 
 def pins(function: ir.Operation, group: str, count: int) -> list[Affinity | None]:
     """The affinities of a function's arguments (`arg_attrs`) or results (`res_attrs`). A result that is written into
-    an argument lies where that does."""
+    an argument is on the argument's device."""
     around = explicit_affinity(function)
     if group not in function.attributes:
         return [around] * count
@@ -299,7 +299,7 @@ def pins(function: ir.Operation, group: str, count: int) -> list[Affinity | None
 
 
 def parameters(function: ir.Operation) -> list[bool]:
-    """Which of a function's arguments are constants."""
+    """Which arguments of a function are constants."""
     if "arg_attrs" not in function.attributes:
         return [False] * len(function.regions[0].blocks[0].arguments)
     return [PARAMETER in ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
@@ -310,12 +310,12 @@ def is_tensor(value: ir.Value) -> bool:
 
 
 def tensor_operands(operation: ir.Operation) -> Iterator[ir.Value]:
-    """The tensors that an operation, or what is inside it, reads from around it."""
+    """The outer tensors that an operation or its contents read."""
     return filter(is_tensor, captured_values(operation) if len(operation.regions) else operation.operands)
 
 
 def written_into(operation: ir.Operation) -> Iterator[ir.Value]:
-    """The tensors that an operation's results are changed states of."""
+    """The tensors that an operation's results update."""
     if operation.name.startswith("linalg.") and "operandSegmentSizes" in operation.attributes:
         inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
         yield from filter(is_tensor, list(operation.operands)[inputs:])
@@ -324,8 +324,8 @@ def written_into(operation: ir.Operation) -> Iterator[ir.Value]:
 
 
 def is_replicable(operation: ir.Operation) -> bool:
-    """Whether something is as well made anew on each device as moved there: sizes, scalars, what is constant.
-    What the function returns is made once."""
+    """Whether a value is recomputed on each device instead of transferred: sizes, scalars, constants. Values that the
+    function returns are computed once."""
     tensors = [result for result in operation.results if is_tensor(result)]
     if operation.name in REPLICABLE:
         return not any(use.owner.operation.name == "func.return" for result in tensors for use in result.uses)

@@ -1,10 +1,10 @@
-"""anchor-operations: says by transfers where operations run that are lowered before they are placed.
+"""anchor-operations: records by transfers the devices of operations that are lowered before they are placed.
 
     %1 = tosa.add %0, %c {motet.affinity = "gpu"}      →      %t = "motet.transfer"(%0) {to = "gpu"}
                                                               %1 = tosa.add %t, %c
 
-Lowerings forget attributes of others, but what an operation becomes runs where its operands lie. Constants are
-left alone: they are made where they are read, and lowerings look at them.
+Lowerings drop attributes, but the lowered operations run where their operands are. Constants are not transferred: they
+are created where they are read, and lowerings inspect them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from motet.compiler.passes.base import ModulePass
 
 @dataclass(frozen=True)
 class AnchorOperations(ModulePass):
-    """`dialects` are those whose operations are lowered."""
+    """`dialects` are those whose operations will be lowered."""
 
     name = "anchor-operations"
     dialects: tuple[str, ...] = ("tosa", "stablehlo", "chlo")
@@ -46,7 +46,7 @@ class AnchorOperations(ModulePass):
 
 
 def _movable(operation: ir.Operation) -> Iterator[int]:
-    """The operands that are tensors with data that is not known."""
+    """The numbers of the operands that are tensors of non-constant data."""
     for index, value in enumerate(operation.operands):
         constant = not isinstance(value.owner, ir.Block) and "const" in value.owner.operation.name
         if isinstance(value.type, ir.ShapedType) and not constant:

@@ -1,11 +1,12 @@
-"""annotate-affinities: writes beside every operation of a public function what the analysis found, and places nothing.
+"""annotate-affinities: adds the results of the analysis to every operation of public functions, without placing it.
 
     %2 = arith.addf %0, %1       →      %2 = arith.addf %0, %1 {motet.affinities.operands = ["cpu", "gpu"],
                                              motet.affinities.execution = "cpu", motet.affinities.results = ["cpu"],
                                              motet.affinities.uses = ["gpu|cpu"]}
 
-One text for each operand and result, empty for what is no tensor or is made wherever it is read; of `uses` where the
-readers of each result run. Arguments and results of functions have theirs among their attributes.
+There is one text for each operand and result, empty for values that are not tensors or are recomputed where they are
+read. `uses` has the affinities of the readers of each result. Those of a function's arguments and results are among its
+attributes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _annotate(function: ir.Operation, analysis: AffinityAnalysis) -> None:
 
 
 def _of_operation(operation: ir.Operation, analysis: AffinityAnalysis) -> tuple[list[str], list[str], list[str]]:
-    """What is said of operands, of results, and of the readers of results."""
+    """The texts for operands, for results, and for the readers of results."""
     return (
         _texts(operation.operands, analysis), _texts(operation.results, analysis),
         [_uses(value, analysis) for value in operation.results],

@@ -5,12 +5,11 @@
                                                                "motet.device"() {sym_name = "gpu", …["cuda", "@cpu"]}
     "motet.device"() {sym_name = "gpu", …["hip"]}  with  gpu=host    →   … alternatives = ["host"] …
 
-A flag with the name of a device of the program replaces what that device may be; others add theirs behind those of the
-program, which it has to name, or fall back to, where operations are not placed by cost. Flags without names fill the
-devices of the program, its default one first, then in order; where the program declares none they add `__device_0`, ….
-One flag without a name that lists one family, for a program that says nothing of devices, adds none: the program then
-is for one device, whichever that is. `host` alone changes no program that declares devices: it only says for which
-processors code is made.
+A flag with the name of a device of the program replaces its alternatives. Other named flags append devices, which the
+program must name or fall back to unless operations are placed by cost. Flags without names fill the devices of the
+program, its default one first, then in order; if the program declares none they add `__device_0`, …. A single flag
+without a name that lists one family, for a program without devices, adds none: the program then is for any one device.
+`host` alone does not change a program that declares devices: it only selects the processors that code is generated for.
 
 The default device is the one that the program names, else its first, else that of the first flag.
 """
@@ -31,12 +30,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import ALTERNATIVES, DEFAULT_DEVICE
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED, own_family
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.text import split_words
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.compiler.placement.resolve_aliases import resolve_alias
-from motet.compiler.placement.uses_devices import uses_devices
 from motet.compiler.placement.verify_devices import mentioned
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code
@@ -44,23 +43,23 @@ from motet.errors import CompileError, OptionError
 
 _log = logging.getLogger("motet")
 
-Assigned = Sequence[tuple[DeviceFlag, list[Alternative]]]  # flags, with what they say
+Assigned = Sequence[tuple[DeviceFlag, list[Alternative]]]  # flags, and the alternatives that they list
 
 _HOST = Alternative(HOST)
 
 
 @dataclass(frozen=True)
 class AssignDevices(ModulePass):
-    """Raises OptionError for flags that mean nothing, CompileError for a default device by a number that no device
-    has."""
+    """Raises OptionError for flags without effect, CompileError for a default device given by a number out of
+    range."""
 
     name = "assign-devices"
     flags: tuple[DeviceFlag, ...] = ()
-    used: frozenset[str] | None = None  # where given, other names than these and the program's are refused
+    used: frozenset[str] | None = None  # if given, names other than these and the program's are refused
 
     @classmethod
     def parse(cls, options: str) -> Self:
-        """The options are the texts of `--device`, with spaces between them."""
+        """The options are the texts of `--device`, separated by spaces."""
         return cls(parse_device_flags(split_words(options)))
 
     def run(self, module: ir.Module) -> None:
@@ -83,7 +82,7 @@ class AssignDevices(ModulePass):
 
 
 def _expect_code(flag: DeviceFlag, family: str) -> None:
-    """Refuses the only device of a program where no code can be made for it."""
+    """Refuses the only device of a program if there is no code generator for it."""
     known = families_with_code()
     if family not in known:
         raise OptionError(
@@ -105,7 +104,7 @@ def _expect_used(
 
 
 def alternatives(flag: DeviceFlag) -> list[Alternative]:
-    """What a flag says that its device may be. Raises OptionError for families that nobody knows."""
+    """The alternatives that a flag lists. Raises OptionError for unknown families."""
     return [_alternative(flag, one) for one in flag.alternatives]
 
 
@@ -127,7 +126,7 @@ def _alternative(flag: DeviceFlag, given: Alternative) -> Alternative:
 
 
 def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
-    """Whether flags say no more than which family the program is for."""
+    """Whether flags only name the family that the program is for."""
     if len(flags) != 1:
         return not flags
     only = flags[0].alternatives
@@ -167,14 +166,14 @@ def _replace(declaration: ir.Operation, filled: list[Alternative]) -> None:
 
 
 def _add(module: ir.Module, name: str, filled: list[Alternative]) -> None:
-    """Behind the devices that are there, before all else."""
+    """Adds a device after the existing ones, before all other operations."""
     there = declarations(module)
     point = ir.InsertionPoint.after(there[-1]) if there else ir.InsertionPoint.at_block_begin(module.body)
     declare(name, filled, point, module.operation.location)
 
 
 def _number_default(module: ir.Module) -> None:
-    """A default device given by its number gets its name."""
+    """Replaces a default device given by number by its name."""
     attributes = module.operation.attributes
     value = attributes.get(DEFAULT_DEVICE)
     if not isinstance(value, ir.IntegerAttr):

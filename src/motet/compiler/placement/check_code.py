@@ -1,4 +1,4 @@
-"""check-code: changes nothing; refuses regions on devices for none of whose families code can be made.
+"""check-code: refuses regions on devices without a code generator for any of their families; changes nothing.
 
     func.func @f_region_0(…) attributes {motet.device = "gpu"}     error: @gpu runs this, but no code can be made for
     where @gpu is cuda or hip                                      cuda, hip; …

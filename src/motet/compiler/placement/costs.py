@@ -1,7 +1,7 @@
-"""What an operation costs: its class, the arithmetic in it, the bytes of its tensors.
+"""The cost of an operation: its class, its arithmetic, the bytes of its tensors.
 
-Extents that are not known are taken to be `DYNAMIC_EXTENT`, trips of loops that are not known `TRIPS`, and both
-branches of a choice are counted. An elementary function counts as many operations as its polynomial has.
+Dynamic extents are assumed to be `DYNAMIC_EXTENT`, unknown trip counts `TRIPS`; both branches of an `if` are counted.
+An elementary function counts as the operations of its polynomial.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIPS = 16
 
 Kind = Literal[
     "contraction", "convolution", "elementwise", "reduction", "generic",
-    "view", "slice", "alias", "transfer",  # no work of their own
+    "view", "slice", "alias", "transfer",  # without arithmetic
 ]
 WORKING = ("contraction", "convolution", "elementwise", "reduction", "generic")
 
@@ -35,7 +35,7 @@ _CHEAP = ("math.absf", "math.absi", "math.copysign", "math.fma", "math.floor", "
 
 @dataclass(frozen=True)
 class Cost:
-    """`operations` are arithmetic operations on 32-bit floats; `role` and `space` are what it is to grouping."""
+    """`operations` are arithmetic operations on 32-bit floats; `role` and `space` are those of grouping."""
 
     kind: Kind
     operations: float = 0.0
@@ -44,7 +44,7 @@ class Cost:
 
 
 def cost_of(operation: ir.Operation) -> Cost:
-    """The cost of an operation outside the bodies of others."""
+    """The cost of an operation that is not inside the body of another one."""
     name = operation.name
     if name == TRANSFER_OP:
         return Cost("transfer")
@@ -64,7 +64,7 @@ def cost_of(operation: ir.Operation) -> Cost:
 
 
 def _is_read_by_windows(pad: ir.Operation) -> bool:
-    """Whether all readers are convolutions and pools, which pad as they read."""
+    """Whether all readers are convolutions and pools, which pad while they read."""
     users = [use.owner.operation for use in pad.results[0].uses]
     return bool(users) and all(
         user.name.startswith("linalg.") and len(user.regions)
@@ -74,7 +74,7 @@ def _is_read_by_windows(pad: ir.Operation) -> bool:
 
 
 def bytes_of(kind: ir.Type) -> int:
-    """The bytes of a value of type `kind`; scalars have none to speak of."""
+    """The bytes of a value of type `kind`; 0 for scalars."""
     if not isinstance(kind, ir.ShapedType):
         return 0
     spelling = str(kind.element_type)
@@ -83,7 +83,7 @@ def bytes_of(kind: ir.Type) -> int:
 
 
 def extents_of(kind: ir.Type) -> tuple[int, ...]:
-    """The extents of a tensor, those that are not known as `DYNAMIC_EXTENT`."""
+    """The extents of a tensor, with `DYNAMIC_EXTENT` for dynamic ones."""
     if not isinstance(kind, ir.RankedTensorType):
         return ()
     return tuple(
@@ -113,7 +113,7 @@ def _linalg_cost(operation: ir.Operation) -> Cost:
     if kind == "view":
         return Cost(kind)
     role = Role.WINDOW if kind == "reduction" and any(None in map_ for map_ in singles) else Role(kind)
-    if role in WRITTEN:  # in the order of the tensor, not of the loops
+    if role in WRITTEN:  # in the order of the tensor's dimensions
         space = Space(tuple(extents[dim] for dim in written if extents[dim] != 1))
     else:
         positions = frozenset(position for position, dim in enumerate(kept) if dim in reduced)
@@ -123,7 +123,7 @@ def _linalg_cost(operation: ir.Operation) -> Cost:
 
 
 def _element_by_element(operation: ir.Operation) -> Cost:
-    """The cost of arithmetic on whole tensors."""
+    """The cost of element-wise arithmetic on tensors."""
     written = _written(operation)
     points = prod(written) * max(1.0, _arithmetic([operation])) * _width(operation)
     return Cost("elementwise", points, Role.ELEMENTWISE, Space(written))
@@ -148,7 +148,7 @@ def _dimension(expression: ir.AffineExpr) -> int | None:
 
 
 def _loops(operation: ir.Operation, singles: Sequence[Sequence[int | None]]) -> dict[int, int]:
-    """The extent of every loop, told by the tensors that it runs along."""
+    """The extent of every loop, from the tensors that it indexes."""
     found: dict[int, int] = {}
     for operand, dims in zip(operation.operands, singles, strict=True):
         for extent, dim in zip(extents_of(operand.type), dims, strict=False):
@@ -158,7 +158,7 @@ def _loops(operation: ir.Operation, singles: Sequence[Sequence[int | None]]) -> 
 
 
 def _width(operation: ir.Operation) -> float:
-    """How much more an operation on this type is than one on 32-bit floats."""
+    """The cost of an operation on this type relative to 32-bit floats."""
     spelling = str(getattr(operation.results[0].type, "element_type", ""))
     return 2.0 if spelling in ("f64", "i64") else 1.0
 
@@ -180,7 +180,7 @@ def _arithmetic(body: Sequence[ir.Operation]) -> float:
 
 
 def _nested(operation: ir.Operation) -> float:
-    """Arithmetic in an operation that is no plain loop nest: that inside it, as often as it is run."""
+    """The arithmetic inside an operation that is not a linalg nest, times the number of iterations."""
     trips = 1.0
     if operation.name == "scf.for":
         trips = _trips(operation)
@@ -214,6 +214,6 @@ def _trips(loop: ir.Operation) -> float:
 
 
 def _written(operation: ir.Operation) -> tuple[int, ...]:
-    """The extents of what an operation makes, unit ones left out."""
+    """The extents of an operation's result without unit ones."""
     sizes = [tuple(e for e in extents_of(result.type) if e != 1) for result in operation.results]
     return max(sizes, key=prod, default=())

@@ -1,4 +1,4 @@
-"""The device of what says nothing of where it runs."""
+"""The device of operations that are not placed otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from motet.compiler.ir.functions import symbol_name
 
 
 def default_device(module: ir.Module) -> str | None:
-    """The one the module names, else the first it declares; None where it declares none."""
+    """The device that the module names as default, else the first it declares; None if it declares none."""
     said = said_default(module.operation)
     if said is not None:
         return said.devices[0][0]
@@ -19,7 +19,7 @@ def default_device(module: ir.Module) -> str | None:
 
 
 def default_affinity(module: ir.Module, function: ir.Operation) -> Affinity | None:
-    """Where what nothing else places runs in a function: on one device, where there is any."""
+    """The default affinity of a function's operations, a single device; None if there is no device."""
     said = said_default(function) or said_default(module.operation)
     if said is not None:
         return Affinity(said.devices[:1])
@@ -28,7 +28,8 @@ def default_affinity(module: ir.Module, function: ir.Operation) -> Affinity | No
 
 
 def said_default(operation: ir.Operation) -> Affinity | None:
-    """What a module or function itself says of it; a number, which `assign-devices` resolves, says nothing yet."""
+    """The default affinity in the attributes of a module or function; None for a number, which `assign-devices`
+    resolves."""
     if DEFAULT_DEVICE not in operation.attributes:
         return None
     value = operation.attributes[DEFAULT_DEVICE]

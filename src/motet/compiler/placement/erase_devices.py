@@ -1,4 +1,4 @@
-"""erase-devices: takes out of a module all that it says of devices, so that it runs as a whole on one.
+"""erase-devices: removes all device annotations from a module, so that it runs on one device as a whole.
 
     "motet.device"() {sym_name = "gpu", …}                            func.func @f(%x: tensor<4xf32>) … {
     func.func @f(%x: tensor<4xf32> {motet.affinity = "gpu"}) … {   →    %1 = linalg.abs ins(%x …) …
@@ -24,7 +24,7 @@ class EraseDevices(ModulePass):
 
 
 def erase_devices(module: ir.Module) -> None:
-    """In place. A transfer becomes its operand."""
+    """Rewrites the module in place. A transfer is replaced by its operand."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:

@@ -1,9 +1,9 @@
-"""How long each step of a plan takes, by the model of costs.
+"""Estimates the duration of each step of a plan, by the cost model.
 
     run f_region_0 on gpu, transfer %1 to cpu      →      run f_region_0 on gpu: 120 µs, transfer %1 to cpu: 8 µs
 
-What a step reads of the caller's is moved to its device first, as part of it. The plan's own estimate is when its last
-result is there. What depends on extents that are not known has no estimate, nor has a loop: the steps of one
+A step includes the transfer of the caller's values that it reads to its device. The estimate of the plan is the time at
+which its last result is available. Steps with dynamic extents have no estimate, nor have loops; the steps of one
 iteration have.
 """
 
@@ -24,7 +24,7 @@ from motet.compiler.placement.units import units_of
 
 @dataclass(frozen=True)
 class EstimateSteps:
-    """Reads outlined regions (outline-regions) and writes the plans in `plans` anew."""
+    """Reads outlined regions (outline-regions) and updates the plans in `plans`."""
 
     machine: ProgramMachine
     plans: dict[str, Plan]
@@ -40,7 +40,7 @@ class _Estimator:
         self, machine: ProgramMachine, plan: Plan, regions: Mapping[str, ir.Operation],
         places: Sequence[int] | None = None,
     ) -> None:
-        """`places` are where the inputs are; by default in the host's memory."""
+        """`places` are the locations of the inputs; by default the host's memory."""
         self.machine = machine
         self.plan = plan
         self.regions = regions
@@ -48,7 +48,7 @@ class _Estimator:
             number: {place}
             for number, place in zip(plan.inputs, places or [machine.memory] * len(plan.inputs), strict=True)
         }
-        self.sizes: dict[int, int | None] = {}  # bytes, None where not known
+        self.sizes: dict[int, int | None] = {}  # bytes; None if dynamic
         used = {step.device for step in plan.steps} | set(plan.result_devices)
         self.called = len(used) == 1 and all(machine.rates[device].shared for device in used)
 
@@ -69,7 +69,7 @@ class _Estimator:
         return structs.replace(step, loop=structs.replace(step.loop, condition=condition, body=body))
 
     def _total(self, steps: Sequence[Step]) -> float | None:
-        """When a call ends: processors work at the same time, each step by step, and move meanwhile."""
+        """The end of a call: processors work concurrently, each step by step, and transfer meanwhile."""
         processors = self.machine.machine.processors
         free: dict[int | None, float] = {}
         ends = dict.fromkeys(self.plan.inputs, 0.0)
@@ -88,7 +88,7 @@ class _Estimator:
         return max((ends[n] + back for n, back in zip(self.plan.results, known, strict=True)), default=0.0)
 
     def _returned(self, number: int) -> float | None:
-        """Seconds until a result is in the host's memory, where callers have it."""
+        """Seconds until a result is in the host's memory, where callers expect it."""
         places = self.where.get(number, {self.machine.memory})
         size = self.sizes.get(number)
         moves = [self.machine.machine.move(place, self.machine.memory, size or 0) for place in places]
@@ -98,7 +98,7 @@ class _Estimator:
         block = self.regions[step.region].regions[0].blocks[0]
         terminator = block.operations[len(block.operations) - 1].operation
         for values, numbers in ((block.arguments, step.operands), (terminator.operands, step.results)):
-            for value, number in zip(values, numbers, strict=False):  # constants stand behind the operands
+            for value, number in zip(values, numbers, strict=False):  # constants follow the operands
                 self.sizes[number] = None if is_dynamic(value.type) else bytes_of(value.type)
 
     def _run(self, step: Step) -> float | None:
@@ -126,7 +126,7 @@ class _Estimator:
         return seconds
 
     def _moved(self, number: int, device: int) -> float | None:
-        """Seconds until a value is on a device, where it stays."""
+        """Seconds until a value is on a device, where it then stays."""
         places = self.where.setdefault(number, {self.machine.memory})
         if device in places:
             return 0.0

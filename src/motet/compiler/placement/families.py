@@ -1,4 +1,4 @@
-"""Which families the devices of a program may turn out to be of."""
+"""The families that the devices of a program may be bound to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from motet.artifact.schema import LogicalDevice
 
 
 def device_families(devices: Sequence[LogicalDevice], name: str) -> list[str]:
-    """Those of a device and of the devices it falls back to, in the order in which they are tried."""
+    """The families of a device and of the devices it falls back to, in the order in which they are tried."""
     by_name = {device.name: device for device in devices}
     found: list[str] = []
     seen: set[str] = set()
@@ -28,5 +28,5 @@ def device_families(devices: Sequence[LogicalDevice], name: str) -> list[str]:
 
 
 def program_families(devices: Sequence[LogicalDevice]) -> list[str]:
-    """Those of all devices, each once."""
+    """The distinct families of all devices."""
     return list(dict.fromkeys(family for device in devices for family in device_families(devices, device.name)))

@@ -1,12 +1,12 @@
-"""fold-transfers: removes transfers that no reader can notice.
+"""fold-transfers: removes transfers without effect on any reader.
 
     %1 = "motet.transfer"(%0) {to = "a"}          %2 = "motet.transfer"(%0) {to = "b"}
     %2 = "motet.transfer"(%1) {to = "b"}    →
 
-A transfer to where the value lies already, one of a transferred value (it moves from the first place instead), a
-second one of a value to the same device, those to a device that reads the source's memory in place (a link with
-transparent access), and those that nobody reads all go. A transfer that only a reshape reads moves behind it, where
-it may meet another; but arguments are moved before they are reshaped, which then costs nothing.
+Removed are a transfer to the device of the value, a transfer of a transferred value (it starts from the first device
+instead), a second transfer of a value to the same device, transfers to a device that reads the source's memory in place
+(a link with transparent access), and unused transfers. A transfer that only a reshape reads moves after it, where it
+may meet another one; but arguments are transferred before they are reshaped, so that no region only reshapes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FoldTransfers(ModulePass):
             if _hoist(function):
                 _fold(function, device, transparent)
                 _drop_unread(function)
-            rematerialize(function)  # what was returned, and so made once, may be so no longer
+            rematerialize(function)  # values that were returned, and therefore computed once, may be cheap now
 
 
 def _transfers(function: ir.Operation) -> list[ir.Operation]:
@@ -50,11 +50,11 @@ def _transfers(function: ir.Operation) -> list[ir.Operation]:
 
 
 def _sink(function: ir.Operation, where: dict[ir.Value, str]) -> None:
-    """Behind reshapes: a shape has no place, so the reshape is done where the value was."""
+    """Moves transfers after reshapes: a reshape is free, so it is done on the value's device."""
     for operation in [entry.operation for entry in function.regions[0].blocks[0].operations]:
         if operation.name not in ALIASES or isinstance(operation.operands[0].owner, ir.Block):
             continue
-        if STAGE in operation.attributes:  # cost has chosen its place
+        if STAGE in operation.attributes:  # placed by cost
             continue
         transfer = operation.operands[0].owner.operation
         if transfer.name != TRANSFER_OP or len(list(transfer.results[0].uses)) != 1:
@@ -91,7 +91,8 @@ def _fold(function: ir.Operation, default: str, transparent: set[tuple[str, str]
 
 
 def _hoist(function: ir.Operation) -> bool:
-    """Before the reshapes of an argument that nothing else reads: alone they would be a region that only copies."""
+    """Moves transfers before the reshapes of an argument without other readers, which would form a region that only
+    copies."""
     changed = False
     for transfer in _transfers(function):
         chain: list[ir.Operation] = []

@@ -1,4 +1,4 @@
-"""inline-calls: puts the bodies of functions in place of calls, with what they say of devices.
+"""inline-calls: inlines calls, together with the device annotations of the called functions.
 
     func.func @f(%x) {                                          func.func @f(%x) {
       %0 = call @g(%x)                                            %0 = "motet.transfer"(%x) {to = "gpu"}
@@ -7,8 +7,8 @@
         attributes {motet.affinity = "gpu"} {
       %1 = math.exp %y …
 
-What an operation says itself counts before what its function says, and that before what the call says. Upstream's
-inliner knows neither transfers nor affinities; it does the work where a program says nothing of devices.
+An operation's own affinity takes precedence over its function's, and that over the call's. Upstream's inliner handles
+neither transfers nor affinities; it is used for programs without devices.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
+from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError
 
 CALL = "func.call"
@@ -32,7 +32,7 @@ CALL = "func.call"
 
 @dataclass(frozen=True)
 class InlineCalls(ModulePass):
-    """Raises CompileError, at the call, for functions that call themselves or have branches between blocks."""
+    """Raises CompileError, at the call, for recursive functions and for functions with branches between blocks."""
 
     name = "inline-calls"
 
@@ -47,8 +47,8 @@ class InlineCalls(ModulePass):
 
 
 def refuse_recursion(module: ir.Module) -> None:
-    """Raises CompileError for functions that call themselves, by way of others too. Upstream's inliner leaves such
-    calls, and has functions called by their names that were called through a value."""
+    """Raises CompileError for recursive functions, including indirect recursion. Upstream's inliner keeps recursive
+    calls, and resolves calls through a function value to calls by name."""
     ends: set[str] = set()
     functions = _functions(module)
     for name in functions:
@@ -78,13 +78,13 @@ def _require_an_end(
 
 
 def _inline_into(name: str, functions: Mapping[str, ir.Operation], done: set[str]) -> None:
-    """Inlines all calls in a function, those in what it calls first."""
+    """Inlines all calls in a function; first those in the functions that it calls."""
     if name in done:
         return
     for call in find_operations(functions[name], CALL):
         callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         if callee not in functions:
-            continue  # without a body: refused elsewhere, with all functions of that kind
+            continue  # no body: refused elsewhere, together with all such functions
         if LAUNCH in functions[callee].attributes:
             continue
         _inline_into(callee, functions, done)
@@ -119,7 +119,7 @@ def _inline(call: ir.Operation, callee: ir.Operation) -> None:
 
 
 def _moved(values: list[ir.Value], callee: ir.Operation, group: str, call: ir.Operation) -> list[ir.Value]:
-    """What goes into a call or comes out, on the devices on which its function wants it."""
+    """The operands or results of a call, transferred to the devices that its function requires."""
     if group not in callee.attributes:
         return values
     moved: list[ir.Value] = []

@@ -1,11 +1,11 @@
-"""insert-transfers: moves every value to the devices that read it.
+"""insert-transfers: transfers every value to the devices that read it.
 
     %1 = linalg.abs … {motet.affinity = "cpu"}         %1 = linalg.abs … {motet.affinity = "cpu"}
     %2 = linalg.exp ins(%1) …                    →     %t = "motet.transfer"(%1) {to = "gpu"}
            {motet.affinity = "gpu"}                    %2 = linalg.exp ins(%t) … {motet.affinity = "gpu"}
 
-Runs on placed operations (place-operations). All readers on one device share one transfer. What is made on each
-device that needs it (constants, sizes) is not moved, but made anew: one copy for each device.
+Runs on placed operations (place-operations). All readers on one device share a transfer. Values that are computed on
+each device that needs them (constants, sizes) are not transferred but copied, once for each device.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class InsertTransfers(ModulePass):
 
 
 def is_placed(function: ir.Operation) -> bool:
-    """Whether every operation of a function says where it runs."""
+    """Whether every operation of a function has a device."""
     operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
     return all(AFFINITY in o.attributes or o.name in (TRANSFER_OP, LOOP_OP, "func.return") for o in operations)
 
 
 def located(function: ir.Operation, default: str) -> dict[ir.Value, str]:
-    """The device on which each tensor of a placed function lies; not those that are made where they are read."""
+    """The device of each tensor of a placed function, without tensors that are recomputed where they are read."""
     block = function.regions[0].blocks[0]
     found: dict[ir.Value, str] = {}
     argument_pins = pins(function, "arg_attrs", len(block.arguments))
@@ -102,7 +102,7 @@ class _Inserter:
         self._return(operations[-1])
 
     def _on(self, value: ir.Value, device: str) -> ir.Value:
-        """`value` on `device`, moved there just after it was made."""
+        """`value` on `device`, transferred right after its definition."""
         if (value, device) not in self.moved:
             owner = value.owner
             if isinstance(owner, ir.Block):
@@ -121,7 +121,7 @@ class _Inserter:
     def _return(self, terminator: ir.Operation) -> None:
         wanted = pins(self.function, "res_attrs", len(terminator.operands))
         for index, (value, pin) in enumerate(zip(list(terminator.operands), wanted, strict=True)):
-            # A result without an affinity stays where it was made: moving it is for its reader to ask for.
+            # A result without an affinity stays where it was computed; its reader transfers it if necessary.
             if pin is not None and value in self.where:
                 allowed = {name for name, _ in pin.devices}
                 if self.where[value] not in allowed:
@@ -129,7 +129,7 @@ class _Inserter:
 
 
 def _replace_uses(operation: ir.Operation, old: ir.Value, new: ir.Value) -> None:
-    """In an operation and all that is inside it."""
+    """Replaces uses in an operation and its contents."""
     for index, operand in enumerate(operation.operands):
         if operand == old:
             operation.operands[index] = new

@@ -1,8 +1,8 @@
-"""The devices of a program as places to compute at: what each can do, and what it takes to move between them.
+"""The devices of a program as a machine for the cost model: their rates, and the costs of transfers between them.
 
-What a program's device will be is not known when compiling: it is taken to be of the first family it may be of that
-code can be made for. All devices of the host are one processor and one memory; devices of other families that the
-program does not number are taken to be several.
+Which device a program's device will be bound to is unknown when compiling: it is assumed to be of its first family with
+a code generator. All devices of the host share one processor and one memory; devices of other families are assumed to
+be distinct unless the program numbers them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HOST = "host"
 def rates_of_families(
     given: Mapping[str, Mapping[str, float | bool]] | None = None, targets: Sequence[str] = ()
 ) -> RateTable:
-    """What is known of all families, and what a file of rates says instead. Of a family whose targets differ, the first
-    of the full names `targets` counts."""
+    """The rates of all families, overridden by a file of rates. If the targets of a family differ, the first one among
+    the full names `targets` counts."""
     known = families()
     own = {name: family.rates for name, family in known.items() if family.rates is not None}
     for target in reversed(targets):
@@ -36,8 +36,8 @@ def rates_of_families(
 
 @dataclass(frozen=True)
 class ProgramMachine:
-    """The places are the program's devices, in their order, and behind them the host's memory, where nothing
-    computes and where callers have their arrays."""
+    """The places are the program's devices, in order, followed by the host's memory, which does not compute and holds
+    the callers' arrays."""
 
     devices: Sequence[LogicalDevice]
     links: Sequence[Link]
@@ -49,13 +49,13 @@ class ProgramMachine:
 
     @cached_property
     def usable(self) -> tuple[int, ...]:
-        """The places that code can be made for; all, where it can be for none."""
+        """The places with a code generator; all places if there are none."""
         found = tuple(number for number, device in enumerate(self.devices) if self._coded(device))
         return found or tuple(range(len(self.devices)))
 
     @property
     def memory(self) -> int:
-        """The place that is the host's memory."""
+        """The number of the place that is the host's memory."""
         return len(self.devices)
 
     @cached_property
@@ -69,8 +69,8 @@ class ProgramMachine:
 
     @cached_property
     def cut_machine(self) -> Machine:
-        """The same, where moving between two devices that compute costs the submission at the other one too: each
-        of them makes one more of what is submitted."""
+        """The machine in which a transfer between two devices includes the submission at the target, because each
+        such transfer adds a submission."""
         plain, computing = self.machine, range(len(self.devices))
         latency = [list(row) for row in plain.latency]
         for source in computing:
@@ -92,7 +92,7 @@ class ProgramMachine:
         return [family for family in device_families(self.devices, device.name) if self.table.has_code(family)]
 
     def _physical(self, device: LogicalDevice) -> tuple[str, int | str]:
-        """What two of the program's devices have in common that are taken to be one."""
+        """A key that is equal for devices of the program that are assumed to be the same physical device."""
         first = next(iter(device.alternatives), None)
         if first is not None and first.fallback:
             other = next((each for each in self.devices if each.name == first.fallback), device)
@@ -104,7 +104,7 @@ class ProgramMachine:
         return family, device.name if first is None or first.ordinal is None else first.ordinal
 
     def _move(self, source: int, target: int) -> tuple[float, float]:
-        """Seconds, and seconds per byte, from a place to another: to the host's memory and from there."""
+        """Seconds, and seconds per byte, of a transfer between two places, through the host's memory."""
         if source == target or (
             self.memory not in (source, target) and self._processors[source] == self._processors[target]
         ):

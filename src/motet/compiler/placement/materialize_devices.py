@@ -1,4 +1,4 @@
-"""materialize-devices: makes declarations of all that a program says of devices as such, whatever it wrote.
+"""materialize-devices: converts device declarations in any syntax to Motet's.
 
     "util.global"() {sym_name = "gpu", initial_value =             "motet.device"() {sym_name = "gpu",
       #hal.device.select<[#hal.device.alias<"cuda">,          →                      alternatives = ["cuda", "@cpu"]}
@@ -7,9 +7,9 @@
     module attributes {stream.affinity.default = #…<@gpu>}    →    module attributes {motet.default_device = "gpu"}
     module attributes {stream.topology = #…<links = […]>}     →    module attributes {motet.links = ["gpu->cpu"]}
 
-A device without a value is one that the command line fills: `read_devices.py` refuses it where that does not.
+A device without a value must be filled by the command line; otherwise `read_devices.py` refuses it.
 
-Devices of `hal.device.targets` come before those of globals; those without a name are called `__device_0`, ….
+Devices of `hal.device.targets` come before those of globals; unnamed ones are named `__device_0`, ….
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from typing import TypeVar
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEFAULT_DEVICE, LINKS, print_link
+from motet.compiler.ir.devices import DEFAULT_DEVICE, GLOBAL_OP, LINKS, print_link
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.errors import CompileError
 
-GLOBAL_OP = "util.global"
 TARGETS = "hal.device.targets"
 NAMED_DEFAULT = "hal.device.default"
 DEFAULT_AFFINITY = "stream.affinity.default"
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MaterializeDevices(ModulePass):
-    """Raises CompileError for what cannot be read, or declares a name twice."""
+    """Raises CompileError for invalid declarations, and for names declared twice."""
 
     name = "materialize-devices"
 
@@ -60,7 +59,7 @@ class MaterializeDevices(ModulePass):
 def read(
     attribute: ir.Attribute, reading: Callable[[AttributeReader], T], what: str, operation: ir.Operation
 ) -> T:
-    """What the text of an attribute says. Raises CompileError at `operation`."""
+    """Parses the text of an attribute by `reading`. Raises CompileError at `operation`."""
     reader = AttributeReader(str(attribute))
     try:
         found = reading(reader)
@@ -111,7 +110,7 @@ def _targets(module: ir.Module, attribute: ir.Attribute) -> None:
 
 
 def _entries(module: ir.Module, attribute: ir.Attribute) -> Iterator[tuple[str, list[ir.Attribute]]]:
-    """Names (empty where there are none) and the attributes of which each may be, as written."""
+    """The names (empty if unnamed) and the attributes of the alternatives, as written."""
     if isinstance(attribute, ir.DictAttr):
         for entry in attribute:
             yield entry.name, _values(entry.attr)
@@ -135,7 +134,7 @@ def _values(attribute: ir.Attribute) -> list[ir.Attribute]:
 
 
 def _defaults(module: ir.Module) -> None:
-    """Those of the module and of its functions; `assign-devices` finds the device that a number stands for."""
+    """Converts the defaults of the module and of its functions; `assign-devices` resolves numbers."""
     attributes = module.operation.attributes
     if NAMED_DEFAULT in attributes:
         value = attributes[NAMED_DEFAULT]

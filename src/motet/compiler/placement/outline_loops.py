@@ -1,4 +1,4 @@
-"""outline-loops: makes functions of the condition and the body of loops whose parts run on several devices.
+"""outline-loops: outlines the condition and the body of loops whose parts run on several devices into functions.
 
     %r = scf.while (%v = %x) : … {                %r = "motet.loop"(%x, %y) {condition = "f_loop_0_condition",
       …                                              body = "f_loop_0_body", carried = 1 : i64, …}
@@ -8,11 +8,11 @@
       …
       scf.yield %w }
 
-The two are placed like any other function; a plan over devices executes them again and again (`artifact/schema.py`,
-`Loop`). A `scf.for` counts in a carried value. What a loop carries or reads is a tensor of the functions: numbers
-become tensors of rank 0. Constants, sizes, and what is computed from them are made anew in each function.
+The functions are placed like any other function; a plan over devices executes them repeatedly (`artifact/schema.py`,
+`Loop`). A `scf.for` counts in a carried value. Values that a loop carries or reads are tensors of the functions:
+scalars become tensors of rank 0. Constants, sizes, and values computed from them are recomputed in each function.
 
-A number is computed on the host if it depends on small tensors alone, so that the host learns of the condition without
+A scalar is computed on the host if it only depends on small tensors, so that the host learns the condition without
 waiting for another device; else on the device of the largest tensor that it depends on.
 """
 
@@ -40,15 +40,15 @@ from motet.compiler.placement.unroll_placed_loops import FOR, WHILE, spread, unr
 from motet.compiler.targets.families import HOST
 from motet.errors import Location
 
-_SMALL = 1024  # elements, of tensors that numbers on the host may be computed from
-_SIGNED_LESS, _UNSIGNED_LESS = 2, 6  # of arith.cmpi's predicates
+_SMALL = 1024  # elements; scalars that depend on larger tensors are not computed on the host
+_SIGNED_LESS, _UNSIGNED_LESS = 2, 6  # predicates of arith.cmpi
 
 Build = Callable[["_Part"], list[ir.Value]]
 
 
 @dataclass(frozen=True)
 class OutlineLoops(ModulePass):
-    """`places` takes where the loops are, by name. Loops inside a condition or body are outlined from it."""
+    """Collects the locations of loops in `places`, by name. Loops inside a condition or body are outlined from it."""
 
     name = "outline-loops"
     places: dict[str, Location] = field(default_factory=dict[str, Location])
@@ -77,7 +77,7 @@ class OutlineLoops(ModulePass):
 
 
 def take_apart(function: ir.Operation) -> None:
-    """Takes apart what can be of loops and branches over several devices: one may be in the other."""
+    """Unrolls or converts the loops and branches over several devices where possible, including nested ones."""
     while True:
         rotate_placed(function)
         loops, branches = unroll_placed(function), select_placed(function)
@@ -86,7 +86,7 @@ def take_apart(function: ir.Operation) -> None:
 
 
 def _name(function: ir.Operation, number: int, taken: set[str]) -> str:
-    """What the names of a loop's functions begin with; no function of the module begins so."""
+    """The prefix of the names of a loop's functions, which no function of the module has."""
     name = f"{symbol_name(function)}_loop_{number}"
     while any(each.startswith(name) for each in taken):
         name += "_"
@@ -95,7 +95,7 @@ def _name(function: ir.Operation, number: int, taken: set[str]) -> str:
 
 @dataclass
 class _Part:
-    """A function that is being made, and what the values of the source are in it."""
+    """A function under construction, and its values for the values of the source."""
 
     block: ir.Block
     mapping: dict[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
@@ -105,7 +105,7 @@ class _Part:
         return ir.InsertionPoint(self.block)
 
     def value(self, value: ir.Value) -> ir.Value:
-        """A value of the source; what is made anew is, where it has not been."""
+        """The value for a value of the source; recomputed in the function if it is cheap."""
         if value not in self.mapping and not isinstance(value.owner, ir.Block):
             self.clone(value.owner.operation)
         return self.mapping[value]
@@ -136,8 +136,8 @@ class _LoopOutliner:
         self.before, self.after = blocks[0], blocks[-1]
         self.operations = [[entry.operation for entry in block.operations] for block in (self.before, self.after)]
         end = self.operations[1][-1]
-        if loop.name == FOR:  # its index is carried too
-            self.carried = [loop.operands[0], *list(loop.operands)[3:]]  # what it begins with
+        if loop.name == FOR:  # its counter is carried too
+            self.carried = [loop.operands[0], *list(loop.operands)[3:]]  # the initial values
             self.passed = list(self.before.arguments)
             self.yielded = [self.before.arguments[0], *end.operands]
         else:
@@ -146,7 +146,7 @@ class _LoopOutliner:
             self.yielded = list(end.operands)
 
     def run(self) -> list[ir.Operation]:
-        """The functions of the loop, which stand before the one that it is in."""
+        """Creates the functions of the loop before the function that contains it."""
         captured = self._captured()
         carried_homes = [self._home(a, b) for a, b in zip(self.yielded, self.carried, strict=True)]
         homes = dict(zip(self.before.arguments, carried_homes, strict=True))
@@ -191,7 +191,7 @@ class _LoopOutliner:
         return said
 
     def _captured(self) -> list[ir.Value]:
-        """What the functions are given of what is around the loop, constants last."""
+        """The outer values that the functions receive, constants last."""
         found: dict[ir.Value, None] = {}
 
         def visit(value: ir.Value) -> None:
@@ -208,10 +208,10 @@ class _LoopOutliner:
             visit(value)
         return sorted(found, key=lambda value: value in self.constants)
 
-    # -- where -----------------------------------------------------------------------------------
+    # -- devices ---------------------------------------------------------------------------------
 
     def _home(self, *values: ir.Value) -> str:
-        """The device of the first of `values` that is on one."""
+        """The device of the first of `values` that has one."""
         if not is_tensor(values[0]):
             return self._home_of_number(values[0])
         for value in values:
@@ -225,7 +225,7 @@ class _LoopOutliner:
         return self.analysis.default.devices[0][0]
 
     def _home_of_number(self, number: ir.Value) -> str:
-        """The host, unless the number depends on a large tensor."""
+        """The host, unless the scalar depends on a large tensor."""
         largest, where = _SMALL, self.host or self._default
         for tensor in _read_by(number):
             found = self.analysis.of_value(tensor)
@@ -240,7 +240,7 @@ class _LoopOutliner:
     def _part(
         self, what: str, arguments: list[ir.Value], captured: list[ir.Value], homes: list[str], build: Build
     ) -> ir.Operation:
-        """A function of `arguments`, values inside the loop, and `captured` ones around it."""
+        """A function of `arguments`, values inside the loop, and `captured`, values around it."""
         given = [*arguments, *captured]
         kinds = [_tensor_type(value.type) for value in given]
         with self.loop.location:
@@ -268,7 +268,7 @@ class _LoopOutliner:
         return made
 
     def _attributes(self, value: ir.Value, home: str) -> ir.DictAttr:
-        """A constant stays one; all else is an argument on a device."""
+        """The attributes of an argument: a constant stays a constant, others get their device."""
         if value not in self.constants:
             return ir.DictAttr.get({AFFINITY: ir.StringAttr.get(home)})
         number = list(self.function.regions[0].blocks[0].arguments).index(value)
@@ -277,7 +277,7 @@ class _LoopOutliner:
         return ir.DictAttr.get({PARAMETER: own[PARAMETER], **kept})
 
     def _condition(self, part: _Part) -> list[ir.Value]:
-        """Whether there is another iteration, and what it is given."""
+        """Builds the condition: whether there is another iteration, and the values passed to it."""
         if self.loop.name == FOR:
             index, end = part.value(self.before.arguments[0]), part.value(self.loop.operands[1])
             unsigned = "unsignedCmp" in self.loop.attributes
@@ -297,7 +297,7 @@ class _LoopOutliner:
         return [self._as_tensor(holds, home, part.end), *(self._result(part, value) for value in self.passed)]
 
     def _body(self, part: _Part) -> list[ir.Value]:
-        """What is carried to the next iteration."""
+        """Builds the body: the values carried to the next iteration."""
         for operation in self.operations[1][:-1]:
             part.clone(operation)
         if self.loop.name != FOR:
@@ -316,14 +316,14 @@ class _LoopOutliner:
         return self._as_tensor(part.value(value), home, part.end)
 
     def _as_tensor(self, value: ir.Value, home: str, point: ir.InsertionPoint) -> ir.Value:
-        """A number as a tensor of rank 0, made on the device `home`; empty for where it is read."""
+        """A scalar as a tensor of rank 0, computed on the device `home`; empty for the device of its reader."""
         if is_tensor(value):
             return value
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if owner is not None and owner.name == "tensor.extract":
             source = owner.operands[0]
             is_argument = isinstance(source.owner, ir.Block) and source not in self.constants
-            if is_argument and ir.RankedTensorType(source.type).rank == 0:  # passed on as it is
+            if is_argument and ir.RankedTensorType(source.type).rank == 0:  # passed on unchanged
                 return source
         return ir.Operation.create(
             "tensor.from_elements", results=[_tensor_type(value.type)], operands=[value], loc=self.loop.location,
@@ -331,8 +331,8 @@ class _LoopOutliner:
         ).results[0]
 
     def _made(self, value: ir.Value, home: str, point: ir.InsertionPoint) -> ir.Value:
-        """A value of the plan: a constant, or what is made anew by each of its readers, is none until an operation of
-        some device makes it."""
+        """A value of the plan: a constant, or a value that each reader recomputes, becomes one by an operation on some
+        device."""
         anew = not isinstance(value.owner, ir.Block) and is_replicable(value.owner.operation)
         if value not in self.constants and not (anew and is_tensor(value)):
             return value
@@ -354,7 +354,7 @@ def _tensor_type(kind: ir.Type) -> ir.Type:
 
 
 def _read_by(number: ir.Value) -> list[ir.Value]:
-    """The tensors that a number is computed from, directly or not."""
+    """The tensors that a scalar depends on, directly or indirectly."""
     found: dict[ir.Value, None] = {}
     seen: set[ir.Value] = set()
     waiting = [number]

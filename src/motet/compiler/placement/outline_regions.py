@@ -1,4 +1,4 @@
-"""outline-regions: gives what runs on one device between two transfers a function of its own.
+"""outline-regions: outlines the operations that run on one device between two transfers into a function.
 
     func.func @f(%x) {                                              func.func @f_region_0(%x) {motet.device = "cpu"}
       %0 = linalg.abs … {motet.affinity = "cpu"}              →     func.func @f_region_1(%0) {motet.device = "gpu"}
@@ -6,12 +6,11 @@
       %2 = linalg.exp … {motet.affinity = "gpu"}                    plan: run f_region_0, transfer, run f_region_1
     }
 
-An operation belongs to the level that its operands give it: one more than that of operands from another device or
-from other queues, else theirs. Operations of one device, queues and level form a region: no two regions wait for
-each other. Only
-functions that are placed (place-operations, insert-transfers) are outlined; where cost has numbered stages
-(place-automatically), operations of one device and stage form a region instead; what is made on each device
-(constants, sizes) is copied into every region that reads it.
+The level of an operation is one more than that of operands from another device or other queues, and at least that of
+its other operands. Operations of one device, queues and level form a region: no two regions depend on each other. Only
+placed functions (place-operations, insert-transfers) are outlined. If cost has numbered stages (place-automatically),
+operations of one device and stage form a region instead. Values that are recomputed on each device (constants, sizes)
+are copied into every region that reads them.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from motet.graphs.order import in_order
 
 @dataclass(frozen=True)
 class OutlineRegions(ModulePass):
-    """`plans` takes the plan of every function that was split, by name; `devices` are the names that the
-    numbers in it stand for."""
+    """Collects in `plans` the plan of every function that was split, by name; `devices` are the names of the devices
+    that plans number."""
 
     name = "outline-regions"
     devices: tuple[str, ...] = ()
@@ -64,14 +63,14 @@ def declared_devices(module: ir.Module) -> tuple[str, ...]:
 
 @dataclass
 class _Region:
-    """The operations of one device and level, and of one turn of a loop that was taken apart."""
+    """The operations of one device and level, and of one iteration of an unrolled loop."""
 
     device: str
     level: int
     queues: int = 0
     turn: tuple[int, int] | None = None
     operations: list[ir.Operation] = field(default_factory=list[ir.Operation])
-    positions: list[int] = field(default_factory=list[int])  # of the operations, in the function
+    positions: list[int] = field(default_factory=list[int])  # of the operations in the function
 
     def take(self, operation: ir.Operation, position: int) -> None:
         self.operations.append(operation)
@@ -86,7 +85,7 @@ class _RegionOutliner:
         self.function = function
         self.name = symbol_name(function)
         self.default = default
-        self.plans = plans  # of functions before this one, those of its loops among them
+        self.plans = plans  # of earlier functions, including those of its loops
         self.numbers = {name: number for number, name in enumerate(devices)}
         self.block = function.regions[0].blocks[0]
         self.taken = {
@@ -95,9 +94,9 @@ class _RegionOutliner:
         operations = [entry.operation for entry in self.block.operations]
         self.operations, self.terminator = operations[:-1], operations[-1]
         self.constants = {a for a, c in zip(self.block.arguments, parameters(function), strict=True) if c}
-        self.values: dict[ir.Value, int] = {}  # those that the plan knows
+        self.values: dict[ir.Value, int] = {}  # the values of the plan
         self.steps: list[Step] = []
-        # Values are hashed by identity, operations by their contents: an operation is known by its first result.
+        # Values are hashed by identity, operations by their contents: operations are identified by their first results.
         self.copied = {o.results[0]: o for o in self.operations if is_replicable(o)}
         self.order = {result: i for i, o in enumerate(self.operations) for result in o.results}
         self.sections = _sections(self.operations, set(self.copied))
@@ -142,13 +141,13 @@ class _RegionOutliner:
         )
 
     def _levels(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
-        """Regions and transfers, level by level, the transfers that a level's regions wait for before them."""
+        """Regions and transfers by level; the transfers that a level's regions wait for precede them."""
         levels: dict[ir.Value, int] = {}
-        sources: dict[ir.Value, set[tuple[str, int]]] = {}  # of what is copied: the makers of what it is computed from
+        sources: dict[ir.Value, set[tuple[str, int]]] = {}  # for copied values: the producers that they depend on
         regions: dict[tuple[str, int, int, int], _Region] = {}
-        makers: dict[ir.Value, tuple[str, int]] = {}  # of what regions make: their device and queues
+        makers: dict[ir.Value, tuple[str, int]] = {}  # for values of regions: device and queues of the producer
         transfers: list[tuple[int, ir.Operation]] = []
-        sections: list[int] = []  # of regions, as they were found
+        sections: list[int] = []  # of regions, in the order in which they were created
         for position, (operation, section) in enumerate(zip(self.operations, self.sections, strict=True)):
             operands = list(captured_values(operation))
             level = max((levels.get(v, 0) for v in operands), default=0)
@@ -165,7 +164,7 @@ class _RegionOutliner:
             else:
                 queues = _queues(operation)
                 own = (device, queues)
-                # What is made elsewhere is waited for, and so are tensors of which only a size is read.
+                # Values from elsewhere are waited for, including tensors of which only a size is read.
                 waited = [levels[v] for v in operands if makers.get(v, own) != own or sources.get(v, set()) - {own}]
                 level = max(level, *(one + 1 for one in waited)) if waited else level
                 makers.update((result, own) for result in operation.results)
@@ -179,7 +178,7 @@ class _RegionOutliner:
                 home[result] = device
             if operation.name == LOOP_OP:
                 home.update(zip(operation.results, names_in(operation, HOMES), strict=True))
-        # On one level and device sections stand in their order: a later one may read what an earlier one makes.
+        # On one level and device, sections keep their order: a later one may read the results of an earlier one.
         ordered: list[tuple[tuple[int, int, int], _Region | ir.Operation]] = [
             *(((region.level, 1, section), region) for section, region in zip(sections, regions.values(), strict=True)),
             *(((level, 0, 0), transfer) for level, transfer in transfers),
@@ -189,7 +188,7 @@ class _RegionOutliner:
         return self._pipelined(entries, [key[0] for key, _ in ordered]) if len(set(self.sections)) > 1 else entries
 
     def _pipelined(self, entries: list[_Region | ir.Operation], levels: Sequence[int]) -> list[_Region | ir.Operation]:
-        """Entries, which can run in their order, in that of a pipeline of the turns that they are of."""
+        """Reorders entries, which are in a valid order, into a software pipeline of their loops' iterations."""
         operations = [entry.operations if isinstance(entry, _Region) else [entry] for entry in entries]
         makers = {
             result: number for number, part in enumerate(operations) for operation in part
@@ -201,14 +200,14 @@ class _RegionOutliner:
         ]
         section = {o.results[0]: s for o, s in zip(self.operations, self.sections, strict=True) if len(o.results)}
         turns: list[tuple[int, int] | None] = []
-        places: list[int] = []  # in the program: before, in or behind which loop
+        places: list[int] = []  # in the program: before, in or after which loop
         of_loops = _places_of_sections(self.operations, self.sections)
         for number, entry in enumerate(entries):
             if isinstance(entry, _Region):
                 turns.append(entry.turn)
                 places.append(of_loops[self.sections[entry.positions[0]]])
                 continue
-            # What is moved belongs to the turn that made it.
+            # A transfer belongs to the iteration that computed its value.
             maker = next(iter(needs[number]), None)
             turns.append(turn_of(entry) or (turns[maker] if maker is not None else None))
             places.append(places[maker] if maker is not None else of_loops[section[entry.results[0]]])
@@ -219,15 +218,15 @@ class _RegionOutliner:
                 first[turn] = min(first.get(turn, level), level)
         keys: list[tuple[int, int, int]] = []
         for entry, turn, place, level in zip(entries, turns, places, levels, strict=True):
-            # What a turn makes is moved as soon as it is there, before the turn before it goes on.
+            # Values of an iteration are transferred when available, before the previous iteration continues.
             own = level if isinstance(entry, _Region) or turn is None else level - 1
             keys.append((place, own, 0) if turn is None else (place, turn[1] + own - first[turn], -turn[1]))
         return [entries[number] for number in in_order(needs, keys)]
 
     def _stages(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
-        """Regions by their stages, each transfer as soon as what it moves is there."""
+        """Regions by stage; each transfer as soon as its value is available."""
         entries: list[_Region | ir.Operation] = []
-        keys: list[tuple[int, int, int]] = []  # what comes first of the entries that could
+        keys: list[tuple[int, int, int]] = []  # the priorities of the entries that are ready
         needs: list[set[int]] = []
         regions: dict[tuple[str, int, int, int], int] = {}
         makers: dict[ir.Value, int] = {}
@@ -258,7 +257,7 @@ class _RegionOutliner:
         return [entries[number] for number in in_order(needs, keys)]
 
     def _read_by(self, operation: ir.Operation) -> Iterator[ir.Value]:
-        """What an operation reads, through what is copied to where it is read."""
+        """The values that an operation reads, looking through values that are copied to their readers."""
         for value in captured_values(operation):
             if value in self.copied:
                 yield from self._read_by(self.copied[value])
@@ -278,7 +277,7 @@ class _RegionOutliner:
         ))
 
     def _loop(self, operation: ir.Operation) -> None:
-        """A step with the plans of the loop's condition and body, which are no functions for callers."""
+        """Adds a step with the plans of the loop's condition and body, which are not callable functions."""
         condition, body = (
             self.plans.pop(ir.StringAttr(operation.attributes[name]).value) for name in ("condition", "body")
         )
@@ -291,7 +290,7 @@ class _RegionOutliner:
         ))
 
     def _turn_of_transfer(self, transfer: ir.Operation) -> tuple[int, int] | None:
-        """What is moved belongs to the turn that made it, unless it says itself."""
+        """The iteration of a transfer: its own attribute, or that of the operation that computed its value."""
         owner = transfer.operands[0].owner
         if (own := turn_of(transfer)) is not None or isinstance(owner, ir.Block):
             return own
@@ -306,7 +305,7 @@ class _RegionOutliner:
             result for operation in region.operations for result in operation.results
             if any(self._leaves(use.owner.operation, region, inside) for use in result.uses)
         ]
-        # Constants follow inputs, as everywhere.
+        # Constants follow inputs, as in all functions.
         arguments = [a for a in arguments if a not in self.constants] + [a for a in arguments if a in self.constants]
         name = self._region_name(count)
         self._build(name, region, cut, arguments, results)
@@ -324,14 +323,14 @@ class _RegionOutliner:
         return name
 
     def _return_constant(self, value: ir.Value, count: int) -> None:
-        """A constant that the function returns is the result of a region that does nothing else."""
+        """Returns a constant as the result of a region that only makes it."""
         name = self._region_name(count)
         region = _Region(self.default, 0)
         self._build(name, region, [], [value], [value])
         self.steps.append(Step("run", self.numbers[self.default], [], [self._number(value)], name))
 
     def _with_copies(self, region: _Region) -> list[ir.Operation]:
-        """The region's operations and what of the copied ones they need, in program order."""
+        """The region's operations, and the copied ones that they need, in program order."""
         needed = dict(zip(region.positions, region.operations, strict=True))
         waiting = list(region.operations)
         while waiting:
@@ -342,10 +341,10 @@ class _RegionOutliner:
         return [needed[position] for position in sorted(needed)]
 
     def _leaves(self, user: ir.Operation, region: _Region, inside: dict[ir.Value, _Region]) -> bool:
-        """Whether a user of a result is not part of the region itself."""
+        """Whether a user of a result is outside the region."""
         while user.parent is not None and user.parent.operation.name != "func.func":
             user = user.parent.operation
-        if not len(user.results):  # the terminator, or an assertion
+        if not len(user.results):  # the terminator or an assertion
             return not any(user == own for own in region.operations)
         result = user.results[0]
         if result in self.copied:
@@ -376,7 +375,7 @@ class _RegionOutliner:
             func.ReturnOp([mapping[result] for result in results])
 
     def _attributes(self, argument: ir.Value) -> ir.DictAttr:
-        """What the function says of an argument that is its own."""
+        """The attributes of an argument that is one of the function's."""
         if not isinstance(argument.owner, ir.Block) or "arg_attrs" not in self.function.attributes:
             return ir.DictAttr.get({})
         number = list(self.block.arguments).index(argument)
@@ -386,8 +385,8 @@ class _RegionOutliner:
 
 
 def _sections(operations: Sequence[ir.Operation], copied: set[ir.Value]) -> list[int]:
-    """For each operation, how often one of another turn has come before it. Transfers and what is copied begin none:
-    they are put where what they belong to is."""
+    """For each operation, the number of changes of iteration before it. Transfers and copied values do not count: they
+    are placed with the operations that they belong to."""
     found: list[int] = []
     before: tuple[int, int] | None = None
     for operation in operations:
@@ -399,7 +398,7 @@ def _sections(operations: Sequence[ir.Operation], copied: set[ir.Value]) -> list
 
 
 def _places_of_sections(operations: Sequence[ir.Operation], sections: Sequence[int]) -> dict[int, int]:
-    """For each section the place of its loop, or of what is between two loops, in the program."""
+    """For each section the position in the program of its loop, or between two loops."""
     places: dict[int, int] = {}
     place, before = 0, None
     for operation, section in zip(operations, sections, strict=True):

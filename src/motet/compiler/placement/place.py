@@ -1,15 +1,27 @@
-"""Placement, from what a program and a command line say of devices to regions and plans: the order of its passes."""
+"""place: splits each function of a program into regions, functions of one device, and a plan of steps over them.
+
+    "motet.device"() {sym_name = "a", …}                       func.func @f_a_0(%x) attributes {motet.device = "a"}
+    "motet.device"() {sym_name = "b", …}                  →    func.func @f_b_1(%0) attributes {motet.device = "b"}
+    func.func @f(%x) {                                         the plan of @f: f_a_0 on a, a transfer, f_b_1 on b
+      %0 = math.exp %x {motet.affinity = "a"} …
+      %1 = math.absf %0 {motet.affinity = "b"} …
+
+The module gives the order of the passes of placement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.artifact.device_flags import DeviceFlag
+from motet.artifact.schema import Link, LogicalDevice
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import LOOP_PART, parse_affinity
-from motet.compiler.ir.program import Place, Placement, Program
-from motet.compiler.passes.pipelines import READ_DEVICES
-from motet.compiler.passes.running import run_on_module, run_steps
+from motet.compiler.ir.functions import public_functions, symbol_name
+from motet.compiler.ir.program import Placement, Program
+from motet.compiler.passes.base import Pass
+from motet.compiler.passes.running import run_on_module
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.place_by_name import PlaceByName
@@ -21,29 +33,36 @@ from motet.compiler.placement.resolve_on_device import ResolveOnDevice
 from motet.compiler.placement.verify_devices import VerifyDevices
 
 
-def read_devices(module: ir.Module) -> None:
-    """Makes Motet's own spelling of all that a program says of devices: before anything else is done to it, since
-    attributes and globals of others do not survive much."""
-    run_steps(READ_DEVICES, Program(module))
+@dataclass(frozen=True)
+class Place(Pass):
+    """`flags`, the device flags, add to the program's own devices or replace them; `places` are patterns of
+    names and where the operations are to run that have them. `automatic` places by cost what nothing else does; `table`
+    says what devices can do. Operations for which a device has `obstacles`, and those from the locations `left`, run on
+    what it falls back to. Sets the program's `placement`; a program without devices is left for one."""
 
+    name = "place"
+    flags: tuple[DeviceFlag, ...] = ()
+    automatic: bool = False
+    places: tuple[tuple[str, str], ...] = ()
+    table: RateTable | None = None
+    left: frozenset[str] = frozenset()
+    obstacles: FindObstacles = control_flow
 
-def placer(
-    flags: Sequence[DeviceFlag], automatic: bool, places: Sequence[tuple[str, str]] = (),
-    table: RateTable | None = None, left: frozenset[str] = frozenset(), obstacles: FindObstacles = control_flow,
-) -> Place:
-    """What places a module, whose own devices `flags`, what `--device` says, add to or replace; `places` are
-    patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
-    else does; `table` says what devices can do. Operations for which a
-    device has `obstacles`, and those from the locations `left`, run on what it falls back to."""
-    def place(module: ir.Module) -> Placement | None:
-        assign(module, flags, places, automatic)
+    def run(self, program: Program) -> bool:
+        module = program.module
+        assign(module, self.flags, self.places, self.automatic)
         devices, default, links = devices_of(module)
-        if not devices:
-            erase_devices(module)
-            return None
-        # Most programs speak of no device: what follows is loaded for those that do.
+        if devices:
+            program.placement = self._split(module, devices, default, links)
+        erase_devices(module)
+        return True
+
+    def _split(
+        self, module: ir.Module, devices: list[LogicalDevice], default: int, links: list[Link]
+    ) -> Placement:
+        """Each function as steps over regions, functions of one device."""
+        # Most programs use no device: what follows is loaded for those that do.
         from motet.compiler.build.signatures import read_interface
-        from motet.compiler.ir.functions import public_functions, symbol_name
         from motet.compiler.placement.check_code import CheckCode
         from motet.compiler.placement.estimate_steps import EstimateSteps
         from motet.compiler.placement.fold_transfers import FoldTransfers
@@ -58,12 +77,12 @@ def placer(
 
         for function in public_functions(module):
             take_apart(function)
-        required = requirements(module)  # as long as each function is whole
+        required = requirements(module)  # before functions are split
         loops = OutlineLoops()
         run_on_module(loops, module)
-        run_on_module(PlaceLoopsOnFallback(left, obstacles), module)
-        rates = table or rates_of_families()
-        if automatic:
+        run_on_module(PlaceLoopsOnFallback(self.left, self.obstacles), module)
+        rates = self.table or rates_of_families()
+        if self.automatic:
             run_on_module(PlaceAutomatically(rates), module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
             run_on_module(each, module)
@@ -75,42 +94,29 @@ def placer(
         run_on_module(outline, module)
         run_on_module(CheckCode(), module)
         EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
-        erase_devices(module)
-        return Placement(devices, default, links, outline.plans, signatures, automatic, loops.places)
-
-    return place
+        return Placement(devices, default, links, outline.plans, signatures, self.automatic, loops.places)
 
 
-def annotator(
-    flags: Sequence[DeviceFlag], take: Callable[[str], None], places: Sequence[tuple[str, str]] = (),
-    table: RateTable | None = None,
-) -> Place:
-    """What gives `take` the text of a module with what is found of its operations, and leaves it for one device. With
-    `table` cost has placed before what nothing else does."""
-
-    from motet.compiler.ir.functions import public_functions
+def annotate(program: Program, place: Place) -> None:
+    """Writes next to each operation, argument and result what is found of its devices, in place of splitting the
+    program. Cost has placed before what nothing else does, if `place` is automatic and has a table."""
     from motet.compiler.placement.annotate_affinities import AnnotateAffinities
     from motet.compiler.placement.outline_loops import take_apart
     from motet.compiler.placement.place_automatically import PlaceAutomatically
 
-    def place(module: ir.Module) -> Placement | None:
-        assign(module, flags, places, table is not None)
-        for function in public_functions(module):
-            take_apart(function)
-        if table is not None:
-            run_on_module(PlaceAutomatically(table), module)
-        run_on_module(AnnotateAffinities(), module)
-        take(str(module))
-        erase_devices(module)
-        return None
-
-    return place
+    module, automatic = program.module, place.automatic and place.table is not None
+    assign(module, place.flags, place.places, automatic)
+    for function in public_functions(module):
+        take_apart(function)
+    if automatic and place.table is not None:
+        run_on_module(PlaceAutomatically(place.table), module)
+    run_on_module(AnnotateAffinities(), module)
 
 
 def assign(
     module: ir.Module, flags: Sequence[DeviceFlag], places: Sequence[tuple[str, str]] = (), automatic: bool = False
 ) -> None:
-    """Gives a module that has been read the devices of the command line, and verifies what there is then."""
+    """Gives a module the devices of the command line, and verifies the result; `read_devices` must have run."""
     used = frozenset(name for _, text in places for name in _devices_in(text))
     passes = (
         AssignDevices(tuple(flags), None if automatic else used), ResolveAliases(), ResolveOnDevice(),
@@ -121,7 +127,7 @@ def assign(
 
 
 def _devices_in(affinity: str) -> list[str]:
-    """The devices that an affinity names; none where it does not parse, which is refused where it is used."""
+    """The devices that an affinity names; none if it does not parse, which is refused at its use."""
     try:
         return [name for name, _ in parse_affinity(affinity).devices]
     except ValueError:

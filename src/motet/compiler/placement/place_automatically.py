@@ -1,16 +1,15 @@
-"""place-automatically: writes on every operation the device that lets the whole function end first.
+"""place-automatically: assigns every operation the device with which the whole function is estimated to end first.
 
     %0 = linalg.matmul ins(%x, %w …)              %0 = linalg.matmul … {motet.affinity = "gpu", motet.stage = 1}
     %1 = linalg.exp ins(%x …)              →      %1 = linalg.exp … {motet.affinity = "cpu", motet.stage = 0}
     %2 = linalg.add ins(%0, %1 …)                 %2 = linalg.add … {motet.affinity = "gpu", motet.stage = 2}
 
-What the program says of operations, arguments and results stands; what reads a transfer stays where it was moved to.
-Functions with loops over several devices are left to that.
-Everything else is placed by a model of costs (`rates.py`, `costs.py`): kernels and transfers take their time, devices
-work at the same time, inputs come from the host's memory and results go there. Small functions are placed as well as
-can be by the model, larger ones by HEFT and local search (`search/`); by the model, none ends later than it would on
-any one of the devices. Operations of one stage are submitted together; stages are numbered in an order in which they
-can be.
+Affinities of the program's operations, arguments and results are kept; readers of transfers run on the target of the
+transfer. Functions with loops over several devices are not placed by cost. Everything else is placed by a cost model
+(`rates.py`, `costs.py`): kernels and transfers take time, devices work concurrently, inputs come from the host's memory
+and results go there. Small functions are placed optimally with respect to the model, larger ones by HEFT and local
+search (`search/`). By the model, no placement is slower than running everything on any single device. Operations of one
+stage are submitted together; stages are numbered in a valid order of submission.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ from motet.compiler.placement.search.problem import PlacementSchedule, Placement
 from motet.compiler.placement.search.stages import Staging, cut_stages
 from motet.compiler.placement.units import PlacementUnit, Units, units_of
 
-FEW_TASKS = 14  # that still are placed by trying everything
-MOST_SEARCHED = 40_000  # tasks scheduled in all while searching for something better
-MOST_JOINED = 40_000  # while joining stages
-STAGE_WORTH = 0.01  # of the whole: what one stage more, which makes an estimate less sure, has to gain,
-MOST_WORTH = 0.1  # and all of them together
+FEW_TASKS = 14  # up to this number, placement is optimal
+MOST_SEARCHED = 40_000  # tasks scheduled in total during the local search
+MOST_JOINED = 40_000  # tasks scheduled in total while stages are merged
+STAGE_WORTH = 0.01  # fraction of the total time that each further stage must save, since it makes estimates less sure,
+MOST_WORTH = 0.1  # and the limit for all of them together
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class PlaceAutomatically(ModulePass):
             return
         machine = ProgramMachine(devices, links, self.table)
         for function in public_functions(module):
-            # place-operations has an error for several blocks; no model says how often a loop is executed.
+            # place-operations reports several blocks; the model does not know how often a loop is executed.
             if len(function.regions[0].blocks) == 1 and not find_operations(function, LOOP_OP) and (
                 LOOP_PART not in function.attributes
             ):
@@ -93,11 +92,11 @@ def _place(function: ir.Operation, machine: ProgramMachine) -> None:
                     operation.attributes[STAGE] = ir.IntegerAttr.get(number, stage)
 
 
-# -- what the program says -----------------------------------------------------------------------
+# -- affinities of the program -------------------------------------------------------------------
 
 
 def _said(operation: ir.Operation, around: Affinity | None) -> str:
-    """The affinity that the program gives an operation, as text; empty for none."""
+    """The affinity that the program gives an operation, as text; empty if none."""
     if operation.name == TRANSFER_OP:
         return _target(operation)
     said = explicit_affinity(operation)
@@ -116,7 +115,7 @@ def _target(transfer: ir.Operation) -> str:
 
 
 def _said_inside(control: ir.Operation) -> Affinity | None:
-    """What a branch or loop says of any part of itself: it runs on one device as a whole."""
+    """The affinity of any part of a branch or loop, which runs on one device as a whole."""
     for region in control.regions:
         for block in region.blocks:
             for entry in block.operations:
@@ -131,7 +130,7 @@ def _said_inside(control: ir.Operation) -> Affinity | None:
 
 
 def _term(unit: PlacementUnit, device: str) -> str:
-    """A device as an affinity, with the queues that the program wants of it."""
+    """A device as an affinity, with the queues that the program requests."""
     if not unit.said:
         return device
     return str(Affinity(tuple(term for term in parse_affinity(unit.said).devices if term[0] == device)))
@@ -141,7 +140,7 @@ def _term(unit: PlacementUnit, device: str) -> str:
 
 
 def _problem(function: ir.Operation, units: Units, machine: ProgramMachine) -> tuple[Problem, int]:
-    """Arguments, units and results as tasks, and the number of the first unit's."""
+    """Arguments, units and results as tasks, and the number of the first unit's task."""
     numbers = {device.name: number for number, device in enumerate(machine.devices)}
     block = function.regions[0].blocks[0]
     count = machine.memory + 1
@@ -166,7 +165,7 @@ def _problem(function: ir.Operation, units: Units, machine: ProgramMachine) -> t
 
 
 def _home(pin: Affinity | None, numbers: dict[str, int], machine: ProgramMachine) -> list[int]:
-    """Where an argument or result may lie: the host's memory, unless the program says otherwise."""
+    """The possible places of an argument or result: the host's memory, unless the program specifies another."""
     return [machine.memory] if pin is None else [numbers[name] for name, _ in pin.devices]
 
 
@@ -178,8 +177,8 @@ def _times(known: dict[int, float], count: int) -> tuple[float, ...]:
 
 
 def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Staging]:
-    """The places of all tasks and their stages: of what the search finds and of everything on one device, whichever
-    ends first when its stages are submitted."""
+    """The places of all tasks and their stages: the best of the schedules that the search found and those that run
+    everything on one device, measured with their stages' submissions."""
     ranks = upward_ranks(problem)
     single = [dispatch(problem, _all_on(problem, device), ranks) for device in machine.usable]
     candidates = _alike_once([*single, *_search(problem, ranks, single)])
@@ -196,12 +195,12 @@ def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Sta
 
 
 def _merit(staging: Staging) -> float:
-    """What is best has the least: when everything ends, with what each stage more has to be worth."""
+    """The objective, to be minimised: the end of the schedule, plus the required worth of each further stage."""
     return staging.makespan * (1 + min(MOST_WORTH, STAGE_WORTH * max(0, len(staging.stages) - 1)))
 
 
 def _search(problem: Problem, ranks: Sequence[float], single: Sequence[PlacementSchedule]) -> list[PlacementSchedule]:
-    """Schedules over several devices, each better than the one before or differently made."""
+    """Schedules over several devices, each better than the previous one or constructed differently."""
     listed = [heft(problem, ranks), heft(problem, ranks, look_ahead=True)]
     best = min((*single, *listed), key=lambda schedule: schedule.makespan)
     best = improve(problem, best, ranks, MOST_SEARCHED)
@@ -210,7 +209,7 @@ def _search(problem: Problem, ranks: Sequence[float], single: Sequence[Placement
 
 
 def _all_on(problem: Problem, device: int) -> list[int]:
-    """Everything on one device but for what the program has somewhere else."""
+    """Everything on one device, except what the program places elsewhere."""
     return [device if device in allowed else allowed[0] for allowed in problem.allowed]
 
 

@@ -1,8 +1,8 @@
-"""place-by-name: places operations by the names that they have in the source, such as those of an ONNX model's nodes.
+"""place-by-name: places operations by their names in the source, such as those of an ONNX model's nodes.
 
     linalg.conv_2d_nchw_fchw … loc("layer4.0.conv1")    with  layer4*=gpu   →   … {motet.affinity = "gpu"} loc(…)
 
-What the program itself places stays where it is. Of several patterns that match, the first holds.
+Affinities of the program take precedence. If several patterns match, the first one is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PlaceByName(ModulePass):
 
     @classmethod
     def parse(cls, options: str) -> Self:
-        """The options are `PATTERN=AFFINITY`, with spaces between them. Raises OptionError."""
+        """The options are `PATTERN=AFFINITY`, separated by spaces. Raises OptionError."""
         found = [word.partition("=") for word in options.split()]
         if wrong := [pattern for pattern, _, affinity in found if not affinity]:
             raise OptionError(f"pass {cls.name}: option {wrong[0]}: expected PATTERN=DEVICE")
@@ -57,7 +57,7 @@ class PlaceByName(ModulePass):
 
 
 def _operations(module: ir.Module) -> Iterator[ir.Operation]:
-    """Those of functions; what is inside an operation runs where it does."""
+    """The operations of functions, without those inside others, which run with them."""
     for function in module.body.operations:
         for region in function.operation.regions:
             for block in region.blocks:

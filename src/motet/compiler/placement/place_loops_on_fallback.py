@@ -1,9 +1,9 @@
-"""place-loops-on-fallback: what a device has no code for, such as loops over tensors on a GPU, runs on its fallback.
+"""place-loops-on-fallback: places operations without code on their device, such as loops on a GPU, on its fallback.
 
     scf.while (%s = %x) : … {…}          with --device gpu=cuda,@cpu    →    scf.while … {motet.affinity = "cpu"}
 
-What says where it runs stays there. Code generators are asked about each operation, so that placement is final before
-any code is made.
+Explicit affinities are kept. Code generators are asked about each operation, so that placement is final before code is
+generated.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _CONTROL = ("scf.for", "scf.while", "scf.if")
 _log = logging.getLogger("motet")
 
 FindObstacles = Callable[[str, ir.Operation], Mapping[int, str]]
-"""Why devices of a family have no code for operations of a function, by their positions (`compiler/obstacles.py`)."""
+"""The reasons why devices of a family have no code for operations of a function, by position
+(`compiler/obstacles.py`)."""
 
 
 def control_flow(family: str, function: ir.Operation) -> dict[int, str]:
-    """What is known of obstacles if no code generator is asked: that those other than the host's have no code for loops
-    and branches, except for loops that `unroll-loops` takes apart."""
+    """The obstacles that are known without asking a code generator: only the host supports loops and branches, except
+    loops that `unroll-loops` unrolls."""
     known = families()
     if family not in known or known[family].codegen == known[HOST].codegen:
         return {}
@@ -47,8 +48,8 @@ def control_flow(family: str, function: ir.Operation) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class PlaceLoopsOnFallback(ModulePass):
-    """Changes operations of functions whose default device has a fallback. `obstacles` asks the code generators; `left`
-    are the locations of further operations, for which making the code has failed."""
+    """Rewrites functions whose default device has a fallback. `obstacles` asks the code generators; `left` are the
+    locations of further operations whose code generation failed."""
 
     name = "place-loops-on-fallback"
     left: frozenset[str] = frozenset()

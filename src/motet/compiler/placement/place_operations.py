@@ -1,10 +1,10 @@
-"""place-operations: writes on every operation the one device that it runs on.
+"""place-operations: assigns every operation the one device that it runs on.
 
     %0 = linalg.fill …                                 %0 = linalg.fill … {motet.affinity = "cpu|gpu"}
     %1 = "motet.transfer"(%x) {to = "gpu|npu"}  →      %1 = "motet.transfer"(%x) {to = "gpu"}
     %2 = arith.addf %1, %1                             %2 = arith.addf %1, %1 {motet.affinity = "gpu"}
 
-What is as well made on several devices as moved between them keeps all of them.
+Operations that are recomputed on several devices instead of transferred keep all of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from motet.errors import CompileError
 
 @dataclass(frozen=True)
 class PlaceOperations(ModulePass):
-    """Raises CompileError for functions of several blocks, and for branches and loops that say of their parts that
-    they run on several devices."""
+    """Raises CompileError for functions of several blocks, and for branches and loops whose parts have affinities to
+    several devices."""
 
     name = "place-operations"
 
@@ -52,7 +52,7 @@ def _check_blocks(function: ir.Operation) -> None:
 
 
 def _check_control(node: AffinityNode) -> None:
-    """Control flow runs on one device as a whole, on queues that each of its parts can run on."""
+    """Checks that control flow runs on one device as a whole, on queues that each of its parts allows."""
     whole = node.affinity
     parts = [
         inner.affinity for inner in node.inner

@@ -1,6 +1,6 @@
-"""What devices can do, for the model of costs: how fast each family computes, reads memory, and is reached.
+"""The rates of devices, for the cost model: how fast each family computes, reads memory, and is reached.
 
-Every family has defaults; `--option rates=FILE.json` replaces what a file says, in the form that
+Every family has defaults; `--option rates=FILE.json` overrides them, in the format that
 `motet devices --measure -o FILE.json` writes:
 
     {"host": {"contraction": 1.1e11, "memory": 2.4e10}, "gpu": {"upload": 1.2e10}}
@@ -18,12 +18,13 @@ from motet.errors import OptionError
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One family's. Operations per second on 32-bit floats for each class of kernel, bytes per second, seconds.
+    """The rates of one family: operations per second on 32-bit floats for each class of kernel, bytes per second,
+    seconds.
 
-    A kernel takes `launch` and the longer of computing and of moving its bytes through the device's memory; each step
-    of a plan takes `submit` besides. A device with `shared` works in the host's memory, and a plan that needs no other
-    device is called, not submitted; others are sent bytes at `upload`, and give them back at `download`, both after
-    `latency`. Between two devices of the family bytes go at `peer`, where that is not 0, else through the host.
+    A kernel takes `launch` plus the longer of its arithmetic and its memory traffic; each step of a plan adds `submit`.
+    A `shared` device works in the host's memory, and a plan that needs no other device is called, not submitted. Bytes
+    are sent to other devices at `upload`, and returned at `download`, both after `latency`. Between two devices of the
+    family bytes are transferred at `peer`, or through the host if that is 0.
     """
 
     contraction: float
@@ -41,22 +42,22 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peer: float = 0.0
 
 
-# Measured with `motet devices --measure` on four cores of an x86-64 server's processor with AVX-512.
+# Measured with `motet devices --measure` on four cores of an x86-64 server with AVX-512.
 HOST = Rates(
     contraction=6e11, convolution=5e11, elementwise=2.5e11, reduction=3e11, generic=8e9, memory=1e11,
     launch=5e-7, submit=3e-5, shared=True,
 )
-# `null` devices run their code on one thread of the host's processor, as measured; the bus is that of their model.
+# Measured: `null` devices run their code on one thread of the host; the bus is that of their model.
 NULL = Rates(
     contraction=1.1e11, convolution=1.1e11, elementwise=9e10, reduction=1e11, generic=2e9, memory=2.6e10,
     launch=2e-6, submit=5e-5, upload=1.5e10, download=1.5e10, latency=1.5e-5,
 )
-# Four cores emulated by QEMU on such a processor, measured.
+# Measured: four cores emulated by QEMU on such a server.
 RISCV = Rates(
     contraction=6.5e8, convolution=6.5e8, elementwise=8e8, reduction=3.7e7, generic=4e8, memory=1e9,
     launch=4e-5, submit=1.3e-4, upload=1.4e10, download=1.4e10, latency=1.1e-5,
 )
-# A device behind a bus, of which nothing else is known.
+# A device behind a bus of which no measurements exist.
 UNKNOWN = Rates(
     contraction=1e12, convolution=1e12, elementwise=1e11, reduction=1e11, generic=1e10, memory=2e11,
     launch=5e-6, submit=3e-5, upload=1.2e10, download=1.2e10, latency=1e-5,
@@ -66,7 +67,7 @@ DEFAULTS: Mapping[str, Rates] = {"host": HOST, "null": NULL, "riscv": RISCV}
 
 @dataclass(frozen=True)
 class RateTable:
-    """The rates of families by name, and the families that code can be made for; None where that does not matter."""
+    """The rates of families by name, and the families with a code generator; None if that does not matter."""
 
     known: Mapping[str, Rates] = field(default_factory=lambda: DEFAULTS)
     coded: frozenset[str] | None = None
@@ -79,7 +80,7 @@ class RateTable:
 
 
 def read_rates(text: str, where: str) -> Mapping[str, Mapping[str, float | bool]]:
-    """The content of a file of rates, checked. Raises OptionError that begins with `where`."""
+    """The content of a file of rates, validated. Raises OptionError whose text begins with `where`."""
     try:
         given = msgspec.json.decode(text, type=dict[str, dict[str, float | bool]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -103,7 +104,7 @@ def rate_table(
     families: Mapping[str, Rates], given: Mapping[str, Mapping[str, float | bool]] | None = None,
     coded: frozenset[str] | None = None,
 ) -> RateTable:
-    """The defaults, with the rates that `families` bring themselves and what a file says instead."""
+    """The default rates, with those of the drivers in `families`, overridden by the rates of a file."""
     known = {**DEFAULTS, **families}
     for family, values in (given or {}).items():
         known[family] = msgspec.structs.replace(known.get(family, UNKNOWN), **values)

@@ -1,4 +1,4 @@
-"""What a module says of its devices in Motet's own spelling (`ir/devices.py`), read for the artifact.
+"""Reads the devices of a module in Motet's syntax (`ir/devices.py`), for the artifact.
 
     module attributes {motet.default_device = "gpu", motet.links = ["cpu->gpu:unified"]} {
       "motet.device"() {sym_name = "cpu", alternatives = ["host"]} : () -> ()
@@ -24,8 +24,8 @@ from motet.errors import CompileError, OptionError
 
 
 def devices_of(module: ir.Module) -> tuple[list[LogicalDevice], int, list[Link]]:
-    """The devices of a module in the order in which it declares them, the index of the default one, and what it
-    says of pairs of them. Raises CompileError at what does not parse; `verify-devices` checks that names agree."""
+    """The devices of a module in the order of their declarations, the index of the default one, and the links between
+    them. Raises CompileError for what does not parse; `verify-devices` checks names."""
     devices = [
         LogicalDevice(declared_name(operation), alternatives_of(operation)) for operation in declarations(module)
     ]
@@ -40,7 +40,7 @@ def declarations(module: ir.Module) -> list[ir.Operation]:
 
 
 def declared_name(declaration: ir.Operation) -> str:
-    """The name that a declaration gives its device. Raises CompileError where it gives none, or no name."""
+    """The name in a declaration. Raises CompileError if it is missing or invalid."""
     name = symbol_name(declaration)
     if not is_device_name(name):
         raise CompileError(
@@ -50,7 +50,7 @@ def declared_name(declaration: ir.Operation) -> str:
 
 
 def symbol_name(operation: ir.Operation) -> str:
-    """The name of a declaration or global. Raises CompileError where it has none."""
+    """The name of a declaration or global. Raises CompileError if it has none."""
     name = operation.attributes.get("sym_name")
     if not isinstance(name, ir.StringAttr):
         raise CompileError(f"{operation.name}: it has no name; expected sym_name = \"…\"", locate(operation.location))
@@ -58,7 +58,7 @@ def symbol_name(operation: ir.Operation) -> str:
 
 
 def alternatives_of(declaration: ir.Operation) -> list[Alternative]:
-    """What a declared device may be. Raises CompileError where that is nothing, or does not parse."""
+    """The alternatives of a declared device. Raises CompileError if there are none, or one does not parse."""
     name = declared_name(declaration)
     where = f"motet.device @{name}"
     given = declaration.attributes.get(ALTERNATIVES)
@@ -82,7 +82,7 @@ def declare(name: str, alternatives: list[Alternative], point: ir.InsertionPoint
 
 
 def links_of(module: ir.Module) -> list[Link]:
-    """What the module says of pairs of devices. Raises CompileError for what does not parse."""
+    """The links between devices. Raises CompileError for what does not parse."""
     attributes = module.operation.attributes
     try:
         return [parse_link(text) for text in strings(attributes[LINKS])] if LINKS in attributes else []
@@ -91,7 +91,7 @@ def links_of(module: ir.Module) -> list[Link]:
 
 
 def strings(attribute: ir.Attribute | None) -> list[str]:
-    """The texts of a list of strings; none where it is something else."""
+    """The texts of a list of strings; empty for other attributes."""
     if not isinstance(attribute, ir.ArrayAttr):
         return []
     return [entry.value for entry in ir.ArrayAttr(attribute) if isinstance(entry, ir.StringAttr)]

@@ -1,4 +1,4 @@
-"""Rematerialization: values that are cheap to make are made where a transfer would bring them: constants, sizes.
+"""Rematerialization: recomputes cheap values (constants, sizes) instead of transferring them.
 
     %0 = arith.constant dense<…>                     →     %1 = arith.constant {motet.affinity = "gpu"} dense<…>
     %1 = "motet.transfer"(%0) {to = "gpu"}
@@ -12,7 +12,7 @@ from motet.compiler.placement.affinity_analysis import is_replicable, parameters
 
 
 def rematerialize(function: ir.Operation) -> None:
-    """In place. Parameters are on every device that reads them."""
+    """Rewrites a function in place. Parameters are available on every device that reads them."""
     block = function.regions[0].blocks[0]
     constants = {a for a, c in zip(block.arguments, parameters(function), strict=True) if c}
     for transfer in [entry.operation for entry in block.operations if entry.operation.name == TRANSFER_OP]:

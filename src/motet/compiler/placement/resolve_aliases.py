@@ -1,10 +1,10 @@
-"""resolve-aliases: calls the families of devices by the one name that each has.
+"""resolve-aliases: replaces the alternative names of device families by their canonical names.
 
     "motet.device"() {sym_name = "a",                     "motet.device"() {sym_name = "a",
                       alternatives = ["local[1]",    →                      alternatives = ["host[1]", "cuda"]}
                                       "cuda-nvptx", "host[1]"]}
 
-An alternative that is there twice is tried once. Names that nobody knows stay: a driver may bring them along.
+Repeated alternatives are removed. Unknown names are kept: a driver may provide them.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ class ResolveAliases(ModulePass):
 
 
 def resolve_alias(alternative: Alternative) -> Alternative:
-    """The same alternative with the family's own name."""
+    """The same alternative with the canonical name of its family."""
     return structs.replace(alternative, family=own_family(alternative.family))

@@ -1,11 +1,11 @@
-"""resolve-globals: puts the data of constant globals where it is read.
+"""resolve-globals: replaces loads of constant globals by their data.
 
     "util.global"() {sym_name = "w", initial_value = dense<…>}       →     %0 = arith.constant dense<…>
     %0 = "util.global.load"() {global = @w}
 
-As a constant it is made on every device that reads it. What the global or the load says of devices, the constant
-says. Globals that functions write are no constants: resolve-states makes arguments and results of them before. What an
-initializer stores in a global is computed where that is read, from constants, which is when compiling:
+As a constant it is copied to every device that reads it; it keeps the affinity of the global or the load. Globals that
+functions write are not constants: resolve-states has converted them to arguments and results. The value that an
+initializer stores in a global is computed from constants at the load, which is folded when compiling:
 
     func.func private @motet.initializer.1() {                       →     %1 = linalg.exp ins(%c …) …
       %1 = linalg.exp ins(%c …) …
@@ -18,21 +18,17 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, DEVICE_OP, INITIALIZER
+from motet.compiler.ir.devices import AFFINITY, DEVICE_OP, GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import declared_name, symbol_name
 from motet.errors import CompileError
-
-LOAD_OP = "util.global.load"
-STORE_OP = "util.global.store"
 
 
 @dataclass(frozen=True)
 class ResolveGlobals(ModulePass):
-    """Raises CompileError, at the load or global, for data that is not in the program."""
+    """Raises CompileError, at the load or global, for data that the program does not contain."""
 
     name = "resolve-globals"
 
@@ -58,16 +54,16 @@ class ResolveGlobals(ModulePass):
 
 
 class _Stores:
-    """What initializers store in globals."""
+    """The values that initializers store in globals."""
 
     def __init__(self, globals_: dict[str, ir.Operation], devices: list[str]) -> None:
         self.globals = globals_
         self.devices = devices
         self.initializers: list[ir.Operation] = []
-        self.values: dict[str, ir.Value] = {}  # by global
+        self.values: dict[str, ir.Value] = {}  # by name of the global
 
     def read(self, initializer: ir.Operation) -> None:
-        """An initializer, whose loads are resolved with what those before it store."""
+        """Reads an initializer; its loads are resolved with the stores of earlier ones."""
         blocks = list(initializer.regions[0].blocks)
         if len(blocks) != 1:
             raise CompileError(
@@ -89,7 +85,7 @@ class _Stores:
         return name
 
     def resolve(self, load: ir.Operation) -> None:
-        """Puts what a global is where it is read."""
+        """Replaces a load by the value of its global."""
         loaded = load.attributes.get("global")
         name = loaded.value if isinstance(loaded, ir.FlatSymbolRefAttr) else ""
         value = self.values.get(name)
@@ -106,7 +102,7 @@ class _Stores:
 
 
 def _computed(value: ir.Value, load: ir.Operation, copies: dict[ir.Value, ir.Value]) -> ir.Value:
-    """A copy of `value`, and of what it is computed from, before `load`."""
+    """A copy of `value`, and of the operations that compute it, before `load`."""
     if value not in copies:
         owner = value.owner.operation
         for operand in _read_by(owner):
@@ -118,7 +114,7 @@ def _computed(value: ir.Value, load: ir.Operation, copies: dict[ir.Value, ir.Val
 
 
 def _read_by(operation: ir.Operation) -> list[ir.Value]:
-    """What an operation and those inside it read from around it."""
+    """The outer values that an operation and its contents read."""
     inside = all_operations(operation)
     own = {result for each in inside for result in each.results}
     own |= {argument for each in inside for region in each.regions for block in region for argument in block.arguments}
@@ -126,7 +122,7 @@ def _read_by(operation: ir.Operation) -> list[ir.Value]:
 
 
 def _function_of(operation: ir.Operation) -> ir.Operation:
-    """The function around an operation."""
+    """The function that contains an operation."""
     while operation.name != "func.func" and operation.parent is not None:
         operation = operation.parent.operation
     return operation
@@ -158,13 +154,13 @@ def _resolve(load: ir.Operation, globals_: dict[str, ir.Operation], devices: lis
 
 
 def global_of(access: ir.Operation) -> str:
-    """The name of the global that a load or store is of."""
+    """The name of the global that a load or store accesses."""
     named = access.attributes.get("global")
     return named.value if isinstance(named, ir.FlatSymbolRefAttr) else ""
 
 
 def data_of(found: ir.Operation) -> ir.Attribute:
-    """What a global is in the program. Raises CompileError where that is not there."""
+    """The data of a global. Raises CompileError if the program does not contain it."""
     value = found.attributes.get("initial_value")
     if value is None or not _is_data(value):
         there = "nothing" if value is None else str(value)

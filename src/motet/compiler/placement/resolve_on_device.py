@@ -1,9 +1,9 @@
-"""resolve-on-device: arguments and results that are said to be on the device, or on one that is named.
+"""resolve-on-device: converts `memref.on_device` of arguments and results to affinities.
 
     func.func @f(%x: … {memref.on_device})            →    func.func @f(%x: … {motet.affinity = "acc"})
     func.func @f(%x: … {memref.on_device = "acc"})    →    the same
 
-Without a name it is the program's device that is not the default one, which has to be a single one.
+Without a name it means the program's only device other than the default one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ON_DEVICE = "memref.on_device"
 
 @dataclass(frozen=True)
 class ResolveOnDevice(ModulePass):
-    """Raises CompileError where it is not clear which device is meant. In a program without devices it says nothing,
-    which is told."""
+    """Raises CompileError if it is ambiguous which device is meant. In a program without devices the attribute is
+    ignored, with a warning."""
 
     name = "resolve-on-device"
 

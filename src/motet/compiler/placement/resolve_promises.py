@@ -1,11 +1,11 @@
-"""resolve-promises: says in Motet's own spelling where the program wants what, promises of devices included.
+"""resolve-promises: converts affinities in any syntax, including IREE's promises of devices, to Motet's.
 
     "motet.transfer"(%0) {to = #hal.device.promise<@gpu>}     →    "motet.transfer"(%0) {to = "gpu"}
     linalg.abs {stream.affinity = #hal.device.affinity<@a>}   →    linalg.abs {motet.affinity = "a"}
     func.func @f(%x: … {iree.abi.affinity = #…promise<@a>})   →    func.func @f(%x: … {motet.affinity = "a"})
 
-Of an argument or result, `iree.abi.affinity` counts before `stream.affinity`; on a function it is for those of
-its arguments and results that say nothing. Promises in other attributes stay, and are checked by verify-devices.
+For an argument or result, `iree.abi.affinity` takes precedence over `stream.affinity`; on a function it applies to
+arguments and results without their own. Promises in other attributes are kept, and checked by verify-devices.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from motet.errors import CompileError
 
 PIN = "iree.abi.affinity"
 OWN = "stream.affinity"
-# What an attribute may be called, the one that counts first; the last is that of graphs built in Python.
+# The names of an attribute, in order of precedence; the last one is that of graphs built in Python.
 NAMES = (AFFINITY, OWN, DEVICE)
 PIN_NAMES = (AFFINITY, PIN, OWN, DEVICE)
 
 
 @dataclass(frozen=True)
 class ResolvePromises(ModulePass):
-    """Raises CompileError, at the operation, for what is no affinity."""
+    """Raises CompileError, at the operation, for an invalid affinity."""
 
     name = "resolve-promises"
 
@@ -55,7 +55,7 @@ class ResolvePromises(ModulePass):
 
 
 def affinity_text(attribute: ir.Attribute, what: str, operation: ir.Operation) -> str:
-    """Motet's spelling of an affinity in any spelling. Raises CompileError at `operation`."""
+    """Converts an affinity to Motet's syntax. Raises CompileError at `operation`."""
     if not isinstance(attribute, ir.StringAttr):
         return str(read(attribute, AttributeReader.affinity, what, operation))
     if what not in (AFFINITY, DEVICE, DEFAULT_DEVICE, f"{TRANSFER_OP}: {TO}"):
@@ -70,7 +70,7 @@ def affinity_text(attribute: ir.Attribute, what: str, operation: ir.Operation) -
 
 
 def _default(operation: ir.Operation) -> None:
-    """The default device of a module, which may be a number, or of a function."""
+    """Converts the default device of a module, which may be a number, or of a function."""
     value = operation.attributes.get(DEFAULT_DEVICE)
     if value is not None and not (isinstance(value, ir.IntegerAttr) and operation.name == "builtin.module"):
         operation.attributes[DEFAULT_DEVICE] = ir.StringAttr.get(affinity_text(value, DEFAULT_DEVICE, operation))
@@ -115,7 +115,7 @@ def _pins(function: ir.Operation, group: str, count: int, default: str | None) -
 def _said(
     attributes: Mapping[str, ir.Attribute] | ir.DictAttr, names: tuple[str, ...], operation: ir.Operation
 ) -> str | None:
-    """What the first of `names` that is there says."""
+    """The affinity in the first of the attributes `names` that is present."""
     found = [affinity_text(attributes[name], name, operation) for name in names if name in attributes]
     return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""resolve-states: globals that functions write become arguments and results, which sessions keep between calls.
+"""resolve-states: converts globals that functions write to arguments and results, which sessions keep between calls.
 
     "util.global"() {sym_name = "s", is_mutable,         func.func @f(%x, %s {motet.state = "s"})
                      initial_value = dense<0.0> …}                -> (…, tensor<4xf32> {motet.state = "s"}) {
@@ -10,8 +10,8 @@
     }                                                      return dense<0.0>
 
 `motet.initial_state` runs the initializers in program order and returns the value of each such global. A global without
-an initial value starts as zeros. Stores of initializers to other globals are left to resolve-globals, merged into one
-function without loads. A global that no function writes stays a constant.
+an initial value starts as zeros. Stores of initializers to other globals are merged into one function without loads,
+for resolve-globals. A global that no function writes stays a constant.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from dataclasses import dataclass
 from motet.artifact.states import INITIAL_STATE
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir, run_pipeline
-from motet.compiler.ir.devices import AFFINITY, INITIALIZER
+from motet.compiler.ir.devices import AFFINITY, GLOBAL_OP, INITIALIZER, LOAD_OP, STORE_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.program import NAME, STATE
 from motet.compiler.ir.short_types import SHORT_TYPES
 from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.inline_calls import CALL, refuse_recursion
-from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import symbol_name
-from motet.compiler.placement.resolve_globals import LOAD_OP, STORE_OP, data_of, global_of
+from motet.compiler.placement.resolve_globals import data_of, global_of
 from motet.compiler.placement.thread_states import StateThreads, Uses, Values, argument_type, from_argument
 from motet.errors import CompileError
 
@@ -44,7 +43,7 @@ _UNINITIALIZED = "#util.uninitialized"
 @dataclass(frozen=True)
 class ResolveStates(ModulePass):
     """Raises CompileError for a load or store of the wrong type or of an unknown global, a store to an immutable one,
-    and state that is neither a tensor of static extents nor a number."""
+    and state that is neither a tensor of static extents nor a scalar."""
 
     name = "resolve-states"
 
@@ -86,7 +85,7 @@ def _is_public(function: ir.Operation) -> bool:
 
 
 def _declared(one: ir.Operation) -> ir.Type | None:
-    """The type of a global, as far as it has one."""
+    """The type of a global; None if it declares none."""
     if _KIND in one.attributes:
         return ir.TypeAttr(one.attributes[_KIND]).value
     return one.attributes[_INITIAL].type if _INITIAL in one.attributes else None
@@ -106,11 +105,11 @@ def _begin_with_zeros(one: ir.Operation) -> None:
 
 
 def _is_kept(kind: ir.Type) -> bool:
-    """Whether a session can keep values of a type: tensors of known extents, and numbers."""
+    """Whether a session can keep values of a type: tensors of static extents, and scalars."""
     if not isinstance(kind, ir.RankedTensorType):
         return str(kind) in ITEM_BITS or isinstance(kind, ir.IndexType)
     element = str(kind.element_type)
-    if element.startswith("complex"):  # the bindings do not take constants of them
+    if element.startswith("complex"):  # the bindings cannot create complex constants
         return False
     return kind.has_static_shape and (element in ITEM_BITS or element in SHORT_TYPES)
 
@@ -168,7 +167,7 @@ def _check_access(access: ir.Operation, globals_: Mapping[str, ir.Operation], in
 
 
 def _lift_branches(module: ir.Module) -> None:
-    """Branches between the blocks of a function that reads or writes globals become scf.if and scf.while."""
+    """Converts branches between blocks in functions that access globals to scf.if and scf.while."""
     for function in _functions(module):
         names = {each.name for each in all_operations(function)}
         if len(list(function.regions[0].blocks)) > 1 and names & {LOAD_OP, STORE_OP, CALL}:
@@ -177,7 +176,7 @@ def _lift_branches(module: ir.Module) -> None:
 
 
 def _uses(functions: Mapping[str, ir.Operation]) -> dict[str, Uses]:
-    """What each function reads and writes, by itself and by what it calls."""
+    """The globals that each function reads and writes, directly and through calls."""
     found: dict[str, Uses] = {}
 
     def visit(name: str) -> Uses:
@@ -211,7 +210,7 @@ def _thread(
     functions: Mapping[str, ir.Operation], uses: Mapping[str, Uses], globals_: Mapping[str, ir.Operation],
     module: ir.Module,
 ) -> None:
-    """Gives every function the globals as arguments and results."""
+    """Adds the globals to the arguments and results of every function."""
     called = {
         ir.FlatSymbolRefAttr(each.attributes["callee"]).value for each in all_operations(module) if each.name == CALL
     }
@@ -242,7 +241,7 @@ def _thread(
 
 
 def _drop_unread(block: ir.Block, touched: Sequence[str]) -> list[str]:
-    """Erases the arguments of globals that a function writes and never reads; those that stay."""
+    """Erases the arguments of globals that a function writes and never reads; returns the remaining names."""
     arguments = list(block.arguments)
     first = len(arguments) - len(touched)
     taken: list[str] = []
@@ -262,7 +261,7 @@ def _drop_unread(block: ir.Block, touched: Sequence[str]) -> list[str]:
 def _sign(
     function: ir.Operation, taken: Sequence[str], returned: Sequence[str], globals_: Mapping[str, ir.Operation]
 ) -> None:
-    """Makes the signature of a function that of its block; callers of public ones are told which of it is state."""
+    """Updates the signature of a function to that of its block; marks the states of public functions."""
     block = function.regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1].operation
     inputs, results = [one.type for one in block.arguments], [one.type for one in terminator.operands]
@@ -292,7 +291,7 @@ def _initialise(
     module: ir.Module, initializers: Sequence[ir.Operation], globals_: Mapping[str, ir.Operation],
     states: Sequence[str], uses: Mapping[str, Uses],
 ) -> None:
-    """Makes one function of all initializers, and another that returns what `states` are first."""
+    """Merges all initializers into one function, and adds a function that returns the initial `states`."""
     if not initializers and not states:
         return
     merged = _function(module, f"{INITIALIZER}0")
@@ -319,7 +318,7 @@ def _initialise(
 
 
 def _constants(globals_: Mapping[str, ir.Operation]) -> Callable[[str, ir.Operation], ir.Value]:
-    """Makes constants of what globals are in the program."""
+    """A function that creates constants from the globals' data."""
     def first(name: str, before: ir.Operation) -> ir.Value:
         found = globals_[name]
         value = data_of(found)
@@ -335,7 +334,7 @@ def _constants(globals_: Mapping[str, ir.Operation]) -> Callable[[str, ir.Operat
 
 
 def _function(module: ir.Module, name: str) -> ir.Operation:
-    """A function that takes and returns nothing."""
+    """A function without arguments and results."""
     made = ir.Operation.create(
         "func.func", regions=1, attributes={
             "sym_name": ir.StringAttr.get(name), "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),

@@ -1,4 +1,4 @@
-"""rotate-loops: moves what a loop does before it is left out of its condition, into its body and behind it.
+"""rotate-loops: moves the operations before a loop's exit from its condition into its body and after the loop.
 
     %r = scf.while (%v = %x) : … {                          %u = scf.while (%v = %x) : … {
       %p = …                                                  %p = …
@@ -7,9 +7,9 @@
       scf.condition(trunc %a#1) %a#0                        … %c of %u …
     } do { scf.yield %a }
 
-Branches between blocks that form a loop come as the first form (upstream's `lift-cf-to-scf`). A branch over several
-devices is computed on both sides (select-branches), so that such a loop would compute one iteration too many. Loops
-whose parts are all on one device are left to upstream's canonicalization, which does the same.
+Upstream's `lift-cf-to-scf` converts loops of branches between blocks to the first form. Both sides of a branch over
+several devices are computed (select-branches), so that such a loop would compute one iteration too many. Loops on one
+device are left to upstream's canonicalization, which does the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RotateLoops(ModulePass):
 
 
 def rotate_placed(function: ir.Operation) -> None:
-    """Rotate the loops of one function, in place."""
+    """Rotates the loops of one function, in place."""
     for block in function.regions[0].blocks:
         for operation in [entry.operation for entry in block.operations]:
             if operation.name == WHILE and spread(operation) is not None:
@@ -77,7 +77,8 @@ def _rotate(loop: ir.Operation) -> None:
             ).results[0]
             holds = ir.Operation.create("arith.xori", results=[holds.type], operands=[holds, true]).results[0]
         ir.Operation.create("scf.condition", operands=[holds, *(known[value] for value in passed)])
-    # The side that stays, and what the body did before, are the body; the side that leaves is behind the loop.
+    # The side that continues and the operations of the old body form the new body; the side that exits follows the
+    # loop.
     known = dict(zip(passed, body.arguments, strict=True))
     _clone(again, known, ir.InsertionPoint(body))
     given = _side(branch, staying, [*last, end], known, ir.InsertionPoint(body))
@@ -98,7 +99,7 @@ def _rotate(loop: ir.Operation) -> None:
 def _needed(
     arguments: ir.BlockArgumentList, first: list[ir.Operation], readers: list[ir.Operation]
 ) -> tuple[list[ir.Operation], list[ir.Value]]:
-    """What `readers` read of the block that begins with `first`: operations that are as well done again, and values."""
+    """What `readers` read of the block that begins with `first`: operations that may be recomputed, and values."""
     places = {result: number for number, operation in enumerate(first) for result in operation.results}
     again: set[int] = set()
     passed: dict[ir.Value, None] = {}
@@ -115,7 +116,7 @@ def _needed(
 
 
 def _decides(condition: ir.Value) -> tuple[ir.Operation, bool] | None:
-    """The branch that says by a constant in each side whether its loop goes on, and the side in which it does."""
+    """The branch whose sides return constants that decide whether the loop continues, and the side that continues."""
     value = condition
     while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _SAME_TRUTH:
         value = value.owner.operation.operands[0]
@@ -142,7 +143,7 @@ def _side(
     branch: ir.Operation, taken: bool, behind: list[ir.Operation], known: dict[ir.Value, ir.Value],
     point: ir.InsertionPoint,
 ) -> list[ir.Value]:
-    """What one side of a branch and the operations behind it give the last of these."""
+    """Copies one side of a branch and the operations after it; returns the operands of the last one."""
     *operations, end = (entry.operation for entry in branch.regions[0 if taken else 1].blocks[0].operations)
     _clone(operations, known, point)
     known.update((result, known.get(value, value)) for result, value in zip(branch.results, end.operands, strict=True))

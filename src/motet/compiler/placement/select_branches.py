@@ -1,4 +1,4 @@
-"""select-branches: computes both sides of branches whose parts run on several devices, and takes the one that holds.
+"""select-branches: computes both sides of branches whose parts run on several devices, and selects the results.
 
     %r = scf.if %c -> (tensor<4xf32>) {                    %a = linalg.exp … {motet.affinity = "cpu"}
       %a = linalg.exp … {motet.affinity = "cpu"}      →    %b = linalg.abs … {motet.affinity = "gpu"}
@@ -7,10 +7,10 @@
       %b = linalg.abs … {motet.affinity = "gpu"}
       scf.yield %b }
 
-A branch runs on one device as a whole, unless its parts say that they run on several. Operations on tensors have no
-effects, so that both sides may be computed; what a plan would wait for to know which side to run, it does not wait
-for. A loop of unknown length makes no iteration in the side that is not taken: its condition is false there, its last
-index is the first. A side that may end the call (`cf.assert`) is refused.
+A branch runs on one device as a whole, unless its parts have affinities to several. Operations on tensors have no
+effects, so both sides may be computed; the plan then does not wait for the condition to know which side to run. A loop
+of unknown length makes no iterations on the side that is not taken: its condition is false there, its upper bound the
+lower one. A side that may fail (`cf.assert`) is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from motet.errors import CompileError
 
 IF = "scf.if"
 _ASSERT = "cf.assert"
-_WITHIN = (IF, "scf.execute_region", "scf.index_switch")  # what is in them is executed with them, once at most
+_WITHIN = (IF, "scf.execute_region", "scf.index_switch")  # execute their contents at most once
 
 
 @dataclass(frozen=True)
 class SelectBranches(ModulePass):
-    """Raises CompileError for a side that cannot be computed where it is not taken."""
+    """Raises CompileError for a side that cannot be computed if it is not taken."""
 
     name = "select-branches"
 
@@ -42,7 +42,7 @@ class SelectBranches(ModulePass):
 
 
 def select_placed(function: ir.Operation) -> bool:
-    """Take apart the branches of one function, in place; whether there were any."""
+    """Converts the branches of one function, in place; returns whether there were any."""
     operations = [entry.operation for block in function.regions[0].blocks for entry in block.operations]
     spread_ones = [each for each in operations if each.name == IF and spread(each) is not None]
     for branch in spread_ones:
@@ -51,7 +51,7 @@ def select_placed(function: ir.Operation) -> bool:
 
 
 def _select(branch: ir.Operation) -> None:
-    """Takes a branch apart, and those inside it first."""
+    """Converts a branch, after those inside it."""
     if spread(branch) is None:
         return
     _check(branch)
@@ -84,8 +84,8 @@ def _check(branch: ir.Operation) -> None:
 
 
 def _still_unless(operation: ir.Operation, branch: ir.Operation, taken: bool) -> None:
-    """Has the loops of unknown length in an operation of a branch's side make no iteration unless the branch's
-    condition is `taken`."""
+    """Makes loops of unknown length in an operation of a branch's side run no iterations unless the branch's condition
+    is `taken`."""
     if operation.name == WHILE:
         before = operation.regions[0].blocks[0]
         end = before.operations[len(before.operations) - 1].operation
@@ -103,7 +103,7 @@ def _still_unless(operation: ir.Operation, branch: ir.Operation, taken: bool) ->
 
 
 def _holds(branch: ir.Operation, taken: bool, before: ir.Operation) -> ir.Value:
-    """Whether the side of a branch is the one that is taken, as a value for the operation `before`."""
+    """Whether a side of a branch is taken, as a value before an operation."""
     condition = branch.operands[0]
     if taken:
         return condition

@@ -1,4 +1,4 @@
-"""Completes the signature of a function whose work is a plan over devices, by those of its regions."""
+"""Completes the signature of a function that became a plan over devices, from those of its regions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from motet.errors import CompileError, Location
 def complete(
     signature: Signature, plan: Plan, regions: Mapping[str, Signature], loops: Mapping[str, Location]
 ) -> Signature:
-    """`signature` with its results' extents, and with what its regions take for granted of extents. Raises CompileError
-    for a loop, at its place in `loops`, whose iterations hand on other extents than they are given."""
+    """`signature` with its results' extents, and the constraints of its regions. Raises CompileError for a loop, at its
+    place in `loops`, whose iterations yield other extents than they receive."""
     extents: dict[int, list[Expr]] = {
         number: spec.shape for number, spec in zip(plan.inputs, signature.inputs, strict=True)
     }
@@ -29,7 +29,7 @@ def _walk(
     plan: Plan, regions: Mapping[str, Signature], extents: dict[int, list[Expr]], constraints: list[Constraint],
     loops: Mapping[str, Location],
 ) -> None:
-    """Adds the extents of all values to `extents`, which has those of the inputs, and what regions take for granted."""
+    """Adds the extents of all values to `extents`, which has those of the inputs, and the regions' constraints."""
     known = {(own.relation, str(own.left), str(own.right)) for own in constraints}
     for step in plan.steps:
         if step.op == "transfer":

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, LOAD_OP, STORE_OP, TO, TRANSFER_OP
 from motet.compiler.ir.find import all_operations
 from motet.compiler.placement.inline_calls import CALL
-from motet.compiler.placement.resolve_globals import LOAD_OP, STORE_OP, global_of
+from motet.compiler.placement.resolve_globals import global_of
 from motet.errors import CompileError
 
 Values = dict[str, ir.Value]
@@ -30,7 +30,7 @@ _BRANCHES = ("scf.if", "scf.index_switch", "scf.execute_region")
 
 @dataclass(frozen=True)
 class Uses:
-    """Which globals a function reads or writes, and which of them it writes, those of what it calls included."""
+    """The globals that a function reads or writes, and those that it writes, including its calls."""
 
     touched: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
@@ -38,8 +38,8 @@ class Uses:
 
 @dataclass(frozen=True)
 class StateThreads:
-    """`names` are the globals to rewrite; `uses` gives, by function, which of them are trailing arguments and results;
-    `first` makes, before an operation, the value of a global that has none yet.
+    """`names` are the globals to rewrite; `uses` gives, for each function, which of them are trailing arguments and
+    results; `first` creates, before an operation, the value of a global that has none yet.
 
     Raises CompileError for a store in an operation whose regions run in no defined order.
     """
@@ -136,7 +136,7 @@ class StateThreads:
         _replace(operation, made)
 
     def _loop(self, operation: ir.Operation, written: Sequence[str], values: Values) -> None:
-        """Each block of a loop gets the values as further arguments and operands of its terminator."""
+        """Adds the values to the arguments and to the terminator's operands of each block of a loop."""
         kinds = [values[name].type for name in written]
         made = _remade(operation, [*operation.operands, *(values[name] for name in written)], kinds)
         for old, new in zip(operation.regions, made.regions, strict=True):
@@ -155,7 +155,7 @@ class StateThreads:
 
 
 def _remade(operation: ir.Operation, operands: Sequence[ir.Value], more: Sequence[ir.Type]) -> ir.Operation:
-    """A copy of `operation`, before it, with `operands`, further results of types `more`, and empty regions."""
+    """A copy of `operation`, before it, with `operands`, additional results of types `more`, and empty regions."""
     return ir.Operation.create(
         operation.name, results=[*(result.type for result in operation.results), *more], operands=list(operands),
         attributes={name: operation.attributes[name] for name in operation.attributes}, regions=len(operation.regions),
@@ -175,7 +175,7 @@ def _replace(old: ir.Operation, new: ir.Operation) -> None:
 
 
 def _moved(value: ir.Value, access: ir.Operation) -> ir.Value:
-    """`value`, transferred to the device of the load or store where that has an affinity."""
+    """`value`, transferred to the device of the load or store if that has an affinity."""
     if AFFINITY not in access.attributes or not isinstance(value.type, ir.RankedTensorType):
         return value
     return ir.Operation.create(

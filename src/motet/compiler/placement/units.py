@@ -1,14 +1,13 @@
-"""Units of placement: the operations that will be one kernel, and what units read from one another.
+"""Units of placement: the operations that will be one kernel, and the data flow between units.
 
     %0 = linalg.matmul …        ┐
-    %1 = linalg.add %0, %bias   ├ one unit: 2·m·n·k + 2·m·n operations, the bytes of what it reads and writes
+    %1 = linalg.add %0, %bias   ├ one unit: 2·m·n·k + 2·m·n operations, the bytes of its operands and results
     %2 = linalg.max %1, 0       ┘
 
-The rules are those of grouping (`passes/fuse/rules.py`), told from what an operation costs instead of from canonical
-forms, so that they hold before anything is rewritten: a unit that is placed as a whole is the kernel that partitioning
-makes.
-What only renames elements goes with what reads it, a reshape with what it reshapes, and what is computed from
-constants alone with its reader: it is computed once, when the program is compiled.
+The rules are those of grouping (`passes/fuse/rules.py`), based on the costs of operations instead of canonical forms,
+so that they apply before any rewriting: a unit placed as a whole becomes one kernel. Renamings of elements belong to
+their reader, a reshape to the operation before it, and computations on constants alone, which run when compiling, to
+their reader.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from motet.compiler.placement.rates import Rates
 
 @dataclass
 class PlacementUnit:
-    """`said` is what the program says of its place, as text, empty where nothing; `reads` are the units it reads from
-    and `inputs` the arguments (by number), with their bytes; `moved` are the bytes of all that it reads and writes,
-    constants too; `known` says that no extent was guessed."""
+    """`said` is the affinity that the program gives it, as text, empty if none; `reads` are the units it reads from and
+    `inputs` the arguments (by number), with bytes; `moved` are the bytes of all its operands and results, including
+    constants; `known` means that no extent was guessed."""
 
     kind: Kind
     said: str = ""
@@ -44,7 +43,7 @@ class PlacementUnit:
     known: bool = True
 
     def seconds(self, rates: Rates) -> float:
-        """How long it takes on a device; nothing where it is no kernel."""
+        """Its duration on a device; 0 if it is not a kernel."""
         if self.constant or not any(kind in WORKING for kind in self.arithmetic):
             return 0.0
         speeds = {kind: getattr(rates, kind) for kind in WORKING}
@@ -54,17 +53,17 @@ class PlacementUnit:
 
 @dataclass(frozen=True)
 class Units:
-    """The units of a function in an order in which they can run; `returned` has for each of its results the unit
-    that makes it, or the number of the argument it is, and its bytes."""
+    """The units of a function in a valid order of execution; `returned` has for each result the unit that makes it, or
+    the number of the argument that it is, and its bytes."""
 
     units: list[PlacementUnit]
     returned: list[tuple[int | None, int | None, int]]
 
 
 def units_of(function: ir.Operation, said_of: Callable[[ir.Operation], str], apart: bool = False) -> Units:
-    """The units of a function with one block. `said_of` tells what the program says of an operation's place; only
-    operations of which it says the same are in one unit. `apart` keeps out of a unit what makes it wait for one more:
-    on one device it would be part of it, over several the unit could do without."""
+    """The units of a function with one block. `said_of` returns the affinity that the program gives an operation; a
+    unit only contains operations with the same one. `apart` keeps operations out of a unit that would make it wait for
+    another unit: on one device they are fused, but over several devices the unit could start earlier without them."""
     return _UnitBuilder(function, said_of, apart).run()
 
 
@@ -80,10 +79,10 @@ class _UnitBuilder:
         self.numbers = {argument: number for number, argument in enumerate(block.arguments)}
         self.units: list[PlacementUnit] = []
         self.owner: dict[ir.Value, int] = {}
-        self.copied: dict[ir.Value, tuple[ir.Value, ...]] = {}  # of what is made on each device: what it reads
-        self.waiting: dict[ir.Value, ir.Operation] = {}  # views that no unit has taken yet
+        self.copied: dict[ir.Value, tuple[ir.Value, ...]] = {}  # values recomputed on each device → their operands
+        self.waiting: dict[ir.Value, ir.Operation] = {}  # views without a unit yet
         self.depends: list[set[int]] = []
-        self.last: list[int] = []  # position of the unit's last operation
+        self.last: list[int] = []  # the position of the unit's last operation
         self.first: list[int] = []
 
     def run(self) -> Units:
@@ -101,14 +100,14 @@ class _UnitBuilder:
         return self._finished()
 
     def _is_read_inside(self, view: ir.Operation) -> bool:
-        """Whether all that reads a view can compute it as it goes."""
+        """Whether all readers of a view can compute it while they read."""
         users = [use.owner.operation for use in view.results[0].uses]
         return bool(users) and all(user.name.startswith("linalg.") for user in users)
 
-    # -- forming ---------------------------------------------------------------------------------
+    # -- formation -------------------------------------------------------------------------------
 
     def _read(self, operation: ir.Operation) -> Iterator[ir.Value]:
-        """The values that an operation reads, through what is copied to wherever it is read."""
+        """The values that an operation reads, looking through values that are copied to their readers."""
         for value in captured_values(operation):
             if value in self.copied:
                 yield from self.copied[value]
@@ -146,7 +145,7 @@ class _UnitBuilder:
         unit.arithmetic[cost.kind] = unit.arithmetic.get(cost.kind, 0.0) + cost.operations
 
     def _views(self, operation: ir.Operation) -> list[ir.Operation]:
-        """The views that an operation is the first to read, those that they read before them."""
+        """The views that an operation is the first to read, preceded by those that these read."""
         found: list[ir.Operation] = []
         for value in captured_values(operation):
             view = self.waiting.pop(value, None)
@@ -157,7 +156,7 @@ class _UnitBuilder:
     def _joined(
         self, operation: ir.Operation, cost: Cost, sources: set[int], constant: bool, values: list[ir.Value]
     ) -> int | None:
-        """The unit that an operation becomes a part of, None for one of its own."""
+        """The unit that an operation joins; None for a new one."""
         said = self.said_of(operation)
         if cost.kind == "alias":
             source = next((self.owner[value] for value in values if value in self.owner), None)
@@ -187,14 +186,15 @@ class _UnitBuilder:
         )
 
     def _reaches(self, later: int, earlier: int) -> bool:
-        """Whether one unit waits for another, directly or not."""
+        """Whether one unit depends on another, directly or indirectly."""
+        # A unit that was complete before the other began cannot depend on it.
         begin = self.first[earlier]
         return waits_for(later, earlier, self.depends.__getitem__, lambda unit: self.last[unit] <= begin)
 
-    # -- finishing -------------------------------------------------------------------------------
+    # -- completion ------------------------------------------------------------------------------
 
     def _fold_constants(self) -> None:
-        """Makes what is computed from constants part of the one unit that reads it."""
+        """Merges units computed from constants into the one unit that reads them."""
         readers: list[set[int]] = [set() for _ in self.units]
         for index, sources in enumerate(self.depends):
             for source in sources:
@@ -244,7 +244,7 @@ class _UnitBuilder:
         return Units([self.units[old] for old in order], returned)
 
     def _read_from_outside(self, index: int) -> list[ir.Value]:
-        """What a unit reads that it does not make, each once."""
+        """The distinct values that a unit reads and does not make."""
         found: dict[ir.Value, None] = {}
         for operation in self.units[index].operations:
             for value in self._read(operation):
@@ -253,7 +253,7 @@ class _UnitBuilder:
         return list(found)
 
     def _order(self) -> list[int]:
-        """The units that are left, each after what it reads."""
+        """The remaining units, each after the units that it reads from."""
         depends = [
             {self.owner[v] for v in self._read_from_outside(i) if v in self.owner} for i in range(len(self.units))
         ]

@@ -1,18 +1,18 @@
-"""unroll-placed-loops: takes the turns of loops apart whose bodies are spread over devices.
+"""unroll-placed-loops: unrolls loops whose bodies are distributed over devices.
 
     scf.for %i = 0 to 2 step 1 {                       %a0 = tensor.extract_slice %x[%c0] … {motet.turn = [0, 0]}
       %a = tensor.extract_slice %x[%i] …        →      %b0 = "motet.transfer"(%a0) {to = "gpu", motet.turn = [0, 0]}
       %b = "motet.transfer"(%a) {to = "gpu"}           …
       … } {motet.affinity = "cpu"}                     %a1 = tensor.extract_slice %x[%c1] … {motet.turn = [0, 1]}
 
-A loop runs on one device as a whole, unless its body says that its parts run on several: then each of its turns is
-work of its own for each device, so that one device has the values of a turn moved while another still computes on
-those of the turn before. `motet.turn` is the loop and the turn that an operation is of, which is what keeps turns apart
-(outline-regions) and what bounds their memory (the runtime lets turn i+2 use what turn i has used). Parts of a tensor
-that turns insert and do nothing else with are inserted behind the loop, all at once.
+A loop runs on one device as a whole, unless the parts of its body have affinities to several: then each iteration is
+separate work for each device, so that values of one iteration are transferred while another device still computes on
+the previous iteration. `motet.turn` holds the loop and the iteration of an operation. It separates iterations
+(outline-regions) and bounds their memory (the runtime lets iteration i+2 reuse the memory of iteration i). Parts of a
+tensor that iterations only insert are inserted after the loop, all at once.
 
-Loops inside such a loop that are spread too are taken apart with it, and count their turns on. A loop whose number of
-turns is not known, or is too large, or that holds such a loop, is left to `outline-loops`.
+Distributed loops inside such a loop are unrolled with it, and continue its count of iterations. A loop with an unknown
+or too large number of iterations, or one that contains such a loop, is left to `outline-loops`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from motet.compiler.placement.affinity_analysis import explicit_affinity
 
 FOR = "scf.for"
 WHILE = "scf.while"
-MOST_TURNS = 256  # of one loop with those inside it: each is a step for each device, and code of its own where it cuts
+MOST_TURNS = 256  # iterations of a loop nest; each is a step for each device, and has separate code if it slices
 _INSERT = "tensor.insert_slice"
 
 
@@ -44,7 +44,7 @@ class UnrollPlacedLoops(ModulePass):
 
 
 def unroll_placed(function: ir.Operation) -> bool:
-    """Take apart the loops of one function, in place; whether there were any."""
+    """Unrolls the loops of one function, in place; returns whether there were any."""
     operations = [entry.operation for block in function.regions[0].blocks for entry in block.operations]
     taken = [turn[0] for operation in operations if (turn := turn_of(operation)) is not None]
     first = number = max(taken, default=-1) + 1
@@ -56,13 +56,13 @@ def unroll_placed(function: ir.Operation) -> bool:
 
 
 def is_unrolled(loop: ir.Operation) -> bool:
-    """Whether all turns of a `scf.for`, with those of loops inside it, are known and few."""
-    turns = _count_turns(loop, {}, MOST_TURNS)
-    return turns is not None and turns <= MOST_TURNS
+    """Whether the number of iterations of a `scf.for`, including loops inside it, is known and small."""
+    indices = _count_iterations(loop, {}, MOST_TURNS)
+    return indices is not None and indices <= MOST_TURNS
 
 
 def turn_of(operation: ir.Operation) -> tuple[int, int] | None:
-    """The loop and the turn that an operation was taken out of, if it was."""
+    """The loop and the iteration that an operation was unrolled from; None for others."""
     if TURN not in operation.attributes:
         return None
     loop, turn = ir.DenseI64ArrayAttr(operation.attributes[TURN])
@@ -70,18 +70,18 @@ def turn_of(operation: ir.Operation) -> tuple[int, int] | None:
 
 
 def spread(loop: ir.Operation) -> Affinity | None:
-    """What the parts of a loop say of where they run, if no device and queue is in all of it. A loop that itself says
-    where it runs is left to place-operations, which refuses it."""
+    """The affinity of a loop's parts if they share no device and queue; None otherwise. A loop with its own affinity is
+    left to place-operations, which refuses it."""
     if AFFINITY in loop.attributes:
         return None
     shared: Affinity | None = None
     joined: Affinity | None = None
-    apart = False
+    disjoint = False
     for said in _said(loop):
         both = join_and(shared, said)
-        apart = apart or both is None
+        disjoint = disjoint or both is None
         shared, joined = both, join_or(joined, said)
-    return joined if apart else None
+    return joined if disjoint else None
 
 
 def _said(loop: ir.Operation) -> Iterator[Affinity]:
@@ -93,13 +93,13 @@ def _said(loop: ir.Operation) -> Iterator[Affinity]:
 
 
 class _Unroller:
-    """Takes one loop apart, in place."""
+    """Unrolls one loop, in place."""
 
     def __init__(self, loop: ir.Operation, number: int) -> None:
         self.loop = loop
         self.number = number
         self.turn = -1
-        self.behind: list[ir.Operation] = []  # insertions, in order
+        self.behind: list[ir.Operation] = []  # insertions to be done after the loop, in order
 
     def run(self) -> None:
         results = self._unroll(self.loop, ir.InsertionPoint(self.loop))
@@ -110,14 +110,14 @@ class _Unroller:
         self.loop.erase()
 
     def _unroll(self, loop: ir.Operation, point: ir.InsertionPoint) -> list[ir.Value]:
-        """The results of `loop`, whose turns are made at `point`."""
+        """The results of `loop`, whose iterations are created at `point`."""
         body = loop.regions[0].blocks[0]
-        turns = _range_of(loop, {})
-        assert turns is not None, "is_unrolled has counted them"
+        indices = _range_of(loop, {})
+        assert indices is not None, "is_unrolled has counted them"
         carried = list(loop.operands)[3:]
         operations = [entry.operation for entry in body.operations]
         late = _inserted_late(body, operations[-1]) if loop == self.loop else set[ir.Value]()
-        for value in turns:
+        for value in indices:
             self.turn += 1
             with loop.location, point:
                 index = arith.ConstantOp(body.arguments[0].type, value)
@@ -142,27 +142,27 @@ class _Unroller:
 
 
 def _range_of(loop: ir.Operation, known: Mapping[ir.Value, int]) -> range | None:
-    """What the index of a loop takes on; None where that is not known when compiling."""
+    """The values of a loop's index; None if they are not known when compiling."""
     lower, upper, step = (_constant(value, known) for value in list(loop.operands)[:3])
     if lower is None or upper is None or step is None or step <= 0:
         return None
     return range(lower, upper, step)
 
 
-def _count_turns(loop: ir.Operation, known: Mapping[ir.Value, int], most: int) -> int | None:
-    """The turns of a loop with those of spread loops inside it, as `_Unroller` counts them; None where that is not
-    known when compiling. More than `most` need not be counted."""
-    turns = _range_of(loop, known)
+def _count_iterations(loop: ir.Operation, known: Mapping[ir.Value, int], most: int) -> int | None:
+    """The number of iterations of a loop and the distributed loops inside it, as `_Unroller` counts them; None if it is
+    not known when compiling. Counting stops above `most`."""
+    indices = _range_of(loop, known)
     body = loop.regions[0].blocks[0]
     inner = [entry.operation for entry in body.operations if entry.operation.name in (FOR, WHILE)]
     inner = [each for each in inner if spread(each) is not None]
-    if turns is None or any(each.name == WHILE for each in inner):
+    if indices is None or any(each.name == WHILE for each in inner):
         return None
     total = 0
-    for value in turns:
+    for value in indices:
         total += 1
         for each in inner:
-            count = _count_turns(each, {**known, body.arguments[0]: value}, most)
+            count = _count_iterations(each, {**known, body.arguments[0]: value}, most)
             if count is None:
                 return None
             total += count
@@ -172,8 +172,8 @@ def _count_turns(loop: ir.Operation, known: Mapping[ir.Value, int], most: int) -
 
 
 def _inserted_late(body: ir.Block, end: ir.Operation) -> set[ir.Value]:
-    """The results of insertions into what the loop hands on that nothing else of the body reads: they need not happen
-    before the loop has ended."""
+    """The results of insertions into carried values that only the next insertion reads: they can be done after the
+    loop."""
     found: set[ir.Value] = set()
     for argument, yielded in zip(list(body.arguments)[1:], end.operands, strict=True):
         owner = yielded.owner
@@ -185,7 +185,7 @@ def _inserted_late(body: ir.Block, end: ir.Operation) -> set[ir.Value]:
 
 
 def _constant(value: ir.Value, known: Mapping[ir.Value, int]) -> int | None:
-    """An index that is known: a constant, one of `known`, or arithmetic on some."""
+    """A known index: a constant, one of `known`, or arithmetic on these; None for others."""
     if value in known:
         return known[value]
     if isinstance(value.owner, ir.Block):

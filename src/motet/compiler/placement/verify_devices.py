@@ -1,9 +1,9 @@
-"""verify-devices: changes nothing; refuses programs whose devices and their names do not agree.
+"""verify-devices: refuses programs whose devices and references to them are inconsistent; changes nothing.
 
-    "motet.device"() {sym_name = "a", alternatives = ["@b"]}       error: @a falls back to @b, which no device is
+    "motet.device"() {sym_name = "a", alternatives = ["@b"]}       error: @a falls back to @b, which names no device
     %1 = "motet.transfer"(%0) {to = "gpuu"}                        error: no device is called gpuu; declared: cpu, gpu
 
-One error, for the first name that is wrong, at its place.
+There is one error, for the first wrong name, at its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIXES = tuple(f"#hal.device.{kind}<" for kind in ("affinity", "promise", "opt
 
 @dataclass(frozen=True)
 class VerifyDevices(ModulePass):
-    """Raises CompileError."""
+    """Raises CompileError for unknown and duplicate names, cycles of fallbacks, and misplaced declarations."""
 
     name = "verify-devices"
 
@@ -84,7 +84,7 @@ def _check_fallbacks(module: ir.Module, devices: Sequence[LogicalDevice], others
 
 
 def _cycle(start: str, follows: Mapping[str, Sequence[str]]) -> list[str]:
-    """A way from a device back to it along fallbacks; empty where there is none."""
+    """A cycle of fallbacks through a device; empty if there is none."""
     waiting = [[start]]
     seen: set[str] = set()
     while waiting:
@@ -120,7 +120,7 @@ def _check_transfer(operation: ir.Operation) -> None:
 
 
 def _other_symbols(module: ir.Module) -> dict[str, str]:
-    """What else has a name in the module, by name."""
+    """The other symbols of the module, by name."""
     return {
         symbol_name(entry.operation): f"a {entry.operation.name}"
         for entry in module.body.operations
@@ -132,7 +132,7 @@ def _other_symbols(module: ir.Module) -> dict[str, str]:
 
 
 def mentioned(operation: ir.Operation) -> Iterator[tuple[str, str]]:
-    """Every device that an operation names, with what names it."""
+    """Every device that an operation names, with the attribute that names it."""
     for name in operation.attributes:
         if name == "function_type":
             continue
@@ -157,7 +157,7 @@ def _named(value: ir.Attribute, what: str) -> Iterator[tuple[str, str]]:
 
 
 def _nested(value: ir.Attribute) -> Iterator[tuple[str, str]]:
-    """Affinities in attributes that are not Motet's."""
+    """Affinities in attributes of other dialects."""
     if isinstance(value, ir.ArrayAttr):
         for one in value:
             yield from _nested(one)

@@ -1,1 +1,1 @@
-"""The processes that compile: workers, the fork server, warm-up, and how they end."""
+"""Compiler processes: workers, the fork server, warm-up, and their lifetimes."""

@@ -1,4 +1,4 @@
-"""Has a worker do a job: starts one or takes one that stands by, listens to it, and raises what ends it."""
+"""Runs jobs in workers: starts a worker or takes a standby one, forwards its progress, and raises its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("motet")
 
 
 class JobFolder:
-    """A folder for one job, removed in the end unless the worker crashed on it."""
+    """A folder for one job, removed at the end unless the worker crashed on it."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="motet-job-"))
@@ -46,7 +46,7 @@ class JobFolder:
 
 
 def run_job(job: Job, folder: Path, progress: Progress | None, worker: Standby | None = None) -> None:
-    """Has a worker do the job, whose result is then where the job says, or in the folder."""
+    """Run the job in a worker; its result is then where the job says, or in the folder."""
     if job.source is not None and len(job.source) >= LARGE:
         (folder / SOURCE).write_bytes(job.source)
         file, state = large_file(str(folder / SOURCE))
@@ -76,7 +76,7 @@ def run_job(job: Job, folder: Path, progress: Progress | None, worker: Standby |
 
 
 def _keep_source(job: Job, folder: Path) -> None:
-    """Make the job's folder all that is needed to do the job again."""
+    """Add to the job's folder all files needed to reproduce the job."""
     job = msgspec.structs.replace(job, result="")
     if job.file and Path(job.file).parent != folder:
         with contextlib.suppress(OSError):
@@ -90,7 +90,8 @@ _keepers: list[Keeper] = []
 
 
 def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.Popen[bytes] | Hired:
-    """A worker in a process that is no copy of this one: whatever this process is, the compiler is not to mind."""
+    """A worker in a process that is not a fork of this one, so that this process's state does not affect the
+    compiler."""
     if sys.platform == "linux":
         with _keeping:
             for _ in range(2):
@@ -100,7 +101,7 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
                         atexit.unregister(ended.stop)
                     _keepers[:] = [Keeper(_environment())]
                     atexit.register(_keepers[0].stop)
-                with contextlib.suppress(OSError):  # it has ended just now
+                with contextlib.suppress(OSError):  # it has just ended
                     return _keepers[0].hire(folder, log, job.targets, may_be_onnx(job))
     with log.open("wb") as stderr:
         return subprocess.Popen(
@@ -110,13 +111,13 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
 
 
 def may_be_onnx(job: Job) -> bool:
-    """Whether the source looks like an ONNX model, which begins with the field of its version, or nobody has looked."""
+    """Whether the source looks like an ONNX model, which begins with its version field, or is unknown."""
     return job.format == "onnx" or (not job.text and (job.source is None or job.source.startswith(b"\x08")))
 
 
 def _environment() -> dict[str, str]:
-    """The worker finds the same packages as this process, however they were found here. It needs no threads of
-    numpy's, which take their time to start."""
+    """The worker's environment: it has the same package paths as this process, and disables numpy's threads, which take
+    time to start."""
     return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
@@ -126,7 +127,7 @@ def _listen(answers: IO[bytes], progress: Progress | None) -> MotetError | None:
         try:
             message = msgspec.json.decode(line, type=Message)
         except msgspec.DecodeError:
-            continue  # what a library printed
+            continue  # output of a library
         if message.error:
             error = _error(message)
         elif message.warning:

@@ -1,16 +1,16 @@
-"""A process that keeps the compiler loaded for one that compiles repeatedly, such as a notebook.
+"""A process that keeps the compiler loaded for a process that compiles repeatedly, such as a notebook.
 
-It runs as `python -m motet.compiler.process.fork_server SOCKET`. A fork of it does each job, so that a crash ends that
-fork alone.
+It runs as `python -m motet.compiler.process.fork_server SOCKET`. Each job runs in a fork of it, so that a crash ends
+only that fork.
 
-    this process                       the keeper                   a guard                  the job
+    this process                       the server                   a guard                  the job
     Keeper().hire(folder)   socket  →  forks                     →  forks                 →  process.worker.work
     stdout                  ←  pipe    ·····························································  progress, errors
     wait()                  ←  pipe    ····························  its exit status
     kill(), or its end      hang-up →  ···························  kills it
 
-The keeper ends when the process that started it does, or when nothing was asked of it for a while. Jobs have the
-environment and the folder of the process that asks. Where there is Triton, the keeper keeps it loaded too.
+The keeper ends with the process that started it, or after a while without requests. Jobs have the environment and the
+folder of the requesting process. If Triton is installed, the keeper keeps it loaded, too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ import msgspec
 
 from motet.compiler.process.lifetime import die_with_parent, end_with
 
-IDLE = 300.0  # seconds after which a keeper ends that nobody asks for anything
+IDLE = 300.0  # seconds without requests after which a keeper ends
 _SURROUNDINGS = "surroundings.json"
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a job has of the process that asks for it, and what it will need that takes its time to load."""
+    """The environment of a job, taken from the requesting process, and the modules that it needs."""
 
     folder: str
     environment: dict[str, str]
@@ -46,7 +46,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """A keeper of this process. Not for several threads at once."""
+    """A keeper of this process. Not thread-safe."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._owner = os.getpid()
@@ -60,11 +60,11 @@ class Keeper:
 
     @property
     def is_there(self) -> bool:
-        """Whether it serves this very process, finds packages where this one does, and has not ended."""
+        """Whether it serves this very process, with the same package paths, and has not ended."""
         return self._owner == os.getpid() and self._path == sys.path and self._process.poll() is None
 
     def hire(self, folder: Path, log: Path, targets: tuple[str, ...], onnx: bool) -> Hired:
-        """Have the job in `folder` done, which writes its errors to `log`. Raises OSError where the keeper is gone."""
+        """Start the job in `folder`, which writes its errors to `log`. Raises OSError if the keeper has ended."""
         surroundings = Surroundings(str(Path.cwd()), dict(os.environ), list(targets), onnx)
         (folder / _SURROUNDINGS).write_bytes(msgspec.json.encode(surroundings))
         answers, stdout = os.pipe()
@@ -82,12 +82,12 @@ class Keeper:
         return Hired(os.fdopen(answers, "rb"), os.fdopen(status, "rb"))
 
     def end(self) -> None:
-        """Let it end when its jobs have."""
+        """Let it end after its jobs."""
         if self._owner == os.getpid():
             self._socket.close()
 
     def stop(self) -> None:
-        """End it at once, where it is this process's own."""
+        """End it immediately, if it is this process's own."""
         if self._owner == os.getpid():
             self._socket.close()
             self._process.kill()
@@ -102,7 +102,7 @@ class Hired:
         self._status = status
 
     def wait(self) -> int:
-        """Its exit status, negative for a signal, when it has ended."""
+        """Wait for its end; returns the exit status, negative for a signal."""
         said = self._status.read()
         return int(said) if said else 1
 
@@ -119,24 +119,24 @@ class Hired:
         self._status.close()
 
 
-# -- the keeper ----------------------------------------------------------------------------------
+# -- the server ----------------------------------------------------------------------------------
 
 
 def main(handle: int) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the terminal is for the process that asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the requesting process handles interrupts from the terminal
     from motet.compiler.process.prefork import load_compiler
 
     with socket.socket(fileno=handle) as requests:
         load_compiler()
         guards: set[int] = set()
         while True:
-            # What loads while nobody asks has been needed before.
+            # Modules are loaded before the first request because they were needed before.
             ready, _, _ = select.select([requests], [], [], IDLE)
             message, handles, _, _ = socket.recv_fds(requests, 1 << 16, 3) if ready else (b"", [], 0, None)
             while (ended := _reaped()) != 0:
                 guards.discard(ended)
             if not message:
-                for guard in guards:  # their jobs may need Triton's process, which is this one's
+                for guard in guards:  # their jobs may use the Triton process, which belongs to this one
                     os.waitpid(guard, 0)
                 return 0
             folder = Path(os.fsdecode(message))
@@ -153,7 +153,7 @@ def main(handle: int) -> int:
 
 
 def _reaped() -> int:
-    """A child that has ended, of which nothing is left now; 0 if there is none."""
+    """Reap a child that has ended; returns its id, 0 if there is none."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(-1, os.WNOHANG)[0]
     return 0
@@ -163,12 +163,12 @@ def _expect(wanted: Surroundings) -> None:
     from motet.compiler.process.worker import expect
     from motet.errors import MotetError
 
-    with contextlib.suppress(MotetError):  # which the job will say
+    with contextlib.suppress(MotetError):  # the job reports it
         expect(wanted.targets)
 
 
 def _load(wanted: Surroundings) -> None:
-    """Load for later jobs what this one has to load itself."""
+    """Load modules that this job needs, for later jobs."""
     names = ["motet.compiler.codegen.triton.backend"] * any(":" in target for target in wanted.targets)
     if wanted.onnx and importlib.util.find_spec("onnx") is not None:
         names.append("motet.compiler.frontends.onnx.loading")
@@ -182,7 +182,7 @@ def _load(wanted: Surroundings) -> None:
 
 
 def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: int) -> NoReturn:
-    """Do the job in a fork, say how it ended, and end it when nobody wants to know any more."""
+    """Run the job in a fork, report its exit status, and kill it if the requesting process disconnects."""
     with contextlib.suppress(BaseException):
         parent = os.getpid()
         pid = os.fork()
@@ -197,11 +197,11 @@ def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: i
 
 
 def _watch(pid: int, told: int) -> None:
-    """Wait until a process ends, or kill it when the reader of `told` hangs up."""
+    """Wait until a process ends, or kill it when the reader of `told` disconnects."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
-        return  # an older system: the process is waited for, whoever hangs up
+        return  # an older kernel: wait for the process, without noticing disconnects
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     poll.register(told, 0)
@@ -210,7 +210,7 @@ def _watch(pid: int, told: int) -> None:
 
 
 def _work(folder: Path, wanted: Surroundings, stdout: int, stderr: int, parent: int) -> int:
-    """The job."""
+    """Run the job."""
     die_with_parent(parent)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)

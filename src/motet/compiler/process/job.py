@@ -1,4 +1,4 @@
-"""What a compiler worker is asked to do, and what it answers: the words that cross the process border."""
+"""The messages between a compiler worker and its client: jobs, and the worker's answers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 from motet.artifact.device_flags import DeviceFlag
 
 REQUEST = "request.msgpack"  # in the job's folder
-SOURCE = "source"  # what is to be compiled, where it is large
-RESULT = "result"  # the artifact, or the text asked for
-TUNINGS = "tunings.json"  # what was measured of kernels
+SOURCE = "source"  # the source, if it is large
+RESULT = "result"  # the artifact, or the requested text
+TUNINGS = "tunings.json"  # measurements of kernels
 ARRAYS = "arrays.npz"  # inputs and results to verify
 
 STAGES = {
-    "affinities": "the program as read, with where every operand, result and reader lies or runs",
-    "program": "what the frontend made of the source: linalg on tensors, large constants as parameters",
+    "affinities": "the program as read, with the devices of every operand, result and reader",
+    "program": "the frontend's output: linalg on tensors, large constants as parameters",
     "normalised": "canonical linalg.generic, constants hoisted",
     "kernels": "one private function per fused kernel, called from the public ones",
     "scheduled": "buffers, commands and memory plan for each target (JSON)",
@@ -33,8 +33,8 @@ ORACLES: dict[Oracle, str] = {
 
 
 class PassReports(msgspec.Struct, frozen=True):
-    """What is printed of the passes of a compilation: the program after each of those named in `after`, or after each
-    that changes it, and how long each takes."""
+    """The requested reports of passes: the program after each of those named in `after`, or after each that changes it,
+    and the time of each."""
 
     after: tuple[str, ...] = ()
     changed: bool = False
@@ -48,10 +48,10 @@ NO_REPORTS = PassReports()
 
 
 class Job(msgspec.Struct, frozen=True):
-    """`source` is text or bytes; without it `file` is read, which must be in `state`, and without that `path`. `result`
-    is where an artifact is written, if not in the job's folder. `stage` is of `emit`, `pipeline` of `optimise`,
-    `function` of `verify`. `model` is the file that the source was read from, if it was, which an ONNX model's other
-    files are found by, and `data_files` the states of these."""
+    """`source` is text or bytes; if it is None, `file` is read, which must be in `state`, or else `path`. An artifact
+    is written to `result`, or to the job's folder. `stage` is for `emit`, `pipeline` for `optimise`, `function` for
+    `verify`. `model` is the file that the source was read from, if any, by which an ONNX model's other files are found;
+    `data_files` are their states."""
 
     kind: Literal["compile", "emit", "optimise", "verify"]
     path: str
@@ -59,31 +59,31 @@ class Job(msgspec.Struct, frozen=True):
     text: bool = False
     format: str = "auto"
     targets: tuple[str, ...] = ()  # full names, `targets/families.py`
-    devices: tuple[DeviceFlag, ...] = ()  # those that say more than processor levels
+    devices: tuple[DeviceFlag, ...] = ()  # device flags other than plain CPU levels
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
-    rates: str = ""  # what devices can do, JSON, `placement/rates.py`
+    rates: str = ""  # rates of devices, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
-    sequences: str = ""  # elements of an ONNX model's inputs that are sequences, `frontends/onnx/interface.py`
+    sequences: str = ""  # elements of an ONNX model's sequence inputs, `frontends/onnx/interface.py`
     separate_siblings: bool = False  # `passes/fuse/group.py`
     unchecked_indices: bool = False  # `codegen/cpu/generic/checks.py`
     tune_schedule: bool = False
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
     tune: Literal["", "candidates", "measure"] = ""  # of forms of kernels
     library: Literal["tuned", "cublaslt", "none"] = "tuned"  # for products, `tuning/kernels.py`
-    schedules: bytes = b""  # of kernels, `artifact/kernel_schedules.py`
-    tunings: bytes = b""  # what is known of them, `artifact/tunings.py`
+    schedules: bytes = b""  # given schedules of kernels, `artifact/kernel_schedules.py`
+    tunings: bytes = b""  # known measurements, `artifact/tunings.py`
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""
     pipeline: str = ""
     function: str = ""
     jobs: int = 1
     file: str = ""
-    state: tuple[int, int] = (0, 0)  # bytes, and when it was changed
+    state: tuple[int, int] = (0, 0)  # bytes, and modification time
     model: str = ""
-    data_files: dict[str, tuple[int, int]] = {}  # by what the model calls them, `external_data.py`
+    data_files: dict[str, tuple[int, int]] = {}  # by their names in the model, `external_data.py`
     result: str = ""
-    keeps: bool = False  # compiled kernels, for other jobs
+    keeps: bool = False  # cache compiled kernels for other jobs
     keep_source: bool = False  # in the artifact, `verify/kept_source.py`
     oracle: Oracle = "upstream"  # of `verify`
     reports: PassReports = NO_REPORTS
@@ -105,7 +105,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """How results compare with the oracle's: one line per result, then what is known of a difference."""
+    """The comparison of results with the oracle's: one line per result, then what is known about a difference."""
 
     ok: bool
     lines: list[str]

@@ -1,4 +1,4 @@
-"""No process of the compiler outlives the one that asked for its work; how forks of one end."""
+"""Ends processes of the compiler with the process that requested their work, and ends forks of a process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def die_with_parent(parent: int) -> None:
-    """Make this process die when `parent`, the process that started it, does, however that dies; an interrupt
-    from the terminal is the parent's to handle.
+    """Make this process die when `parent`, the process that started it, dies in any way. Interrupts from the terminal
+    are left to the parent.
 
-    Where the system has no such wish (it is Linux's), a process ends when it finds its connection closed.
+    Only Linux supports this; on other systems, a process ends when it finds its connection closed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the wish was made
+        if os.getppid() != parent:  # it died before the call
             os._exit(1)
 
 
 def end_with(work: Callable[[], int | None]) -> NoReturn:
-    """Do `work` in a fork, and end it with the status that this gives, 0 for None, without the clean-up handlers of the
-    process that it is a copy of. An exception is printed, and the status is 1."""
+    """Run `work` in a fork, and exit with the status that it returns, 0 for None, without the clean-up handlers of the
+    original process. An exception is printed, and the status is 1."""
     status = 1
     try:
         status = work() or 0

@@ -1,13 +1,13 @@
-"""A compiler worker that is there before its job: a copy of this process, which loads the compiler meanwhile.
+"""A compiler worker started before its job: a fork of this process that loads the compiler in parallel.
 
     this process                      the worker
     Standby().start()      fork  →    imports MLIR, LLVM and the compiler
-    reads arguments, looks in the cache …
-    begin(folder)          pipe  →    does the job that the folder describes
+    reads arguments, queries the cache …
+    begin(folder)          pipe  →    runs the job that the folder describes
     stdout                 ←  pipe    progress, the error
 
-It saves the start of another interpreter and, where there is a processor for it, the time of its imports. Only a
-process that is Motet's own may be copied like this, before it has started threads: the command line.
+It saves the start of another interpreter and, on a machine with a free CPU, the time of its imports. Only a process
+of Motet's own may be forked in this way, before it has started threads: the command line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from motet.compiler.process.lifetime import die_with_parent, end_with
 
 
 class Standby:
-    """One worker for one job, started when it is asked for, or when needed. Leaving the `with` block ends it."""
+    """One worker for one job, started early or when needed. Leaving the `with` block ends it."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -38,7 +38,7 @@ class Standby:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a worker: started now, if it was not and this process may still be copied."""
+        """Whether there is a worker; starts it if this process may still be forked."""
         if not self.pid and threading.active_count() == 1:
             self.start()
         return bool(self.pid)
@@ -60,19 +60,19 @@ class Standby:
         self.stdout = os.fdopen(answers, "rb")
 
     def begin(self, folder: Path) -> None:
-        """Let it do the job in `folder`. A worker that died will not answer."""
+        """Start the job in `folder`. A worker that died will not answer."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._jobs, os.fsencode(folder))
         self._hang_up()
 
     def wait(self) -> int:
-        """Its exit status, negative for a signal, when it has ended."""
+        """Wait for its end; returns the exit status, negative for a signal."""
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
 
     def errors(self) -> str:
-        """What it wrote to standard error."""
+        """The worker's standard error."""
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
     def kill(self) -> None:
@@ -100,10 +100,10 @@ class Standby:
 
 
 def _live(jobs: int, answers: int, log: int, parent: int) -> int:
-    """The worker's life."""
+    """The main function of the worker."""
     die_with_parent(parent)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number, target in ((nothing, 0), (answers, 1), (log, 2)):
+    null = os.open(os.devnull, os.O_RDWR)
+    for number, target in ((null, 0), (answers, 1), (log, 2)):
         os.dup2(number, target)
     return _work(jobs)
 
@@ -113,14 +113,14 @@ def _work(jobs: int) -> int:
     load_compiler()
     folder = os.fsdecode(os.read(jobs, 1 << 16))
     if not folder:
-        return 0  # there is no job
+        return 0  # without a job
     from motet.compiler.process.worker import work
 
     return work(Path(folder))
 
 
 def _expect_families(arguments: Sequence[str]) -> None:
-    """Have loaded what code is made by for devices that a command line seems to name."""
+    """Start to load the tools for devices that a command line seems to name."""
     named = [family for family in ("cuda", "hip") if any(family in argument for argument in arguments)]
     if named:
         from motet.compiler.process.worker import expect
@@ -130,7 +130,7 @@ def _expect_families(arguments: Sequence[str]) -> None:
 
 
 def load_compiler() -> None:
-    """Import what most compiles need."""
+    """Import the modules that most compilations need."""
     for name in ("artifact.writer", "compiler.process.worker", "compiler.frontends.mlir", "compiler.placement.place",
                  "compiler.pipeline"):
         importlib.import_module(f"motet.{name}")

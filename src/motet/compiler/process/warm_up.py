@@ -1,5 +1,5 @@
-"""Something small goes through the compiler in a process that others are forked from: what is loaded, looked up and
-registered only when first used is then there for all of them.
+"""Compiles small programs in a process from which others are forked, so that lazily loaded modules and registrations
+are shared by all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ func.func @main(%x: tensor<8x8xf32>, %w: tensor<8x8xf32>) -> tensor<8x8xf32> {
 
 @functools.cache
 def rehearse() -> None:
-    """A program in MLIR, up to its kernels; once."""
+    """Compile a program in MLIR up to its kernels; once."""
     from motet.compiler.frontends.mlir import load_mlir
 
     _partition(lambda: load_mlir(_PROGRAM, "rehearsal"))
@@ -34,7 +34,7 @@ def rehearse() -> None:
 
 @functools.cache
 def rehearse_onnx() -> None:
-    """The same as an ONNX model; once. Raises ImportError where there is no onnx."""
+    """Compile the same program as an ONNX model; once. Raises ImportError if onnx is not installed."""
     import onnx
     from onnx import helper
 
@@ -55,12 +55,12 @@ def rehearse_onnx() -> None:
 def _partition(load: Callable[[], Program]) -> None:
     from motet.compiler.build.partitioning import partition
     from motet.compiler.ir._mlir import ir
-    from motet.compiler.pipeline import normalise
+    from motet.compiler.pipeline import normalise, prepare
 
     program = load()
     context = program.module.context
-    context.enable_multithreading(False)  # no fork of this process has the threads
-    context.allow_unregistered_dialects = True
+    context.enable_multithreading(False)  # forks of this process do not have the threads
+    prepare(program)
     with context, ir.Location.unknown():
         normalise(program)
         partition(program)

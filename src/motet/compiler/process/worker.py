@@ -1,7 +1,7 @@
-"""A compiler worker: `python -m motet.compiler.process.worker FOLDER` does the job that the folder describes.
+"""A compiler worker: `python -m motet.compiler.process.worker FOLDER` runs the job that the folder describes.
 
-MLIR and LLVM can crash on input that nobody foresaw; here they take down this process only. The folder is
-also the reproducer: the same command does the same job again.
+MLIR and LLVM may crash on unexpected input; such a crash ends this process only. The folder also serves as a
+reproducer: the same command runs the same job again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from motet.compiler.process.lifetime import die_with_parent
 from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
-    from motet.compiler.ir.program import Place, Program
+    from motet.compiler.ir.program import Program
     from motet.compiler.pipeline import Built
+    from motet.compiler.placement.place import Place
     from motet.compiler.placement.rates import RateTable
     from motet.compiler.targets.family import Target
     from motet.compiler.tuning.kernels import Choice
@@ -34,21 +35,21 @@ _log = logging.getLogger("motet")
 
 
 class _WarningSender(logging.Handler):
-    """Sends what the compiler warns of to the process that asked for its work."""
+    """Sends the compiler's warnings to the requesting process."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _say(Message(warning=record.getMessage()))
 
 
 def main() -> int:
-    if len(sys.argv) > 2:  # the process that waits for this one; nobody does where the job is done again
+    if len(sys.argv) > 2:  # the requesting process; absent when a job is reproduced
         die_with_parent(int(sys.argv[2]))
     return work(Path(sys.argv[1]))
 
 
 def work(folder: Path) -> int:
-    """Do the job of a folder, telling on standard output how it goes; the exit status."""
-    gc.set_threshold(100_000, 50, 50)  # little of what a compiler makes is garbage, and this process ends soon
+    """Run the job of a folder, with progress on standard output; returns the exit status."""
+    gc.set_threshold(100_000, 50, 50)  # a compiler creates little garbage, and this process ends soon
     _log.addHandler(_WarningSender(logging.WARNING))
     _log.propagate = False
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
@@ -63,7 +64,7 @@ def work(folder: Path) -> int:
 
 
 def expect(targets: Sequence[str]) -> None:
-    """Have loaded, while this process does something else, what code for these targets is made by."""
+    """Start to load the tools for these targets in the background."""
     from motet.compiler.targets.families import HOST, resolve_target
 
     found = [target for target in map(resolve_target, targets) if target.family != HOST]
@@ -74,10 +75,9 @@ def expect(targets: Sequence[str]) -> None:
 
 
 def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
-    """Do `job` in this process; the result goes where the job says, or to the folder. `left` are locations of
-    operations that are left to what their device falls back to: those for which making code has shown that there is
-    none, which placement had not known (`compiler/obstacles.py` says when). Such a job is done again, once. Raises
-    MotetError."""
+    """Run `job` in this process; the result is written where the job says, or to the folder. `left` are locations of
+    operations that are left to their device's fallback, because code generation found no code for them, which placement
+    could not know (see `compiler/obstacles.py`). Such a job is run again, once. Raises MotetError."""
     from motet.compiler.codegen.backend import NoCode
     from motet.compiler.ir._mlir import ir
 
@@ -107,7 +107,7 @@ def _do(job: Job, folder: Path, left: frozenset[str]) -> None:
 
 @contextlib.contextmanager
 def _reported(job: Job) -> Generator[None]:
-    """Sends the reports of passes that the job asks for, also of a job that fails."""
+    """Send the reports of passes that the job requests, also if it fails."""
     if not job.reports:
         yield
         return
@@ -123,24 +123,19 @@ def _reported(job: Job) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozenset()) -> Generator[Program]:
-    """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
+def _loaded(job: Job) -> Generator[Program]:
+    """The job's program as its front end builds it, in whose context all further work is done."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import UNCHECKED
-    from motet.compiler.obstacles import Obstacles
     from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
-    from motet.compiler.placement.place import placer
 
     data = _source(job)
-    if place is None:
-        obstacles = Obstacles(job.targets).find
-        place = placer(job.devices, job.placement == "auto", job.places, _rate_table(job), left, obstacles)
     source = data[:].decode() if job.text else data
-    program = load_source(source, job.path, job.format, place, job.model, job.data_files, job.sequences)
+    program = load_source(source, job.path, job.format, job.model, job.data_files, job.sequences)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
-    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    context.allow_unregistered_dialects = True  # for the attributes named motet.…
     with context, ir.Location.unknown():
         if job.separate_siblings:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()
@@ -149,8 +144,17 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
         yield program
 
 
+def _place(job: Job, left: frozenset[str]) -> Place:
+    """The stage that splits the job's program by device."""
+    from motet.compiler.obstacles import Obstacles
+    from motet.compiler.placement.place import Place
+
+    obstacles = Obstacles(job.targets).find
+    return Place(job.devices, job.placement == "auto", job.places, _rate_table(job), left, obstacles)
+
+
 def _rate_table(job: Job) -> RateTable:
-    """What devices can do: what is known of families, and what the request says instead."""
+    """The rates of devices: those of families, overridden by the request's."""
     from motet.compiler.placement.machine import rates_of_families
     from motet.compiler.placement.rates import read_rates
 
@@ -177,7 +181,7 @@ def _source(job: Job) -> bytes | mmap.mmap:
 
 
 def _targets(job: Job, program: Program) -> list[Target]:
-    """What code is made for: what was asked for, and the defaults of families that only the program names."""
+    """The targets: those requested, and the defaults of families that only the program names."""
     from motet.compiler.placement.families import program_families
     from motet.compiler.targets.families import resolve_target, target_names
 
@@ -196,7 +200,7 @@ def _targets(job: Job, program: Program) -> list[Target]:
 
 
 def _host_targets(job: Job) -> list[Target]:
-    """Those of the host, on which kernels can be compared with the oracle."""
+    """The targets of the host, on which kernels can be compared with the oracle."""
     from motet.compiler.targets.cpu import DEFAULT_TARGETS
     from motet.compiler.targets.families import HOST, resolve_target
 
@@ -215,7 +219,8 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
     _progress("read", 0.0)
     result = Path(job.result) if job.result else folder / RESULT
     with EarlyParameters(result.with_name(f"{result.name}.early")) as early:
-        with _loaded(job, left=left) as program:
+        with _loaded(job) as program:
+            pipeline.prepare(program, _place(job, left))
             options = VariantOptions(job.memory_limit, job.tune_schedule, _choice(job))
             built = pipeline.build(program, _targets(job, program), job.jobs, _progress, options, early.begin)
         if job.schedules:
@@ -227,7 +232,7 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
 
 
 def _tuned(job: Job, built: Built, folder: Path) -> Built:
-    """`built` as it is fastest here, where that is asked for."""
+    """`built` with the fastest choices on this machine, if requested."""
     if job.tune == "measure":
         from motet.compiler.tuning.measuring import tune_kernels_here
 
@@ -241,7 +246,7 @@ def _tuned(job: Job, built: Built, folder: Path) -> Built:
 
 
 def _kept_source(job: Job, built: Built) -> dict[str, bytes]:
-    """The members that keep the source, where that is asked for."""
+    """The members that keep the source, if requested."""
     from motet.compiler.verify.kept_source import source_members
 
     if not job.keep_source:
@@ -250,7 +255,7 @@ def _kept_source(job: Job, built: Built) -> dict[str, bytes]:
 
 
 def _choice(job: Job) -> Choice:
-    """Which forms of kernels are kept."""
+    """The choice of forms and schedules."""
     from motet.artifact.kernel_schedules import NO_SCHEDULES, given_schedules
     from motet.artifact.tunings import parse_tunings
     from motet.compiler.tuning.kernels import CANDIDATES, Choice
@@ -263,17 +268,14 @@ def _choice(job: Job) -> Choice:
 
 
 def _emit(job: Job, folder: Path, left: frozenset[str]) -> None:
-    from motet.compiler import stages
-    from motet.compiler.placement.place import annotator
+    from motet.compiler import pipeline, stages
 
-    if job.stage == "affinities":
-        annotated: list[str] = []
-        table = _rate_table(job) if job.placement == "auto" else None
-        with _loaded(job, annotator(job.devices, annotated.append, job.places, table)):
-            (folder / RESULT).write_text("".join(annotated))
-        return
-    with _loaded(job, left=left) as program:
-        text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
+    with _loaded(job) as program:
+        if job.stage == "affinities":
+            text = pipeline.annotate_devices(program, _place(job, left))
+        else:
+            pipeline.prepare(program, _place(job, left))
+            text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
     (folder / RESULT).write_text(text)
 
 
@@ -285,7 +287,7 @@ def _optimise(job: Job, folder: Path) -> None:
 
 
 def _verify(job: Job, folder: Path) -> None:
-    from motet.compiler.placement.erase_devices import erase_devices
+    from motet.compiler import pipeline
     from motet.compiler.verify import verification
 
     oracle = None
@@ -293,7 +295,8 @@ def _verify(job: Job, folder: Path) -> None:
         from motet.compiler.verify.model_oracles import model_oracle
 
         oracle = model_oracle(job.oracle, job.path, _source(job), job.format, job.model)
-    with _loaded(job, erase_devices) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+    with _loaded(job) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        pipeline.prepare(program)
         report = verification.verify(program, job.function, arrays, _host_targets(job), job.jobs, oracle)
     (folder / RESULT).write_bytes(msgspec.json.encode(report))
 
@@ -322,5 +325,5 @@ if __name__ == "__main__":
     _status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # An orderly end takes MLIR and LLVM down piece by piece, which is tens of milliseconds for nobody.
+    # An orderly exit would spend tens of milliseconds on destroying MLIR's and LLVM's objects.
     os._exit(_status)

@@ -1,1 +1,1 @@
-"""Scheduling: shapes, layouts, memory and the order of commands."""
+"""Scheduling: shapes, memory, and the order of commands."""

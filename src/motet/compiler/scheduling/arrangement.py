@@ -1,6 +1,6 @@
-"""arrangement: turns commands in program order, and the memory they work with, into a schedule.
+"""arrangement: arranges commands in program order, and the memory they access, into a schedule.
 
-Free of MLIR: what a function's kernels are is known here by what they read and write alone.
+Free of MLIR: kernels are known here only by what they read and write.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from motet.compiler.scheduling.concurrency import FILLING, GROWTH, ArenaPlan, ch
 from motet.compiler.scheduling.dependences import ByteSpan, CommandAccess, find_dependences
 from motet.compiler.scheduling.memory import BufferLifetime
 from motet.compiler.scheduling.streams import assign_streams
-from motet.graphs.order import bit_set, members, reduce_order, reverse_order
+from motet.graphs.order import bit_set, close_order, members, reduce_order, reverse_order
 
-LAUNCH = 2e-6  # seconds, whatever a command does
+LAUNCH = 2e-6  # seconds of overhead of a command
 
 
 @dataclass(eq=False)
 class Storage:
-    """Memory that one or more values of the function are. A result that is written to an input's memory has that
-    input's storage as `over`."""
+    """The memory of one or more values of the function. A result written to an input's memory has the input's storage
+    as `over`."""
 
     kind: str  # input, result, parameter, arena, status
     bytes: Expr
@@ -30,17 +30,17 @@ class Storage:
     key: str = ""
     shape: tuple[int, ...] = ()
     packing: Packing | None = None
-    extents: tuple[Expr, ...] = ()  # of a tensor in the arena, and
+    extents: tuple[Expr, ...] = ()  # of a tensor in the arena
     dtype: str = ""
     over: Storage | None = None
-    checks: tuple[str, ...] = ()  # of a status
+    checks: tuple[str, ...] = ()  # the texts of a status buffer's checks
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A command in the order of the program: it only reads the first `reads` storages. `seconds` is how long one
-    thread may take, roughly, 0 where that depends on symbols. `updates` are pairs of a storage that is read and one
-    that is written, as positions in `storages`, that may be the same memory."""
+    """A command in program order. It only reads the first `reads` storages. `seconds` is a rough estimate for one
+    thread, 0 if it depends on symbols. `updates` are pairs of a read and a written storage, as positions in `storages`,
+    that may share memory."""
 
     command: Command
     storages: Sequence[Storage]
@@ -49,18 +49,18 @@ class Recorded:
     updates: tuple[tuple[int, int], ...] = ()
 
     def fills(self, tasks: int) -> bool:
-        """Whether it leaves no part of a machine idle for long, which takes so many `tasks`. Where symbols say how
-        many it has, it has many."""
+        """Whether the command keeps a machine busy that needs `tasks` tasks for that. A number of tasks that depends
+        on symbols counts as large."""
         known = self.command.tasks
         return not tasks or (self.command.op == "dispatch" and not (isinstance(known, int) and known < tasks))
 
 
 @dataclass(frozen=True)
 class Options:
-    """`memory_limit` is the bytes that an arena may have, where the user says; `streams` how many the commands of one
-    function are spread over, at most; `filling` how many tasks keep all parts of a machine busy. `growth` is how many
-    times its lower bound an arena may be, without a limit. Where `chained`, commands that keep a machine busy follow
-    one another when run, too. `depth_first` has each command as soon as possible behind what it reads from."""
+    """`memory_limit` is the user's limit of an arena in bytes; `streams` the largest number of streams for the commands
+    of one function; `filling` the number of tasks that keeps a machine busy. `growth` is the largest ratio of an arena
+    to its lower bound if there is no limit. `chained` makes commands that keep a machine busy run one after the other.
+    `depth_first` places each command as soon as possible after the ones that it reads from."""
 
     memory_limit: int | None = None
     streams: int = 1
@@ -73,9 +73,9 @@ class Options:
 def arrange(
     recorded: Sequence[Recorded], parameters: Mapping[Storage, int], scratch: int, options: Options
 ) -> Schedule:
-    """The schedule of commands. `parameters` has the index of every parameter's storage.
+    """The schedule of `recorded` commands. `parameters` has the index of every parameter's storage.
 
-    Raises: CompileError: no plan of the arena keeps to the limit.
+    Raises: CompileError: no plan of the arena meets the limit.
     """
     recorded = update_in_place(_depth_first(recorded) if options.depth_first else recorded)
     storages = list(dict.fromkeys(storage for entry in recorded for storage in entry.storages))
@@ -107,7 +107,7 @@ def arrange(
 def update_in_place(recorded: Sequence[Recorded]) -> list[Recorded]:
     """The commands, with one storage for two where a command may write its result over what it reads, both are in the
     arena and as large, and everything else that uses the latter has to end before anyway."""
-    closure = reduce_order(find_dependences([_access(entry, {}, False) for entry in recorded]))[1]
+    closure = close_order(find_dependences([_access(entry, {}, False) for entry in recorded]))
     uses: dict[Storage, int] = {}
     for number, entry in enumerate(recorded):
         for storage in entry.storages:
@@ -120,13 +120,13 @@ def update_in_place(recorded: Sequence[Recorded]) -> list[Recorded]:
             fits = old.kind == new.kind == "arena" and old.bytes == new.bytes and old.dtype == new.dtype
             if fits and new not in place and not others & ~closure[number] and entry.storages.count(old) == 1:
                 place[new] = place.get(old, old)
-                uses[old] = -1  # it is used up
+                uses[old] = -1  # already overwritten
     return [replace(entry, storages=[place.get(s, s) for s in entry.storages]) for entry in recorded]
 
 
 def _depth_first(recorded: Sequence[Recorded]) -> list[Recorded]:
-    """The commands in another order in which they can run: of those that may be next the one that became so last,
-    so that a branch runs to its end while what it reads is still in the caches."""
+    """The commands in depth-first order: of those that are ready, the one that became so last is next, so that a
+    branch runs to its end while its operands are in the caches."""
     before = find_dependences([_access(entry, {}, False) for entry in recorded])
     missing = [earlier.bit_count() for earlier in before]
     after = reverse_order(before)
@@ -162,8 +162,8 @@ def _times(recorded: Sequence[Recorded]) -> list[float]:
 
 
 def _access(entry: Recorded, offsets: Mapping[Storage, Expr], slots: bool) -> CommandAccess:
-    """What a command reads and writes: bytes of the arena for storages that have a place there, else their own.
-    Storages in one slot are taken for the same bytes."""
+    """The ranges that a command reads and writes: bytes of the arena for storages with an offset, else bytes of the
+    storage itself. Storages in one slot count as the same bytes."""
 
     def range_of(storage: Storage) -> ByteSpan:
         if storage not in offsets:
@@ -179,7 +179,7 @@ def _access(entry: Recorded, offsets: Mapping[Storage, Expr], slots: bool) -> Co
 def _buffers(
     storages: Sequence[Storage], offsets: Mapping[Storage, Expr], parameters: Mapping[Storage, int]
 ) -> tuple[list[ScheduleBuffer], dict[Storage, int]]:
-    """The schedule's buffers, and which each storage is: a caller's array or a parameter stands there once."""
+    """The schedule's buffers, and the number of each storage's buffer; callers' arrays and parameters appear once."""
     numbers: dict[Storage, int] = {}
     table: dict[tuple[str, int, str], int] = {}
     buffers: list[ScheduleBuffer] = []

@@ -1,4 +1,4 @@
-"""assertions: what a condition asks of extents, where it is about nothing else."""
+"""assertions: converts conditions about extents alone to constraints."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from motet.artifact.schema import Constraint, Expr
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.shapes import PASSED_ON, Shapes
 
-_EQUAL = 0  # of arith.cmpi's predicates
+_EQUAL = 0  # a predicate of arith.cmpi
 _ORDERED = {2: ("<", False), 3: ("<=", False), 4: ("<", True), 5: ("<=", True), 6: ("<", False), 7: ("<=", False),
             8: ("<", True), 9: ("<=", True)}  # fmt: skip
 
 
 def read_assertion(condition: ir.Value, shapes: Shapes) -> list[Constraint] | None:
-    """What must hold for `condition`, all of it, without texts; None where that is more than relations of extents."""
+    """The constraints equivalent to `condition`, without texts; None if it is not a relation of extents."""
     known = shapes.numbers.get(condition)
     if isinstance(known, int):
         return [] if known else [Constraint(0, 1)]
@@ -49,7 +49,7 @@ def _read_comparison(operation: ir.Operation, shapes: Shapes) -> list[Constraint
 
 
 def _remainder(value: ir.Value, shapes: Shapes) -> tuple[Expr, Expr] | None:
-    """What is divided by what, where `value` is the remainder."""
+    """The dividend and divisor, if `value` is a remainder; None otherwise."""
     if isinstance(value.owner, ir.Block):
         return None
     operation = value.owner.operation
@@ -62,7 +62,7 @@ def _remainder(value: ir.Value, shapes: Shapes) -> tuple[Expr, Expr] | None:
 
 
 def _read_alternatives(condition: ir.Value, shapes: Shapes) -> list[Constraint] | None:
-    """Two extents that are equal, or one of which is 1."""
+    """The constraint that two extents are equal, or that one of them is 1; None for other conditions."""
     pairs = _equalities(condition, shapes)
     if pairs is None:
         return None

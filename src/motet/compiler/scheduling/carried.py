@@ -1,4 +1,4 @@
-"""Tensors that loops and branches hand on and write into: which tensor from outside a result is as large as."""
+"""Tensors that loops and branches carry and write into: the outer tensor that a result has the extents of."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from motet.compiler.ir._mlir import ir
 
 
 def written_into(value: ir.Value) -> ir.Value:
-    """The tensor that `value` was made of by writing into it, as far back as that goes: `value` itself, if it was
-    not. Both have the same extents."""
+    """The original tensor that `value` is an update of, possibly through several updates; `value` itself if there is
+    none. Both have the same extents."""
     while True:
         before = _before(value)
         if before is None:
@@ -16,8 +16,8 @@ def written_into(value: ir.Value) -> ir.Value:
 
 
 def first_write(value: ir.Value) -> tuple[ir.Operation, int] | None:
-    """The operation, and the number of its operand, that first writes into the tensor that `value` was made of; None
-    where nothing does, or a branch stands in between."""
+    """The first operation, and the number of its operand, that writes into the original tensor of `value`; None if
+    there is none, or a branch intervenes."""
     found = None
     while (use := _written_operand(value)) is not None:
         found = use
@@ -26,7 +26,7 @@ def first_write(value: ir.Value) -> tuple[ir.Operation, int] | None:
 
 
 def _before(value: ir.Value) -> ir.Value | None:
-    """What one operation wrote into to make `value`."""
+    """The tensor that one operation updated to make `value`."""
     use = _written_operand(value)
     if use is not None:
         return use[0].operands[use[1]]
@@ -39,7 +39,7 @@ def _before(value: ir.Value) -> ir.Value | None:
 
 
 def _written_operand(value: ir.Value) -> tuple[ir.Operation, int] | None:
-    """The operation that made `value`, and which of its operands it wrote into."""
+    """The operation that made `value`, and the number of the operand that it wrote into."""
     if isinstance(value.owner, ir.Block):
         return None
     operation = value.owner.operation
@@ -60,7 +60,7 @@ def _written_operand(value: ir.Value) -> tuple[ir.Operation, int] | None:
 
 
 def _hands_on(block: ir.Block, number: int, argument: int) -> bool:
-    """Whether what the terminator hands on at `number` is the block's `argument`, written into."""
+    """Whether operand `number` of the terminator is the block's `argument`, possibly updated."""
     return written_into(_last(block).operands[number]) == block.arguments[argument]
 
 

@@ -1,13 +1,13 @@
-"""checker: proves that a finished schedule does the same in every order that it allows.
+"""checker: proves that a finished schedule computes the same in every order that it allows.
 
-Two things are shown, from the schedule alone and independently of what planned it:
-1. Commands that touch the same bytes, at least one of which writes them, are ordered by `after`, and by streams and
-   their waits. So every order that is allowed does what the order of the list does.
+It shows two things, from the schedule alone and independently of the planner:
+1. Commands that access the same bytes, at least one of which writes them, are ordered by `after`, and by streams and
+   their waits. So every allowed order is equivalent to the order of the list.
 2. In the order of the list, buffers of the arena share no byte while both are in use, each is written before it is
    read, and an input that a result is written over is not read afterwards. So every read sees its last writer.
 
-Where sizes have symbols, ranges count as apart only if one is known to end where the other begins, or before, for all
-values of the symbols.
+If sizes have symbols, ranges only count as disjoint if one is known to end at or before the beginning of the other for
+all values of the symbols.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from motet.errors import CompileError
 
 @dataclass(frozen=True)
 class Proof:
-    """What was shown of one schedule: of how many `commands` over how many `buffers`, and how many `pairs` of buffers
-    that may share bytes have every write ordered against every other use."""
+    """The proof of one schedule: the number of `commands`, of `buffers`, and of `pairs` of buffers that may share
+    bytes, whose writes are all ordered against every other use."""
 
     function: str
     target: str
@@ -43,9 +43,10 @@ def check_manifest(manifest: Manifest) -> list[Proof]:
 
 
 def check_schedule(schedule: Schedule, signature: Signature, where: str = "schedule") -> int:
-    """How many pairs of buffers may share bytes that a command writes, a buffer and itself included.
+    """Checks a schedule; returns the number of pairs of buffers (including pairs of equal ones) that may share bytes
+    which a command writes.
 
-    Raises CompileError naming the commands and buffers where the schedule cannot be shown to be right."""
+    Raises CompileError, with the commands and buffers, if the schedule cannot be proven correct."""
     uses = _uses(schedule)
     places = [_Place(_base(buffer, signature), buffer.offset, buffer.bytes) for buffer in schedule.buffers]
     meeting = _meeting(places, uses)
@@ -60,12 +61,12 @@ def check_schedule(schedule: Schedule, signature: Signature, where: str = "sched
     return len(meeting)
 
 
-# -- what touches what ---------------------------------------------------------------------------
+# -- accesses ------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Uses:
-    """The commands that touch a buffer, and those of them that may write it, as bit sets."""
+    """The commands that access a buffer, and those of them that may write it, as bit sets."""
 
     all: int = 0
     writes: int = 0
@@ -95,7 +96,7 @@ def _uses(schedule: Schedule) -> list[_Uses]:
 
 
 def _base(buffer: ScheduleBuffer, signature: Signature) -> tuple[str, int]:
-    """The memory that a buffer lies in; results that are written to an input lie in that input."""
+    """The memory that contains a buffer; a result written to an input is in that input's memory."""
     if buffer.kind == "result":
         target = signature.results[buffer.index].destination
         return ("result", buffer.index) if target is None else ("input", target)
@@ -110,7 +111,7 @@ class _Place:
 
 
 def _meeting(places: Sequence[_Place], uses: Sequence[_Uses]) -> list[tuple[int, int]]:
-    """The pairs of buffers that may have bytes in common and that some command writes; also each with itself."""
+    """The pairs of buffers that may share bytes and that some command writes, including each with itself."""
     bases: dict[tuple[str, int], list[int]] = {}
     for number, place in enumerate(places):
         if place.bytes != 0 and uses[number].all:
@@ -119,7 +120,7 @@ def _meeting(places: Sequence[_Place], uses: Sequence[_Uses]) -> list[tuple[int,
     for base, numbers in bases.items():
         if base[0] == "parameter" and not any(uses[number].writes for number in numbers):
             continue
-        # By where they begin, so that what begins behind the end of one is behind all that follow, too.
+        # Sorted by begin: a buffer that begins after the end of another one precedes only such buffers.
         known = [n for n in numbers if isinstance(places[n].offset, int) and isinstance(places[n].bytes, int)]
         known.sort(key=lambda n: int(str(places[n].offset)))
         for position, a in enumerate(known):
@@ -177,8 +178,8 @@ def _check_order(
 
 
 def _check_lives(buffers: Sequence[ScheduleBuffer], uses: Sequence[_Uses], a: int, b: int, where: str) -> None:
-    """Two buffers with bytes in common: in the arena one is done with before the other begins; of two views of a
-    caller's memory, what is read is not what was written over."""
+    """Checks two buffers with common bytes: in the arena, the uses of one end before the other begins; of two views of
+    a caller's memory, an input is not read after it was written over."""
     first, second = (a, b) if uses[a].first <= uses[b].first else (b, a)
     if buffers[a].kind == "arena":
         if uses[first].last >= uses[second].first:
@@ -200,7 +201,7 @@ def _check_lives(buffers: Sequence[ScheduleBuffer], uses: Sequence[_Uses], a: in
 
 # -- sizes with symbols --------------------------------------------------------------------------
 
-Sum = dict[str, tuple[Expr, int]]  # by its text, each term of a sum and how often it stands in it
+Sum = dict[str, tuple[Expr, int]]  # text of a term → the term and its multiplicity
 
 
 def _terms(expression: Expr, times: int = 1) -> Sum:
@@ -225,8 +226,8 @@ def _apart(a: _Place, b: _Place) -> bool:
 
 
 def _ends_before(a: _Place, b: _Place) -> bool:
-    """Whether `a` ends before `b` begins, whatever the symbols are, none of which is negative: no term of the
-    distance is taken away, and they, or one of them, are as much as `a` is."""
+    """Whether `a` ends before `b` begins for all non-negative values of the symbols: no term of the distance is
+    negative, and one term, or all together, are at least the size of `a`."""
     distance = _add(_terms(b.offset), _terms(a.offset, -1))
     if any(count < 0 for _, count in distance.values()):
         return False
@@ -236,7 +237,7 @@ def _ends_before(a: _Place, b: _Place) -> bool:
 
 
 def _at_least(term: Expr, count: int, size: Expr) -> bool:
-    """Whether `count` times `term` is `size` or more."""
+    """Whether `count` times `term` is at least `size`."""
     if _covers(_terms(term, count), _terms(size)):
         return True
     if not isinstance(term, list):

@@ -1,14 +1,13 @@
-"""concurrency: how much of the arena is spent on letting commands run at once.
+"""concurrency: decides how much of the arena is spent on commands that may run at once.
 
     0 writes a    1 reads a, writes b    2 reads a, writes c    3 reads b    4 reads c
-    → 1 and 2 may run at once, so may 3 and 4, if b and c have bytes of their own, and 3 and 2; in program order the
-      result of 3 could take the bytes of b
+    → 1 and 2 may run at once, and so may 3 and 4, 3 and 2, if b and c have separate bytes; in program order the
+      result of 3 could reuse the bytes of b
 
-Buffers are placed for an order of the commands that is wide at first: what they read and write, and that commands
-which fill a machine anyway follow one another as in the program. Where the arena then is too large, more commands
-follow one another, those first that delay the end least (the slack of the critical path), until it fits; the last
-resort is the program's order. A small arena is taken as it is. An order that placing has used is kept by the
-dependences that the shared bytes make.
+Buffers are first placed for a wide order of the commands: their data dependences, and program order for commands that
+keep the machine busy anyway. If the arena is then too large, more commands are serialised, first those that delay the
+end least (by the slack of the critical path), until it fits; the last resort is program order. A small arena is
+accepted as it is. The order that placement relied on is kept by the dependences that shared bytes create.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Expr
 from motet.compiler.scheduling.memory import BufferLifetime, MemoryPlan, is_static, lower_bound, plan_memory
 from motet.errors import CallError, CompileError
-from motet.graphs.order import reduce_order, slacks
+from motet.graphs.order import close_order, reduce_order, slacks
 
-GROWTH = 1.25  # of the arena, at most, for the sake of concurrency
-# Bytes of an arena that is never too large: the second level of cache of one or a few cores holds it, and no device
-# has so little memory that it would matter.
+GROWTH = 1.25  # the largest ratio of an arena to its lower bound for the sake of concurrency
+# Bytes of an arena that is never too large: it fits in the second-level caches of a few cores, and is negligible on
+# every device.
 SMALL = 1 << 20
-FILLING = 64  # a command with so many tasks leaves no part of a processor idle for long
+FILLING = 64  # a command with this number of tasks keeps a processor busy
 _PROBES = 8
-_MANY = 1000  # commands for which few orders are tried
-_NOMINAL = (1, 16, 256)  # of symbols: where the sizes of arenas that have some are compared
+_MANY = 1000  # commands from which on only few orders are tried
+_NOMINAL = (1, 16, 256)  # values of symbols with which the sizes of dynamic arenas are compared
 
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """A plan of the arena; for static sizes its lower bound, and the arena of commands one after the other."""
+    """A plan of the arena; for static sizes also its lower bound, and the size of the serial arena."""
 
     plan: MemoryPlan
     least: int | None
@@ -45,11 +44,11 @@ def plan_concurrent(
     before: Sequence[int], times: Sequence[float], fills: Sequence[bool], lives: Sequence[BufferLifetime],
     limit: int | None = None, growth: float = GROWTH,
 ) -> ArenaPlan:
-    """Places buffers whose commands have the dependences `before`; `times` are their seconds, more or less, `fills`
-    says which of them leave nothing idle. `limit` is how large the arena may be; without it, it is at most `growth`
-    times its lower bound, or what it is without concurrency, or SMALL.
+    """Places buffers whose commands have the dependences `before`; `times` are estimates in seconds, `fills` marks the
+    commands that keep a machine busy. `limit` is the largest allowed arena; without it, the arena is at most `growth`
+    times its lower bound, or the size without concurrency, or SMALL.
 
-    Raises: CompileError: no plan is as small as the limit; it says how small one is.
+    Raises: CompileError: no plan meets the limit; the error has the smallest possible size.
     """
     serial = plan_memory(lives)
     least = lower_bound(lives) if is_static(lives) else None
@@ -63,7 +62,7 @@ def plan_concurrent(
     slack = slacks(reduced, times)
     free.sort(key=lambda number: (-slack[number], number))
     budget = _Budget(serial.total, least, limit, growth)
-    low, high = 0, len(free)  # how many of `free` are chained: `high` fits
+    low, high = 0, len(free)  # how many of `free` are serialised: `high` fits
     found = serial
     probes = _PROBES if len(before) <= _MANY else 3
     chained = 0
@@ -93,8 +92,8 @@ def _check_limit(serial: int | None, limit: int) -> None:
 
 @dataclass(frozen=True)
 class _Budget:
-    """What an arena may be: `limit`, or SMALL, or near the `serial` one, and near its lower bound where that one is.
-    With symbols it is never small: nobody knows how large they will be."""
+    """The budget of an arena: `limit`, or SMALL, or a size near that of the `serial` arena, and near its lower bound if
+    that one is. An arena with symbols never counts as small, since their values are unknown."""
 
     serial: Expr
     least: int | None
@@ -112,7 +111,7 @@ class _Budget:
             try:
                 if evaluate(arena, symbols) > self.growth * evaluate(self.serial, symbols):
                     return False
-            except CallError:  # nobody calls with such extents
+            except CallError:  # no valid call has these extents
                 continue
         return True
 
@@ -124,7 +123,7 @@ def _names(expression: Expr) -> set[str]:
 
 
 def chain_order(reduced: Sequence[int], fills: Sequence[bool], more: Sequence[int] = ()) -> list[int]:
-    """The closure of an order in which the commands that fill the machine, and `more`, follow one another."""
+    """The closure of an order in which the commands that keep the machine busy, and `more`, run one after the other."""
     chained = {*more, *(number for number, full in enumerate(fills) if full)}
     before = list(reduced)
     last = -1
@@ -133,4 +132,4 @@ def chain_order(reduced: Sequence[int], fills: Sequence[bool], more: Sequence[in
             if last >= 0:
                 before[number] |= 1 << last
             last = number
-    return reduce_order(before)[1]
+    return close_order(before)

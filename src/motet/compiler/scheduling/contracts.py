@@ -1,8 +1,8 @@
-"""contracts: what kernels have to be launched with, from the kernels alone; what has no code has none.
+"""contracts: the requirements for launching kernels, from the kernels alone; kernels without code have none.
 
     @k(%a: tensor<?x8xf32>) -> tensor<?xf32>      →      symbols [s0, s1]  buffers [s0·32, s1·4]  equal [s0, s1]
 
-Schedules are made from the same kernels in another way (`schedule.py`); that both agree is checked when an artifact is
+Schedules are made from the same kernels by other code (`schedule.py`); that both agree is checked when an artifact is
 written, and again when it is read (`artifact/agreement.py`).
 """
 
@@ -24,7 +24,7 @@ from motet.errors import CompileError
 def contracts_of(
     compiled: Mapping[str, Compiled], functions: Mapping[str, ir.Operation]
 ) -> dict[str, list[KernelContract]]:
-    """By symbol, of `compiled` kernels, whose `functions` say which of their extents are equal."""
+    """The contracts of `compiled` kernels by symbol; their `functions` determine which extents are equal."""
     found: dict[str, list[KernelContract]] = {}
     for name, entry in compiled.items():
         if not entry.code.phases:
@@ -53,7 +53,7 @@ def _phases(entry: Compiled, equal: list[list[Expr]]) -> list[tuple[str, KernelC
 
 
 def _bytes(entry: Compiled) -> list[Expr]:
-    """Of operands and results."""
+    """The sizes in bytes of operands and results."""
     packings = [*entry.packings, *[None] * (len(entry.shapes) - len(entry.packings))]
     found: list[Expr] = []
     for shape, item, packing in zip(entry.shapes, entry.items, packings, strict=True):
@@ -66,11 +66,11 @@ def _bytes(entry: Compiled) -> list[Expr]:
 
 
 def _equalities(entry: Compiled, function: ir.Operation) -> list[list[Expr]]:
-    """Pairs of what must be equal of a kernel's sizes: what its operations walk together, and its results' extents."""
+    """Pairs of a kernel's sizes that must be equal: those of common loops, and its results' extents."""
     shapes = Shapes(function)
     try:
         results = shapes.results_of(function)
-    except CompileError:  # extents that depend on data, or on what only code generators read
+    except CompileError:  # extents depend on data, or on operations that only code generators read
         results = []
     outside: dict[tuple[str, int], Sequence[Size]] = {
         ("argument", number): shape for number, shape in zip(entry.operands, entry.shapes, strict=False)
@@ -91,5 +91,5 @@ def _equalities(entry: Compiled, function: ir.Operation) -> list[list[Expr]]:
 
 
 def _over(expression: Expr, own: Mapping[str, Expr]) -> Expr | None:
-    """An expression over other symbols, where all of them are known."""
+    """An expression over other symbols; None if some are unknown."""
     return substitute(expression, own) if symbols_of(expression) <= own.keys() else None

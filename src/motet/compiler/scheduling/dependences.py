@@ -1,11 +1,11 @@
-"""dependences: which commands have to wait for which, by what they read and write.
+"""dependences: which commands must wait for which, by what they read and write.
 
     0 writes a    1 reads a, writes b    2 reads a    3 writes a
     → 1 after 0 (read after write), 2 after 0, 3 after 1 and 2 (write after read); 3 after 0 (write after write) follows
 
-Ranges are bytes of a base, which may be anything that is equal to itself alone: a storage that has no place yet, an
-arena, a caller's array. Ranges of different bases never meet. Extents may be expressions over symbols; ranges that
-cannot be told apart whatever the symbols are meet.
+A range is bytes of a base, which may be any object that is only equal to itself: a storage without an offset, an arena,
+a caller's array. Ranges of different bases never overlap. Offsets may be expressions over symbols; ranges that cannot
+be proven disjoint for all values of the symbols count as overlapping.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class ByteSpan:
     begin: Expr = 0
 
     def meets(self, other: ByteSpan) -> bool:
-        """Whether the two may have a byte in common."""
+        """Whether the two may overlap."""
         if self.base != other.base or self.bytes == 0 or other.bytes == 0:
             return False
         return not (_ends_by(self, other.begin) or _ends_by(other, self.begin))
 
     def covers(self, other: ByteSpan) -> bool:
-        """Whether all bytes of `other` are known to be among this one's."""
+        """Whether this range is known to contain all bytes of `other`."""
         if self.base != other.base:
             return False
         if (self.begin, self.bytes) == (other.begin, other.bytes):
@@ -45,7 +45,7 @@ class ByteSpan:
 
 
 def _ends_by(earlier: ByteSpan, offset: Expr) -> bool:
-    """Whether `earlier` is known to end at `offset` or before."""
+    """Whether `earlier` is known to end at or before `offset`."""
     if isinstance(earlier.begin, int) and isinstance(earlier.bytes, int) and isinstance(offset, int):
         return earlier.begin + earlier.bytes <= offset
     if earlier.begin == 0:
@@ -55,7 +55,7 @@ def _ends_by(earlier: ByteSpan, offset: Expr) -> bool:
 
 @dataclass(frozen=True)
 class CommandAccess:
-    """What a command reads, and what it writes; what it does both with stands in both."""
+    """The ranges that a command reads, and those that it writes; updated ranges are in both."""
 
     reads: Sequence[ByteSpan] = ()
     writes: Sequence[ByteSpan] = ()
@@ -63,7 +63,7 @@ class CommandAccess:
 
 @dataclass
 class _Piece:
-    """A range, whose command wrote it last, and who has read it since."""
+    """A range, the command that wrote it last, and the commands that have read it since."""
 
     range: ByteSpan
     writers: int = 0
@@ -71,8 +71,8 @@ class _Piece:
 
 
 class _Base:
-    """What has happened to the bytes of a base: pieces of known extents, side by side in the order of `begins`, and
-    those that depend on symbols, which may meet one another."""
+    """The accesses to a base so far: pieces of static extents, adjacent and sorted by `begins`, and those that depend
+    on symbols, which may overlap."""
 
     def __init__(self, base: Hashable) -> None:
         self.base = base
@@ -91,14 +91,14 @@ class _Base:
         waits = 0
         for piece in self._touched(range_):
             waits |= piece.writers | piece.readers
-            if range_.covers(piece.range):  # whoever waits for the piece waits for this command, which waits for all
+            if range_.covers(piece.range):  # commands that wait for the piece wait for this one, which waits for all
                 piece.writers, piece.readers = 1 << number, 0
             else:
                 piece.writers |= 1 << number
         return waits
 
     def _touched(self, range_: ByteSpan) -> list[_Piece]:
-        """The pieces that `range_` meets, which together cover it."""
+        """The pieces that `range_` overlaps, which together cover it."""
         begin, size = range_.begin, range_.bytes
         if size == 0:
             return []
@@ -112,7 +112,7 @@ class _Base:
         return touched
 
     def _cut_out(self, begin: int, end: int) -> list[_Piece]:
-        """The pieces that make up bytes `[begin, end)`: cut at both ends, gaps filled."""
+        """The pieces that form bytes `[begin, end)`; splits pieces at both ends and fills gaps."""
         self._cut(begin)
         self._cut(end)
         first = bisect_left(self.begins, begin)
@@ -151,8 +151,8 @@ def _end(piece: _Piece) -> int:
 
 
 def find_dependences(accesses: Sequence[CommandAccess]) -> list[int]:
-    """For each command, in program order, the set of earlier ones that it has to wait for. Pairs that follow from
-    others may be missing or not: `graphs.order.reduce_order` leaves none of them."""
+    """For each command, in program order, the set of earlier ones that it must wait for. Pairs implied by others may
+    be missing or present; `graphs.order.reduce_order` removes them."""
     bases: dict[Hashable, _Base] = {}
     before: list[int] = []
     for number, access in enumerate(accesses):

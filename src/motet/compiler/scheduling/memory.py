@@ -1,13 +1,14 @@
-"""memory: places buffers that are never needed at once in the same bytes.
+"""memory: places buffers with disjoint lifetimes in the same bytes.
 
-What is needed at once follows from an order of the commands, partial or total: a buffer may take the bytes of another
-where every command that touches the other has ended before the first one that writes it begins.
+Lifetimes follow from a partial or total order of the commands: a buffer may take the bytes of another one if every
+command that accesses the other has ended before the first one that writes it begins.
 
-Static sizes: largest first, each at the lowest offset, or in the smallest gap, where it meets no buffer that is needed
-at once with it (greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020);
-or those first that are in use where most bytes are, in the order of the program; or those that are large and live
-long, and then, again and again, what came out on top before them (squeaky wheel optimisation: Joslin and Clements,
-1999). The best is taken. Sizes with symbols: buffers share *slots*; a slot is as large as the largest of its buffers.
+Static sizes: several heuristics, of which the best result is taken. Largest first, each at the lowest offset, or in the
+smallest gap, that no buffer of overlapping lifetime occupies (greedy by size: Pisarchyk and Lee, "Efficient memory
+management for deep neural net inference", 2020); or in program order, with the buffers first that are in use when most
+bytes are; or large and long-lived ones first, and then repeatedly the buffers that ended up on top (squeaky wheel
+optimisation: Joslin and Clements, 1999). Sizes with symbols: buffers share *slots*; a slot is as large as the largest
+of its buffers.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from motet.artifact.expressions import apply, round_up
 from motet.artifact.schema import Expr
 from motet.graphs.order import members
 
-_ALIGNMENT = 64  # of every buffer in an arena, bytes
+_ALIGNMENT = 64  # of every buffer in an arena, in bytes
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 _Sizes = np.ndarray[tuple[int], np.dtype[Any]]
-_MANY = 1000  # buffers for which one attempt has to do
-_SOME, _REPAIRS = 300, 10  # buffers up to which some attempts mend the one before, and how many do
+_MANY = 1000  # buffers from which on only one attempt is made
+_SOME, _REPAIRS = 300, 10  # buffers up to which attempts improve on the previous one, and the number of these
 
 
 @dataclass(frozen=True)
 class BufferLifetime:
-    """A buffer of `bytes`; `uses` is the set (`graphs/order.py`) of the commands that touch it, never empty, of which
-    all wait for the first."""
+    """A buffer of `bytes`; `uses` is the non-empty set (`graphs/order.py`) of the commands that access it, all of which
+    wait for the first."""
 
     bytes: Expr
     uses: int
@@ -49,16 +50,16 @@ class BufferLifetime:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """`offsets[i]` places buffer i; `total` is the arena's size. Buffers in one slot, where sizes have symbols, have
-    equal offsets; others share no byte."""
+    """`offsets[i]` is the offset of buffer i; `total` is the arena's size. Buffers in one slot, if sizes have symbols,
+    have equal offsets; other buffers of overlapping lifetimes share no byte."""
 
     offsets: list[Expr]
     total: Expr
 
 
 def plan_memory(lives: Sequence[BufferLifetime], closure: Sequence[int] | None = None) -> MemoryPlan:
-    """Offsets such that no two buffers needed at once overlap; all are multiples of the alignment. `closure` has all
-    commands that end before each begins; without it each waits for all before it."""
+    """Aligned offsets such that no two buffers with overlapping lifetimes overlap. `closure` has, for each command, all
+    commands that end before it begins; without it each command waits for all before it."""
     meet = needed_at_once(lives, closure)
     if is_static(lives):
         return _plan_static(lives, meet)
@@ -70,7 +71,7 @@ def is_static(lives: Sequence[BufferLifetime]) -> bool:
 
 
 def lower_bound(lives: Sequence[BufferLifetime]) -> int:
-    """The most bytes in use at once where one command runs after the other, for static sizes: no plan is smaller."""
+    """The largest number of bytes in use at once if commands run serially, for static sizes: no plan is smaller."""
     change: dict[int, int] = {}
     for life in lives:
         change[life.first] = change.get(life.first, 0) + _static(life)
@@ -126,7 +127,7 @@ def _plan_static(lives: Sequence[BufferLifetime], meet: Matrix) -> MemoryPlan:
 
 
 def _attempts(lives: Sequence[BufferLifetime], sizes: _Sizes, meet: Matrix) -> Iterator[_Sizes]:
-    """Offsets, found in several ways."""
+    """Offsets found by several heuristics."""
     firsts = [life.first for life in lives]
     by_size = sorted(range(len(lives)), key=lambda i: (-sizes[i], firsts[i], i))
     yield _place(by_size, sizes, meet, snug=False)
@@ -144,12 +145,12 @@ def _attempts(lives: Sequence[BufferLifetime], sizes: _Sizes, meet: Matrix) -> I
         highest = int(np.argmax(offsets + sizes)) if lives else 0
         if not lives or order[0] == highest:
             return
-        order.remove(highest)  # what came out on top is placed first, next time
+        order.remove(highest)  # the buffer that ended up on top is placed first next time
         order.insert(0, highest)
 
 
 def _pressure(lives: Sequence[BufferLifetime], sizes: _Sizes) -> list[int]:
-    """The most bytes in use at once during the life of each buffer, itself included."""
+    """The largest number of bytes in use at once during the lifetime of each buffer, including itself."""
     used = np.zeros(max((life.last for life in lives), default=-1) + 1, np.int64)
     for life, size in zip(lives, sizes, strict=True):
         used[life.first : life.last + 1] += size
@@ -157,7 +158,7 @@ def _pressure(lives: Sequence[BufferLifetime], sizes: _Sizes) -> list[int]:
 
 
 def _place(order: Sequence[int], sizes: _Sizes, meet: Matrix, snug: bool) -> _Sizes:
-    """Offsets of buffers placed in `order`: in the first gap that is large enough, or in the smallest."""
+    """Offsets of buffers placed in `order`: in the first gap that is large enough, or in the smallest if `snug`."""
     offsets = np.zeros(len(sizes), np.int64)
     placed = np.zeros(len(sizes), bool)
     for index in order:
@@ -205,7 +206,7 @@ def _plan_slots(lives: Sequence[BufferLifetime], meet: Matrix) -> MemoryPlan:
 
 
 class _Sum:
-    """A sum in which equal terms are one, so that expressions stay flat."""
+    """A sum with equal terms merged, so that expressions stay flat."""
 
     def __init__(self) -> None:
         self._terms: list[Expr] = []

@@ -1,7 +1,7 @@
-"""ranges: between which numbers an index lies, as expressions over the inputs' dynamic extents.
+"""ranges: the range of an index, as expressions over the inputs' dynamic extents.
 
-Follows index arithmetic back to extents, constants, positions of loops and induction variables. An index that
-depends on data has no range.
+Follows index arithmetic back to extents, constants, positions of loops and induction variables. An index that depends
+on data has no range.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from motet.artifact.schema import Expr
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.shapes import PASSED_ON, Shapes
 
-_EQUAL, _LESS, _NOT_LESS = 0, 2, 5  # of arith.cmpi's predicates
+_EQUAL, _LESS, _NOT_LESS = 0, 2, 5  # predicates of arith.cmpi
 
 
 @dataclass(frozen=True)
 class Range:
-    """Whole numbers from `least` to `most`; none where `most` is less, as those of a loop without iterations.
+    """Integers from `least` to `most`; empty if `most` is less, as for a loop without iterations.
 
-    `exact` says that both ends are taken in a call that has any, so that a call whose ends do not fit is wrong.
-    `counters` are the loops that the number depends on: of two numbers that share one, not every pair of values is
-    taken, as of i and n - i, so that nothing that is calculated of both is exact.
+    `exact` means that both ends occur in every call with a non-empty range, so that a call whose ends do not fit is
+    invalid. `counters` are the loops that the number depends on: if two numbers share one, as i and n - i do, not all
+    pairs of values occur, and results computed from both are not exact.
     """
 
     least: Expr
@@ -33,13 +33,13 @@ class Range:
 
     @property
     def is_natural(self) -> bool:
-        """Whether no number in it is negative."""
+        """Whether all numbers in it are non-negative."""
         return at_most(0, self.least)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Ranges of index values within a function; `positions` are those of the loops around, by `linalg.index`."""
+    """The ranges of index values in a function; `positions` are those of the enclosing loops, by `linalg.index`."""
 
     shapes: Shapes
     positions: tuple[Expr, ...] = ()
@@ -81,7 +81,7 @@ class Ranges:
         return Range(begin.least, most, fixed, begin.counters | end.counters | {value})
 
     def turns(self, loop: ir.Operation) -> Expr:
-        """0 where an `scf.for` certainly has no turn, else 1."""
+        """0 if an `scf.for` certainly has no iterations, else 1."""
         begin, end = (self.of(operand) for operand in list(loop.operands)[:2])
         if begin is None or end is None:
             return 1
@@ -97,14 +97,14 @@ class Ranges:
             return None
         one = self._extent_that_is_one(condition)
         if one is not None and first == Range(0, 0):
-            # A position along an extent that may be 1, where it is 0.
+            # The position along an extent that may be 1, in which case it is 0.
             stretched = at_least_one(apply("-", one, 1))
             least, most = apply("min", second.least, 0), apply("*", second.most, stretched)
             return Range(least, most, second.exact, second.counters)
         return _either(first, second)
 
     def _decided(self, condition: ir.Value) -> bool | None:
-        """Whether a comparison holds for all that its operands may be; None where it depends."""
+        """Whether a comparison holds for all values of its operands; None if it depends on them."""
         known = self.shapes.numbers.get(condition)
         if isinstance(known, int):
             return bool(known)
@@ -120,7 +120,7 @@ class Ranges:
         return predicate == _LESS if at_most(apply("+", sides[0].most, 1), sides[1].least) else None
 
     def _extent_that_is_one(self, condition: ir.Value) -> Expr | None:
-        """What `condition` says that is 1."""
+        """The extent that `condition` compares with 1; None for other conditions."""
         compare = _comparison(condition)
         if compare is None or compare[0] != _EQUAL:
             return None
@@ -139,7 +139,7 @@ class Ranges:
 
 
 def at_least_one(count: Expr) -> Expr:
-    """0 where `count` is 0 or negative, else 1."""
+    """0 if `count` is 0 or negative, else 1."""
     if at_most(1, count):
         return 1
     return apply("max", apply("min", count, 1), 0)
@@ -148,7 +148,7 @@ def at_least_one(count: Expr) -> Expr:
 def of_expression(
     expression: ir.AffineExpr, dims: list[Range], symbols: list[Range] | None = None
 ) -> Range | None:
-    """The range of an affine expression of numbers in ranges."""
+    """The range of an affine expression of numbers with ranges."""
     if isinstance(expression, ir.AffineConstantExpr):
         value = ir.AffineConstantExpr(expression).value
         return Range(value, value)
@@ -172,7 +172,7 @@ def _comparison(value: ir.Value) -> tuple[int, ir.Value, ir.Value] | None:
 
 
 def position_in(loop: int, extent: Expr) -> Range:
-    """The numbers that the counter of loop `loop` of an operation takes."""
+    """The range of the counter of loop `loop` of an operation."""
     return Range(0, apply("-", extent, 1), True, frozenset({loop}))
 
 

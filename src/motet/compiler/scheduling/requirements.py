@@ -1,10 +1,10 @@
-"""requirements: what the operations of a function take for granted of extents, as constraints of its calls.
+"""requirements: the assumptions of a function's operations on extents, as constraints of its calls.
 
     %c = tensor.concat dim(0) %x, %y loc("join")    →    Concat "join": axis 1 of inputs 0 and 1 must be equal
 
-Loops that walk several tensors together, slices and windows that must end where their source does, splits of
-dimensions, casts, sizes that may not be negative, and assertions about extents: where the types do not prove it, it is
-compared once for each new combination of extents, before anything runs.
+Sources of constraints are loops over several tensors, slices and windows that must be in bounds, splits of dimensions,
+casts, sizes that must not be negative, and assertions about extents. Those that types do not prove are checked once for
+each new combination of extents, before the call runs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ _SIZED = ("tensor.empty", "tensor.generate", "tensor.splat")
 
 
 def requirements(module: ir.Module) -> dict[str, list[Constraint]]:
-    """The constraints of every public function whose extents calls decide, by name. Assertions that are among them are
-    erased.
+    """The constraints of every public function with dynamic extents, by name. Assertions among them are erased.
 
-    Raises CompileError for an operation whose extents do not fit in any call.
+    Raises CompileError for an operation whose extents fit in no call.
     """
     return {
         symbol_name(function): _Requirements(function).run() for function in public_functions(module)
@@ -47,7 +46,7 @@ class _Requirements:
         self.shapes = Shapes(function)
         self.found: dict[tuple[str, str, str], Constraint] = {}
         self.settled: list[ir.Operation] = []  # assertions
-        self.live: Expr = 1  # 0 in calls in which the loops around have no turn
+        self.live: Expr = 1  # 0 in calls in which the enclosing loops have no iterations
 
     def run(self) -> list[Constraint]:
         for left, right in self.shapes.equalities:
@@ -58,7 +57,7 @@ class _Requirements:
         return list(self.found.values())
 
     def _read_block(self, block: ir.Block, certain: bool) -> None:
-        """`certain` where every call comes by."""
+        """Reads a block; `certain` if every call executes it."""
         for entry in block.operations:
             operation = entry.operation
             self.shapes.note(operation)
@@ -73,7 +72,7 @@ class _Requirements:
                 self.live = before
 
     def _hand_on(self, loop: ir.Operation, block: ir.Block) -> None:
-        """What a loop carries has the extents that its results have."""
+        """Adds the constraint that a loop's carried values keep the extents of its results."""
         first = 1 if loop.name == "scf.for" else 0
         for argument, result in zip(list(block.arguments)[first:], loop.results, strict=False):
             if result in self.shapes.tensors and argument.type == result.type:
@@ -110,7 +109,8 @@ class _Requirements:
             self._add(constraint, origin, said)
 
     def _add(self, constraint: Constraint, origin: ir.Operation | None, said: str = "") -> None:
-        """Keep what is not proven. Raises CompileError for what no call fulfils, where every call needs it."""
+        """Adds a constraint unless it is proven. Raises CompileError if no call satisfies it and every call needs
+        it."""
         left, right, relation = constraint.left, constraint.right, constraint.relation
         if left == right or (relation == "at-most" and at_most(left, right)):
             return
@@ -129,7 +129,7 @@ class _Requirements:
     # -- assertions
 
     def _of_assertion(self, operation: ir.Operation) -> list[Constraint]:
-        """What an assertion about extents alone asks; one about data is left."""
+        """The constraints of an assertion about extents; assertions about data are kept."""
         read = read_assertion(operation.operands[0], self.shapes)
         if read is None:
             return []
@@ -140,7 +140,7 @@ class _Requirements:
     # -- loops
 
     def _of_loops(self, operation: ir.Operation) -> list[Constraint]:
-        """Operands that are walked together, windows, and elements that bodies take at places of their loops."""
+        """The constraints of operands of common loops, windows, and elements that bodies extract by loop position."""
         attributes = indexing_maps(operation)
         if attributes is None:
             return self._of_named(operation)
@@ -176,11 +176,12 @@ class _Requirements:
         return found
 
     def _of_named(self, operation: ir.Operation) -> list[Constraint]:
-        """An operation without maps: softmax and the like, whose result is as large as its operand."""
+        """The constraints of an operation without maps, such as softmax, whose result has the extents of its
+        operand."""
         return self._of_elements(operation) if operation.name == "linalg.softmax" else []
 
     def _of_elements(self, operation: ir.Operation) -> list[Constraint]:
-        """All tensors of an operation that goes element by element."""
+        """The constraints of an element-wise operation: all tensors have equal extents."""
         found: list[Constraint] = []
         first: tuple[int, Sequence[Expr]] | None = None
         for number, operand in enumerate(operation.operands):
@@ -203,8 +204,8 @@ class _Requirements:
     def _within(
         self, taken: Range | None, extent: Expr, axis: int, what: str, alive: Expr = 1
     ) -> list[Constraint]:
-        """That places along an axis are inside, in calls in which anything is there: `alive` is 0 in others. Of what
-        is not exact nothing is asked: code looks at such places itself."""
+        """The constraint that positions along an axis are in bounds, in calls in which any exist: `alive` is 0 in
+        others. Ranges that are not exact give no constraint: the code checks such positions itself."""
         if taken is None or not taken.exact:
             return []
         found: list[Constraint] = []
@@ -273,7 +274,7 @@ class _Requirements:
         return found
 
     def _slice(self, operation: ir.Operation) -> list[list[Range | None]]:
-        """Offsets, sizes and strides of a slice."""
+        """The ranges of offsets, sizes and strides of a slice."""
         segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
         given = iter(list(operation.operands)[len(operation.operands) - sum(segments[-3:]) :])
         ranges = Ranges(self.shapes)
@@ -285,7 +286,7 @@ class _Requirements:
     # -- types and shapes
 
     def _of_type(self, operation: ir.Operation) -> list[Constraint]:
-        """What a cast, or a merging of dimensions, says of its result."""
+        """The constraints that the result type of a cast or a collapse implies."""
         source = self.shapes.tensors.get(operation.operands[0])
         kind = ir.RankedTensorType(operation.results[0].type)
         if source is None:
@@ -332,7 +333,7 @@ class _Requirements:
         return [Constraint(product(source), product(known), text=text)]
 
     def _of_result(self, operation: ir.Operation) -> list[Constraint]:
-        """What the type of a concatenation says."""
+        """The constraints that the result type of a concatenation implies."""
         result = operation.results[0]
         kind = ir.RankedTensorType(result.type)
         along = ir.IntegerAttr(operation.attributes["dim"]).value
@@ -349,7 +350,7 @@ class _Requirements:
         return found
 
     def _of_sizes(self, operation: ir.Operation) -> list[Constraint]:
-        """Extents that are asked for, which are not negative."""
+        """The constraints that computed extents are not negative."""
         found: list[Constraint] = []
         for operand in operation.operands:
             if isinstance(operand.type, ir.IndexType) and (size := Ranges(self.shapes).of(operand)) is not None:
@@ -376,7 +377,7 @@ def _axes(group: Sequence[int]) -> str:
 
 
 def _divisible(extent: Expr, parts: Sequence[Expr]) -> list[Constraint]:
-    """That an extent is divisible, where one of the `parts` is what division by the others gives."""
+    """The constraint that an extent is divisible, if one of `parts` is its quotient by the others."""
     for number, part in enumerate(parts):
         others = product(other for place, other in enumerate(parts) if place != number)
         if others == 0 or isinstance(part, int):

@@ -1,4 +1,4 @@
-"""schedule: turns a public function of kernel calls into buffers, commands and a memory plan."""
+"""schedule: converts a public function of kernel calls to buffers, commands and a memory plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from motet.artifact.expressions import apply, product, substitute
-from motet.artifact.schema import STATUS_BYTES, Command, Expr, Parameter, Schedule
+from motet.artifact.schema import STATUS_BYTES, Command, Expr, Schedule
 from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
@@ -25,15 +25,15 @@ from motet.errors import CompileError
 
 DEFAULTS = Options()
 RENAMING = "renaming"  # the kind of kernels without phases, whose results are their arguments under another name
-# What a thread of a processor does, for comparing commands with each other: operations and bytes per second.
+# Operations and bytes per second of one thread of a processor, to compare commands with each other.
 _FLOPS, _BANDWIDTH = 5e10, 1e10
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel that can be dispatched: its code, which of the call's operands are its buffers (constants with
-    their packing), and where its symbols come from: (operand or result, its number, axis). `shapes` are those of its
-    operands and results over its symbols, `items` the bytes of their elements."""
+    """A kernel that can be dispatched: its code, the operands of the call that are its buffers (constants with their
+    packing), and the sources of its symbols: (operand or result, its number, axis). `shapes` are those of its operands
+    and results over its symbols, `items` the bytes of their elements."""
 
     code: KernelCode
     operands: tuple[int, ...]
@@ -48,7 +48,6 @@ class ParameterStore:
     """The parameters of an artifact: every (constant, layout) that some schedule uses, once."""
 
     arrays: Mapping[str, np.ndarray]
-    entries: list[Parameter] = field(default_factory=list[Parameter])
     uses: dict[tuple[str, Packing | None, tuple[int, ...]], int] = field(
         default_factory=dict[tuple[str, Packing | None, tuple[int, ...]], int]
     )
@@ -66,7 +65,7 @@ def schedule_function(
 ) -> Schedule:
     """The schedule of `function`, whose body is calls of `kernels`, sizes and aliases.
 
-    Raises: CompileError: its arena cannot keep to the limit that `options` have.
+    Raises: CompileError: its arena cannot meet the limit in `options`.
     """
     return _Scheduler(function, shapes, kernels, parameters, options).run()
 
@@ -129,7 +128,8 @@ class _Scheduler:
     # -- results ---------------------------------------------------------------------------------
 
     def _place_results(self, terminator: ir.Operation) -> list[tuple[Storage, Storage]]:
-        """Let results be computed where the caller wants them; what cannot be is copied there at the end."""
+        """Lets results be computed in the caller's memory; results for which that is impossible are copied at the
+        end."""
         destinations = self._destinations(len(terminator.operands))
         arguments = self.function.regions[0].blocks[0].arguments
         over = [None if target is None else self.storage[arguments[target]] for target in destinations]
@@ -140,7 +140,7 @@ class _Scheduler:
             if storage.kind == "arena" and not self._is_read(destinations[index], operand):
                 storage.kind, storage.index, storage.over = "result", index, over[index]
                 continue
-            if storage in over and storage is not over[index]:  # another result may be copied over it first
+            if storage in over and storage is not over[index]:  # another result may be written over it first
                 storage = saved.setdefault(storage, Storage("arena", storage.bytes))
             copies.append((storage, Storage("result", storage.bytes, index, over=over[index])))
         return [*saved.items(), *copies]
@@ -152,8 +152,8 @@ class _Scheduler:
         return [ir.IntegerAttr(d[DESTINATION]).value if DESTINATION in d else None for d in dictionaries]
 
     def _is_read(self, argument: int | None, result: ir.Value) -> bool:
-        """Whether the contents that a destination has on entry are used, other than by the kernel that makes `result`
-        of them and may do so in place."""
+        """Whether the initial contents of a destination are used other than by the kernel that computes `result` from
+        them and may do so in place."""
         if argument is None:
             return False
         value = self.function.regions[0].blocks[0].arguments[argument]
@@ -223,7 +223,7 @@ class _Scheduler:
 
 
 def _seconds(code: KernelCode, storages: Sequence[Storage]) -> float:
-    """How long a phase of a kernel may take one thread, roughly; 0 where that depends on symbols."""
+    """A rough estimate of the duration of a kernel's phase on one thread; 0 if it depends on symbols."""
     sizes = [storage.bytes for storage in storages]
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < len(sizes):

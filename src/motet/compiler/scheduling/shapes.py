@@ -18,12 +18,12 @@ OPERATORS = {
     "arith.floordivsi": "//", "arith.ceildivsi": "ceildiv", "arith.ceildivui": "ceildiv",
     "arith.maxsi": "max", "arith.maxui": "max", "arith.minsi": "min", "arith.minui": "min",
 }
-_DYNAMIC = ir.ShapedType.get_dynamic_size()  # stands for an operand among static sizes
+_DYNAMIC = ir.ShapedType.get_dynamic_size()  # marks an operand among static sizes
 OF_TENSORS = ("tensor.dim", "tensor.cast", "tensor.collapse_shape", "tensor.expand_shape")
 PASSED_ON = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 
 
-_LESS, _NOT_LESS = 2, 5  # of arith.cmpi's predicates: slt, sge
+_LESS, _NOT_LESS = 2, 5  # predicates of arith.cmpi: slt, sge
 _COMPARED = {
     0: operator.eq, 1: operator.ne, 2: operator.lt, 3: operator.le, 4: operator.gt, 5: operator.ge,
 }  # fmt: skip
@@ -36,8 +36,8 @@ class Shapes:
         self.symbols: list[Symbol] = []
         self.tensors: dict[ir.Value, tuple[Expr, ...]] = {}
         self.numbers: dict[ir.Value, Expr] = {}
-        self.below_zero: dict[ir.Value, Expr] = {}  # of comparisons that depend on a call: what they ask that of
-        self.equalities: list[tuple[Expr, Expr]] = []  # what operations take for granted of extents
+        self.below_zero: dict[ir.Value, Expr] = {}  # dynamic comparison → the expression that it compares with 0
+        self.equalities: list[tuple[Expr, Expr]] = []  # assumptions of operations on extents
         block = function.regions[0].blocks[0]
         attributes = (
             [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
@@ -64,7 +64,7 @@ class Shapes:
         return tuple(shape)
 
     def read(self, operation: ir.Operation) -> None:
-        """Take note of a size or alias operation; one of a tensor whose extents are not known is passed over."""
+        """Records a size or alias operation; skips one of a tensor of unknown extents."""
         name, results = operation.name, list(operation.results)
         if name in OF_TENSORS and operation.operands[0] not in self.tensors:
             return
@@ -88,7 +88,7 @@ class Shapes:
             chosen = sides[0] if condition == 1 else sides[1] if condition == 0 else None
             below = self.below_zero.get(operation.operands[0])
             if below is not None and sides[1] == below and sides[0] in (-1, 0):
-                chosen = apply("max", below, sides[0])  # of whole numbers it is that
+                chosen = apply("max", below, sides[0])  # for integers the select is a maximum
             if chosen is not None:
                 self.numbers[results[0]] = chosen
         elif name in PASSED_ON:
@@ -100,7 +100,7 @@ class Shapes:
             source = self.tensors[operation.operands[0]]
             declared = self._declared(results[0], source)
             self.tensors[results[0]] = declared
-            for extent, known in zip(source, declared, strict=True):  # a cast takes for granted what its type says
+            for extent, known in zip(source, declared, strict=True):  # a cast assumes the extents of its type
                 self._expect_equal(extent, known)
         elif name == "tensor.collapse_shape":
             source = self.tensors[operation.operands[0]]
@@ -111,7 +111,7 @@ class Shapes:
             self._read_expand(operation)
 
     def _read_comparison(self, operation: ir.Operation) -> None:
-        """Comparisons of numbers, and whether an extent is negative, which none is."""
+        """Records comparisons of numbers, and whether an extent is negative, which is always false."""
         left, right = (self.numbers.get(operand) for operand in operation.operands)
         predicate = ir.IntegerAttr(operation.attributes["predicate"]).value
         if isinstance(left, int) and isinstance(right, int):
@@ -148,7 +148,7 @@ class Shapes:
             for axis in group:
                 size = declared[axis]
                 shape.append(apply("//", source[position], known) if size is None else size)
-        if not source:  # a number has no dimension to split: no group has those of the result, which are 1
+        if not source:  # a tensor of rank 0: the result's dimensions, all 1, are in no group
             shape = [1] * kind.rank
         self.tensors[operation.results[0]] = tuple(shape)
 
@@ -159,7 +159,7 @@ class Shapes:
         )
 
     def results_of(self, kernel: ir.Operation) -> list[tuple[Expr, ...]]:
-        """The extents of what a kernel's function returns, its arguments' being known."""
+        """The extents of the results of a kernel's function, given those of its arguments."""
         block = kernel.regions[0].blocks[0]
         operations = [o.operation for o in block.operations]
         for operation in operations[:-1]:
@@ -167,12 +167,12 @@ class Shapes:
         return [self.of(operand) for operand in operations[-1].operands]
 
     def note(self, operation: ir.Operation) -> None:
-        """Take note of any operation, those that calculate included."""
+        """Records any operation, including computations."""
         self.read(operation)
         self._read_work(operation)
 
     def _read_equalities(self, operation: ir.Operation) -> None:
-        """Extents that one loop of a `linalg.generic`, or one element-wise operation on tensors, walks together."""
+        """Records extents of common loops of a `linalg.generic` or an element-wise operation."""
         if operation.name == "linalg.generic":
             maps = [ir.AffineMapAttr(a).value for a in ir.ArrayAttr(operation.attributes["indexing_maps"])]
             loops: dict[int, Expr] = {}
@@ -192,7 +192,7 @@ class Shapes:
             self.equalities.append(pair)
 
     def _read_work(self, operation: ir.Operation) -> None:
-        """A result is as large as what it is written to; other work says its extents in its type."""
+        """Records the extents of results: those of the destination, or of the type for other operations."""
         self._read_equalities(operation)
         if operation.name == "scf.for":
             self._read_loop(operation)
@@ -224,8 +224,8 @@ class Shapes:
                 self._read_sized(operation, result, kind, 1 if operation.name == "tensor.splat" else 0)
 
     def _read_loop(self, loop: ir.Operation) -> None:
-        """What a loop carries has the extents that it began with, where each turn hands on what has those of what it
-        was handed."""
+        """Records that a loop's results have the extents of its initial values, if each iteration yields the extents
+        that it receives."""
         body = loop.regions[0].blocks[0]
         *operations, last = [entry.operation for entry in body.operations]
         carried = list(zip(list(loop.operands)[3:], list(body.arguments)[1:], last.operands, loop.results, strict=True))
@@ -244,13 +244,13 @@ class Shapes:
 
     def _read_slice(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType) -> None:
         segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
-        first = segments[0] + segments[1]  # behind the source and the offsets
+        first = segments[0] + segments[1]  # after the source and the offsets
         given = iter(list(operation.operands)[first : first + segments[2]])
         sizes = [
             self.numbers.get(next(given)) if size == _DYNAMIC else size
             for size in ir.DenseI64ArrayAttr(operation.attributes["static_sizes"])
         ]
-        dropped = len(sizes) - kind.rank  # extents of 1 that the result does not have
+        dropped = len(sizes) - kind.rank  # the number of dropped unit extents
         shape: list[Expr] = []
         for size in sizes:
             axis = len(shape)
@@ -308,7 +308,7 @@ class Shapes:
             self.tensors[result] = known
 
     def of(self, value: ir.Value) -> tuple[Expr, ...]:
-        """The extents of tensor `value`; a `CompileError` where they depend on data."""
+        """The extents of tensor `value`. Raises `CompileError` if they depend on data."""
         if value not in self.tensors and ir.RankedTensorType(value.type).has_static_shape:
             return tuple(ir.RankedTensorType(value.type).shape)
         if value not in self.tensors:
@@ -320,7 +320,7 @@ class Shapes:
 
 
 def _may_be_negative(expression: Expr) -> bool:
-    """Whether it is made of anything but extents and numbers that are not negative, by what keeps them so."""
+    """Whether an expression may be negative: it contains more than non-negative terms and operations."""
     if isinstance(expression, int):
         return expression < 0
     if isinstance(expression, str):
@@ -329,7 +329,7 @@ def _may_be_negative(expression: Expr) -> bool:
 
 
 def _evaluated(expression: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr | None:
-    """An affine expression of numbers; None for a remainder."""
+    """The value of an affine expression; None if it contains a remainder."""
     if isinstance(expression, ir.AffineConstantExpr):
         return ir.AffineConstantExpr(expression).value
     if isinstance(expression, ir.AffineDimExpr):

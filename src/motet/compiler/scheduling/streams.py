@@ -1,7 +1,7 @@
-"""streams: which commands of a schedule share a stream, for devices that order work by streams and waits.
+"""streams: assigns the commands of a schedule to streams, for devices that order work by streams and waits.
 
-Commands that fill the device follow one another, as they would anyway: a stream of their own would cost waits and
-gain nothing. Where streams end no earlier than one after the other would, by estimate, there is one.
+Commands that keep the device busy share a stream: separate streams would cost waits and gain nothing. If several
+streams are estimated not to end earlier than one, there is one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from motet.graphs.order import reduce_order
 from motet.graphs.streams import Assignment, assign_queues, estimate
 
-WAIT = 2e-6  # seconds that a stream loses where it waits for another
+WAIT = 2e-6  # seconds that a stream loses when it waits for another one
 
 
 def assign_streams(before: Sequence[int], times: Sequence[float], fills: Sequence[bool], most: int) -> Assignment:
-    """Streams, at most `most`, for commands with the order `before`, which includes all that shared memory asks for."""
+    """Streams, at most `most`, for commands with the order `before`, which includes the order due to shared memory."""
     one = Assignment([0] * len(before), [[] for _ in before])
     if most < 2:
         return one

@@ -1,1 +1,1 @@
-"""Tables of what code generators need to know of processors and GPUs."""
+"""Targets: tables of the properties of CPUs and GPUs that code generators need."""

@@ -1,4 +1,4 @@
-"""CPU targets: what the code generators need to know of each level, nothing they could ask at run time."""
+"""CPU targets: the properties of each CPU level that code generators need."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class CpuTarget:
-    """A processor level. `features` is LLVM's feature string; `requires` what must be found at load.
+    """A CPU level. `features` is LLVM's feature string; `requires` are the features that must be present at load time.
 
-    A level with a `base` is that level with instructions for some kernels more: where both are compiled for, it holds
-    code of its own for those kernels, the base's for the others, and is left out where a program has none."""
+    A level with a `base` extends it by instructions for some kernels: if both are compiled for, it has separate code
+    for those kernels, shares the base's code for the others, and is omitted for a program without such kernels."""
 
     name: str
     triple: str
@@ -26,22 +26,21 @@ class CpuTarget:
     family: str = "host"
 
     def has(self, feature: str) -> bool:
-        """Whether code may use what LLVM calls `feature` without more ado."""
+        """Whether code may use LLVM's `feature` unconditionally."""
         return f"+{feature}" in self.features.split(",")
 
     @property
     def scales(self) -> bool:
-        """Whether one instruction multiplies vectors by powers of two (AVX-512's vscalef)."""
+        """Whether one instruction scales vectors by powers of two (AVX-512's vscalef)."""
         return "avx512f" in self.requires
 
     @property
     def gathers(self) -> bool:
-        """Whether LLVM loads a vector of elements from computed places by one instruction (not so by AVX2's, which is
-        slow on many processors)."""
+        """Whether LLVM uses gather instructions (not AVX2's, which are slow on many CPUs)."""
         return not {"avx512f", "v", "sve"}.isdisjoint(self.requires)
 
     def lanes(self, dtype_bits: int) -> int:
-        """Elements of `dtype_bits` bits in one vector register."""
+        """The elements of `dtype_bits` bits in one vector register."""
         return max(1, self.vector_bits // dtype_bits)
 
 
@@ -81,10 +80,10 @@ CPU_TARGETS = {
     target.name: target
     for target in (X86_64_V4, X86_64_V4_VNNI, X86_64_V4_AMX, X86_64_V3, AARCH64, RISCV64, RISCV64_V)
 }
-# The levels that host programs are compiled for where none is named, the preferred one first.
+# The default levels of host programs, in order of preference.
 DEFAULT_TARGETS = ("x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
 
 
 def base_of(target: CpuTarget) -> CpuTarget:
-    """The level that `target` extends; itself where it extends none."""
+    """The level that `target` extends; `target` itself if it extends none."""
     return CPU_TARGETS[target.base] if target.base else target

@@ -1,8 +1,8 @@
-"""NVIDIA's GPUs: machine code for each architecture, and PTX for those that are still to come.
+"""NVIDIA GPUs: machine code for each architecture, and PTX for future ones.
 
-Shared memory per block: CUDA C++ Programming Guide, "Compute Capabilities". What GPUs can do is calculated from the
-peaks in NVIDIA's data sheets of a typical GPU of each architecture and the parts of them that Motet's kernels reach on
-an H100; what the bus and the driver take was measured on an H200's machine.
+Shared memory per block: CUDA C++ Programming Guide, "Compute Capabilities". Rates are derived from the peaks in
+NVIDIA's data sheets of a typical GPU of each architecture and the fraction that Motet's kernels reach on an H100; the
+rates of bus and driver were measured on a machine with an H200.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TARGETS = (
 
 
 def _rates(teraflops: float, terabytes: float, bus: float) -> Rates:
-    """Of a GPU that does so many f32 operations and moves so many bytes a second at most; `bus` is in gigabytes."""
+    """The rates of a GPU with the given peak f32 operations and bytes per second; `bus` is in gigabytes per second."""
     peak = teraflops * 1e12
     return Rates(
         contraction=0.6 * peak, convolution=0.4 * peak, elementwise=0.2 * peak, reduction=0.2 * peak,

@@ -1,4 +1,4 @@
-"""Device flags as the compiler reads them: those of `artifact/device_flags.py`, IREE's attributes among them."""
+"""Parses device flags for the compiler: the syntax of `artifact/device_flags.py` and IREE's attributes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Families of devices that code can be made for: what each may be compiled for, and what it is by default.
+"""Finds the device families that have code generators, with their targets and defaults.
 
-A target is named by its family and, behind a colon, by what that family calls it: `riscv:rv64gcv`; those of the
-host stand without the family: `x86-64-v4`. Other distributions add a family by an entry point of the group
-`motet.targets` that names a `Family`.
+A target's full name is its family, a colon and its name in that family: `riscv:rv64gcv`; targets of the host have no
+prefix: `x86-64-v4`. Other distributions add families by entry points of the group `motet.targets`, each of which names
+a `Family`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRECISION = "precision"
 
 
 def families() -> dict[str, Family]:
-    """Every family, by name; those of other distributions that cannot be loaded are left out."""
+    """All families by name; those of other distributions that cannot be loaded are omitted."""
     known = {
         HOST: Family(HOST, CPU_TARGETS, DEFAULT_TARGETS, native=True, options=("threads", "cores")),
         "null": Family(
@@ -42,21 +42,21 @@ def families() -> dict[str, Family]:
 
 
 def families_with_code() -> list[str]:
-    """The names of the families that code can be made for."""
+    """The names of the families that have code generators."""
     return [name for name, family in families().items() if family.targets]
 
 
 def broken_families() -> dict[str, str]:
-    """The families of other distributions that cannot be loaded, and why."""
+    """The families of other distributions that cannot be loaded, with the reason."""
     loaded = {entry.name: _load(entry) for entry in metadata.entry_points(group=GROUP)}
     return {name: found for name, found in loaded.items() if isinstance(found, str)}
 
 
 def _load(entry: metadata.EntryPoint) -> Family | str:
-    """What an entry point names, or why that is no family."""
+    """The family named by an entry point, or why it is not a family."""
     try:
         found = entry.load()
-    except (Exception, SystemExit) as error:  # importing a plug-in runs its code: it must not take the others along
+    except (Exception, SystemExit) as error:  # a plug-in may fail in any way, which must not affect the others
         return f"target family {entry.value!r}: {type(error).__name__}: {error}"
     if not isinstance(found, Family):
         return f"target family {entry.value!r}: an object of type {type(found).__name__}; expected a Family"
@@ -64,9 +64,9 @@ def _load(entry: metadata.EntryPoint) -> Family | str:
 
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
-    """The full names of the targets that a device expression asks for: those that `cpu` (`arch` for GPUs) lists,
-    joined by `+`, in order of preference, else those that another option implies, else the defaults; behind a slash
-    the precision, where it is not the default. Raises OptionError; a family that is unknown has none."""
+    """The full names of the targets that a device expression requests: those listed by `cpu` (`arch` for GPUs), joined
+    by `+`, in order of preference, else those implied by another option, else the defaults; with the precision after a
+    slash, unless it is the default. Raises OptionError; empty for an unknown family."""
     known = families().get(family)
     if known is None:
         return []
@@ -100,7 +100,7 @@ def _precision(family: Family, options: Mapping[str, str], where: str) -> str:
 
 
 def driver_options(family: str, options: Mapping[str, str]) -> str:
-    """What of a device expression is for the device's driver, as in a URI: `harts=4&memory=1G`."""
+    """The options of a device expression for the device's driver, as in a URI: `harts=4&memory=1G`."""
     known = families().get(family) if options else None
     if known is None:
         return ""
@@ -114,7 +114,7 @@ def _one_of(value: str, table: Mapping[str, tuple[str, ...]], what: str) -> tupl
 
 
 def resolve_target(name: str) -> Target:
-    """The target with a full name. Raises OptionError."""
+    """The target with a full name. Raises OptionError if there is none."""
     family, colon, own = name.rpartition(":")
     if not colon:
         from motet.compiler.targets.native import resolve_cpu_target

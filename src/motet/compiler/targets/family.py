@@ -1,4 +1,4 @@
-"""A family of devices that code can be made for."""
+"""The description of a device family with a code generator."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from motet.compiler.placement.rates import Rates
 
 
 class Target(Protocol):
-    """What code is made for: a frozen dataclass, `CpuTarget`, `GpuTarget` or a code generator's own. `triple` and
-    `requires` are what a driver asks of a variant before it loads its code. A target with a `base` is that one with
-    instructions for some kernels more."""
+    """A compilation target: a frozen dataclass, `CpuTarget`, `GpuTarget` or a code generator's own. `triple` and
+    `requires` are checked by a driver before it loads a variant's code. A target with a `base` extends it by
+    instructions for some kernels."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -34,17 +34,16 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """`targets` by name, and the names of those that code is made for by default, the preferred one first.
-    `native` says that there is a target of that name, which the machine that compiles is asked for. `rates` are what
-    its devices can do, for automatic placement, `target_rates` what those of a target can, where it matters. `key` is
-    the option of a device expression that lists targets.
-    `streams` is how many the commands of a schedule are spread over, for devices that order work by streams.
+    """`targets` by name, and the names of the default ones, in order of preference. `native` means that the family has
+    a target of that name, determined by the compiling machine. `rates` describe its devices for automatic placement,
+    `target_rates` those of specific targets. `key` is the option of a device expression that lists targets. `streams`
+    is the number of streams that schedules use, for devices that order work by streams.
 
-    `codegen` names the code generator (`codegen/backends.py`): `cpu`, `triton`, or one of the entry points of the group
+    `codegen` names the code generator (`codegen/backends.py`): `cpu`, `triton`, or an entry point of the group
     `motet.codegen`.
 
-    `options` are those of its driver that a device expression may give: `riscv{harts=4}`. `implied` says which targets
-    the value of an option stands for, where it says no other: `{"vlen": {"256": ("rv64gcv256",)}}`."""
+    `options` are the driver's options that a device expression may contain: `riscv{harts=4}`. `implied` maps values of
+    an option to the targets that they imply, unless others are given: `{"vlen": {"256": ("rv64gcv256",)}}`."""
 
     name: str
     targets: Mapping[str, Target] = field(default_factory=dict[str, Target])
@@ -58,7 +57,7 @@ class Family:
     )
 
     key: str = "cpu"
-    precisions: tuple[str, ...] = ()  # how products of f32 may be calculated, the default one first
+    precisions: tuple[str, ...] = ()  # of products of f32, the default first
     streams: int = 1
     codegen: str = "cpu"
 

@@ -1,4 +1,4 @@
-"""GPU targets: what the code generators need to know of each architecture, nothing they could ask at run time."""
+"""GPU targets: the properties of each architecture that code generators need."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "tf32x3")
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """An architecture. `shared` is what one block may have of the memory that its threads share, in bytes;
-    `registers` what one thread may have; `processors` how many blocks a typical device runs side by side.
+    """A GPU architecture. `shared` is the maximum shared memory of a block in bytes, `registers` the maximum of a
+    thread, `processors` the number of SMs of a typical device.
 
-    `architecture` is what its code generator calls it; `binary` names the files that this makes, such as `cubin`, `ptx`
-    and `hsaco` of Triton's. `ptx` is the version of PTX that is kept instead of machine code, which
-    later architectures translate when they load it; 0 for machine code. `precision` says how products of f32 are
-    calculated: in full, by tensor cores from factors rounded to 11 bits, or by them in three steps, which is nearly
-    in full (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022)."""
+    `architecture` is its name for the code generator; `binary` is the extension of the files that this makes, such as
+    Triton's `cubin`, `ptx` and `hsaco`. `ptx` is the version of PTX that is stored instead of machine code, for
+    translation by later architectures at load time; 0 for machine code. `precision` is that of f32 products: full, by
+    tensor cores from operands rounded to 11 bits, or by tensor cores in three steps, nearly full (Ootomo and Yokota,
+    "Recovering single precision accuracy from Tensor Cores", 2022)."""
 
     name: str
     family: str
@@ -31,7 +31,7 @@ class GpuTarget:
     registers: int = 255
     ptx: int = 0
     precision: Precision = "ieee"
-    base: str = ""  # no target of this kind extends another
+    base: str = ""  # GPU targets do not extend one another
 
     @property
     def requires(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""AMD's GPUs of the CDNA line: machine code to compile and look at; there is no driver for them yet.
+"""AMD GPUs of the CDNA line: machine code can be compiled and inspected; Motet has no driver for them yet.
 
 Local data share per work-group: AMD Instinct MI300 and MI350 ISA reference guides.
 """

@@ -1,4 +1,4 @@
-"""The processor of the machine that compiles, as a target; the only one that asks the machine anything."""
+"""The CPU of the compiling machine as a target; the only target that depends on this machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from motet.errors import OptionError
 from motet.runtime.cpu_features import allow
 
 NATIVE = "native"
-# What LLVM's instruction selection, or a code generator, may use without being asked: all that a machine
-# must have to run the code. The rest of a processor's features (`sha`, `rdrnd`, …) is reached by intrinsics
-# alone.
+# Features that LLVM's instruction selection, or a code generator, may use implicitly: a machine must have all of them
+# to run the code. Other features of a CPU (`sha`, `rdrnd`, …) are used by intrinsics only.
 _SELECTABLE = re.compile(
     r"avx(?!10).*|amx-.*|sse.*|ssse3|fma4?|f16c|bmi2?|lzcnt|movbe|popcnt|gfni|xop|tbm"
     r"|neon|fp-armv8|fullfp16|bf16|dotprod|i8mm|lse|rdm|sve.*|sme.*|[mafdcv]|z[a-z0-9]+"
@@ -28,19 +27,19 @@ _SELECTABLE = re.compile(
 
 
 def native_target() -> CpuTarget:
-    """This machine's processor: the best known level that it reaches, with the features it has beyond that.
+    """This machine's CPU: the best known level that it supports, with its features beyond that level.
 
-    Code for it runs where all that `requires` lists is found.
-    Raises `OptionError` on a processor below every known level.
+    Code for it runs on machines with all features in `requires`. Raises `OptionError` for a CPU below every known
+    level.
     """
     cpu, features = host_processor()
-    if not allow(features):  # AMX, which the system may keep to itself
+    if not allow(features):  # AMX, which the system may not grant
         features = frozenset(name for name in features if not name.startswith("amx"))
     triple = host_triple()
     level = _level(triple, features)
     flags = [f"+{name}" for name in sorted(features)]
     if level is X86_64_V4:
-        flags.append("-prefer-256-bit")  # some processors' tunings would halve the vectors
+        flags.append("-prefer-256-bit")  # the tuning of some CPUs would halve the vectors
     return CpuTarget(
         name=NATIVE, triple=triple, cpu=cpu, features=",".join(flags),
         requires=tuple(sorted(filter(_SELECTABLE.fullmatch, features))),
@@ -66,7 +65,7 @@ def _level(triple: str, features: frozenset[str]) -> CpuTarget:
 
 
 def resolve_cpu_target(name: str) -> CpuTarget:
-    """The CPU target called `name`, `native` included. Raises `OptionError`, which lists the known names."""
+    """The CPU target called `name`, including `native`. Raises `OptionError`, which lists the known names."""
     if name == NATIVE:
         return native_target()
     target = CPU_TARGETS.get(name)

@@ -1,4 +1,4 @@
-"""The RISC-V accelerator's harts: bare metal, every vector length a target of its own."""
+"""The RISC-V accelerator's harts: bare metal, with a separate target for each vector length."""
 
 from __future__ import annotations
 

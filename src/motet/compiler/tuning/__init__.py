@@ -1,1 +1,1 @@
-"""Tuning: choices that are made by measuring."""
+"""Tuning: choices made by measurement."""

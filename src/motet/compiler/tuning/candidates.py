@@ -1,7 +1,7 @@
-"""Which schedules of one function are worth a comparison: the same commands, ordered and placed in other ways.
+"""Candidate schedules of a function: the same commands in other orders and with other memory plans.
 
-None of them changes what a command computes, so results are the same whichever is taken. How many tasks a command has
-is its code's, and so the same in all of them.
+Candidates do not change what commands compute, so that results are the same for all. The number of tasks of a command
+is determined by its code, and so is the same in all of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from motet.compiler.scheduling.arrangement import Options
 from motet.errors import CompileError
 
 PLANNED = "concurrent"
-_FEW = 8  # tasks: a command that has fewer leaves threads of a processor idle
-_MORE_MEMORY = 4.0  # times the lower bound of the arena
+_FEW = 8  # tasks; commands with fewer leave CPU threads idle
+_MORE_MEMORY = 4.0  # relative to the lower bound of the arena
 
-# Schedules of every function of a variant, by the function and the candidate's name; the planner's own stands first.
+# Schedules of every function of a variant, by function and candidate's name; the planner's own comes first.
 Candidates = dict[str, dict[str, Schedule]]
 
 
 def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
-    """The names of candidates beside the planner's own, and what makes them. What is given in `options` is kept to."""
+    """The names and options of candidates other than the planner's own. Explicit `options` are kept."""
     serial = replace(options, filling=0, chained=True, streams=1)
     yield "serial", serial
     yield "serial, depth first", replace(serial, depth_first=True)
@@ -33,15 +33,15 @@ def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
 
 
 def make_candidates(make: Callable[[Options], Schedule], options: Options) -> dict[str, Schedule]:
-    """Every candidate that differs from those before it; `make` schedules by options.
+    """All candidates that differ from earlier ones; `make` creates a schedule from options.
 
-    Raises: CompileError: the planner's own does not keep to the memory that there may be. Others then are left out.
+    Raises: CompileError if the planner's own exceeds the memory limit. Other candidates that do are omitted.
     """
     found = {PLANNED: make(options)}
     for name, each in candidate_options(options):
         try:
             schedule = make(each)
-        except CompileError:  # in another order the arena is larger than it may be
+        except CompileError:  # in another order the arena exceeds the limit
             continue
         if schedule not in found.values():
             found[name] = schedule

@@ -1,4 +1,4 @@
-"""Schedules of kernels that the user gives, `--option schedules=FILE`: which is whose, and what is wrong with it."""
+"""Schedules of kernels given by the user with `--option schedules=FILE`: their lookup and their errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _log = logging.getLogger("motet")
 
 
 def target_name(target: Target) -> str:
-    """What files of schedules call `target`."""
+    """The name of `target` in files of schedules."""
     return f"{target.family}:{target.name}"
 
 
 def read_given(data: bytes, where: str) -> GivenSchedules:
-    """The content of a file, every schedule in it looked at. Raises OptionError for what cannot be one."""
+    """The content of a file, with every schedule in it checked. Raises OptionError for invalid ones."""
     found = given_schedules(data, where)
     for each in found.kernels.values():
         place = f"{where}: kernel {each.kernel} for {each.target}"
@@ -41,8 +41,8 @@ def schedule_for(
     given: GivenSchedules, key: str, name: str, targets: Sequence[Target],
     check: Callable[[KernelSchedule], Sequence[Reason]],
 ) -> KernelSchedule | None:
-    """The schedule that `given` has of the kernel with the key `key`, the program's `name`, for the first of `targets`
-    that it names. Raises OptionError unless `check` finds it legal."""
+    """The schedule in `given` for the kernel with the key `key`, named `name` in the program, for the first of
+    `targets` that it lists. Raises OptionError unless `check` accepts it."""
     entries = ((target, given.find(key, name, target_name(target))) for target in targets)
     target, entry = next(((target, entry) for target, entry in entries if entry is not None), (None, None))
     if target is None or entry is None:
@@ -57,7 +57,7 @@ def schedule_for(
 def scheduled_kernels(
     codes: Mapping[str, KernelCode], target: Target, about: Mapping[str, str]
 ) -> list[ScheduledKernel]:
-    """The schedules of kernels, by name, as files have them."""
+    """The schedules of kernels, by name, in the form of files."""
     return [
         ScheduledKernel(code.key, target_name(target), encode_schedule(code.schedule), [name], about.get(name, ""))
         for name, code in codes.items() if code.schedule is not None
@@ -65,7 +65,7 @@ def scheduled_kernels(
 
 
 def warn_of_unknown(given: GivenSchedules, made: bytes) -> None:
-    """One warning that names the kernels of `given` that are not among those of the schedules `made`."""
+    """Warn once of the kernels in `given` that are not among the schedules `made`."""
     if unknown := list(dict.fromkeys(given.unknown(parse_schedules(made, "artifact")))):
         _log.warning("%s: the program has no kernel %s; motet inspect --schedules shows those it has", given.where,
                      ", ".join(unknown))

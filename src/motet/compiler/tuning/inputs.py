@@ -1,5 +1,5 @@
-"""The extents that schedules are measured with: `tune-inputs=64x128xf32,128xf32`, or, where several functions have
-dynamic extents, `tune-inputs=main:64x128xf32;step:1x128xf32`.
+"""Extents for measuring schedules: `tune-inputs=64x128xf32,128xf32`, or, if several functions have dynamic extents,
+`tune-inputs=main:64x128xf32;step:1x128xf32`.
 
     text → shapes of the inputs of each function → values of its symbols → those of the regions of its plan
 """
@@ -21,13 +21,13 @@ from motet.runtime.instantiate import Shape, shape_of
 OPTION = "tune-inputs"
 _SHAPE = re.compile(r"((?:[0-9]{1,18}x)*)([A-Za-z]\w*)")
 
-# Extents and dtype of every input, by the name of the function; "" stands for the one with dynamic extents.
+# The extents and dtype of every input, by the name of the function; "" stands for the function with dynamic extents.
 Given = Mapping[str, Sequence[tuple[tuple[int, ...], str]]]
 Symbols = Mapping[str, int]
 
 
 def parse_inputs(text: str) -> Given:
-    """Raises OptionError for what does not parse."""
+    """Raises OptionError for invalid text."""
     found: dict[str, list[tuple[tuple[int, ...], str]]] = {}
     for part in text.split(";"):
         name, _, shapes = part.rpartition(":")
@@ -46,9 +46,9 @@ def _parse_shape(shape: str, text: str) -> tuple[tuple[int, ...], str]:
 
 
 def symbols_of(signature: Signature, given: Given) -> Symbols:
-    """The values that a function's symbols have with the extents given for it.
+    """The values of a function's symbols for the extents given for it.
 
-    Raises: OptionError: the function has dynamic extents and nothing is given, or what does not fit.
+    Raises: OptionError if the function has dynamic extents and none, or unsuitable ones, are given.
     """
     if not signature.symbols:
         return {}
@@ -76,8 +76,8 @@ def _show(spec: TensorSpec) -> str:
 
 
 def region_symbols(manifest: Manifest, given: Given) -> dict[str, Symbols]:
-    """The values of the symbols of every function and of every region of their plans; those of a region that several
-    steps run are the first one's."""
+    """The values of the symbols of every function and of every region of their plans; for a region run by several
+    steps, those of the first."""
     found: dict[str, Symbols] = {}
     for signature in manifest.functions:
         symbols = symbols_of(signature, given)

@@ -1,15 +1,15 @@
-"""How forms of kernels are chosen that have several: by what was measured before, else in the compiler's own order.
+"""Chooses among several forms of kernels: by earlier measurements, else in the compiler's order.
 
-    --option schedules=FILE    those that FILE says, of any kernel and target (`given.py`)
-    --option tuning=FILE       the fastest that FILE knows, where it knows a kernel
-    --option tune=candidates   the artifact holds the best few forms of each, for `motet tune` where the device is
-    --option tune=measure      they are measured on this machine's device at once
+    --option schedules=FILE    those in FILE, for any kernel and target (`given.py`)
+    --option tuning=FILE       the fastest according to FILE, for kernels that it lists
+    --option tune=candidates   the artifact holds the best few forms of each, for `motet tune` on the device's machine
+    --option tune=measure      they are measured on this machine's device while compiling
 
-Products may also be left to a library of the device's maker (`artifact/library.py`), before the generated kernel:
+Products may also be left to a vendor's library (`artifact/library.py`) instead of the generated kernel:
 
-    --option library=tuned     where it was measured to be faster; and it is among the candidates
-    --option library=cublaslt  wherever it has words for a product
-    --option library=none      nowhere
+    --option library=tuned     if it was measured to be faster; it is also among the candidates
+    --option library=cublaslt  wherever it supports a product
+    --option library=none      never
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ Library = Literal["tuned", "cublaslt", "none"]
 
 @dataclass(frozen=True)
 class Choice:
-    """`most` is how many forms of a kernel are kept; `tunings` is what is known of them; `library` says when a library
-    takes the place of a kernel. `keeps` says that compiled kernels are taken from the cache, and kept there.
-    `schedules` are those that the user gives."""
+    """`most` is the number of forms kept per kernel; `tunings` are known measurements; `library` tells when a library
+    replaces a kernel. `keeps` enables the cache of compiled kernels. `schedules` are given by the user."""
 
     most: int = 1
     tunings: Tunings = field(default_factory=Tunings)
@@ -43,7 +42,7 @@ class Choice:
     schedules: GivenSchedules = NO_SCHEDULES
 
     def ordered(self, program: TritonProgram, target: GpuTarget) -> TritonProgram:
-        """`program` with the form first that is known to be fastest, and with the library's call that is to run."""
+        """`program` with its fastest known form first, and with the library call that is to run."""
         found = self.tunings.find(program.key, f"{target.family}:{target.name}") if program.key else None
         forms = sorted(program.forms, key=lambda form: form.label != found.form) if found else program.forms
         offered = None if self.library == "none" else program.library

@@ -1,7 +1,7 @@
-"""`--option tune=measure`: the forms of GPU kernels are measured on this machine's device while compiling.
+"""Measures the forms of GPU kernels on this machine's device while compiling, for `--option tune=measure`.
 
-    built, several forms of each kernel → an artifact in memory → `runtime/tuning.py` on a device of every family that
-    has such kernels → built with the fastest alone, and the tunings in the job's folder
+    built, several forms of each kernel → an artifact in memory → `runtime/tuning.py` on a device of every family with
+    such kernels → built with the fastest forms only, and the tunings in the job's folder
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _log = logging.getLogger("motet")
 
 
 def tune_kernels_here(built: Built, tunings: bytes, inputs: str, folder: Path, progress: Progress) -> Built:
-    """`built` with the forms that are fastest on this machine's devices. `tunings` is what is known so far, to which
-    what is measured is added; `inputs` are shapes for functions with dynamic extents, whose kernels stay as they are
-    without. Raises DeviceError: there is no device for kernels that have several forms."""
+    """`built` with the forms that are fastest on this machine's devices. Measurements are added to the known `tunings`;
+    `inputs` are shapes for functions with dynamic extents, whose kernels are otherwise unchanged. Raises DeviceError if
+    there is no device for kernels with several forms."""
     trial = folder / "tuning.motet"
     artifact = write_artifact(built.manifest, built.members, built.parameters, trial)
     found: list[Verdict] = []

@@ -1,11 +1,11 @@
-"""Takes of several schedules of a function the one that is fastest here: `--option tune-schedule=measure`.
+"""Chooses the fastest of several schedules of a function by measurement: `--option tune-schedule=measure`.
 
-    built, candidates → one artifact in which every candidate is a function of its own, so that all share code and
-    constants → a session on the device → all of them called in turns → the fastest, and what was measured
+    built, candidates → one artifact in which every candidate is a separate function, so that all share code and
+    constants → a session on the device → all of them called alternately → the fastest, and the measurements
 
-A region of a program over several devices is measured by itself, on its device, with what it reads lying there: what
-other devices do meanwhile does not count. For every family that there is code for a device has to be here; a level of
-a processor that this one has not is left as planned, with a warning.
+A region of a program over several devices is measured separately on its device, with its inputs on that device:
+concurrent work of other devices is not measured. Every family with code needs a device here; a CPU level that this
+machine does not support keeps the planned schedules, with a warning.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from motet.runtime.session import Session, load
 
 OPTION = "tune-schedule"
 
-GAIN = 0.02  # what a schedule has to save of the planned one's time to be taken instead, and
-MEMORY_GAIN = 0.05  # one that takes more memory
-_WARM = 3  # calls before those that count: a session prepares its fast way in them
-_SAMPLE = 1e-3  # seconds of a sample, at least: as many calls as that takes
+GAIN = 0.02  # fraction of the planned schedule's time that another one must save, and
+MEMORY_GAIN = 0.05  # the same for one that takes more memory
+_WARM = 3  # calls before measuring, in which a session prepares its fast path
+_SAMPLE = 1e-3  # minimum seconds of a sample, which has as many calls as that takes
 _MOST_CALLS = 1000
 _BUDGET = 0.6  # seconds for all samples of a function on a target
 _ROUNDS = (5, 40)
@@ -48,18 +48,17 @@ _log = logging.getLogger("motet")
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of the fastest and of the median call."""
+    """The seconds of the fastest and the median call."""
 
     fastest: float
     median: float
 
 
 def tune_schedules(built: Built, given: Given, folder: Path, progress: Progress) -> Built:
-    """`built` with the schedules that are fastest on this machine's devices, of those that it has for choice.
+    """`built` with the candidate schedules that are fastest on this machine's devices.
 
-    `given` are the extents to measure functions with that have dynamic ones; `folder` is for a file meanwhile.
-    Raises: DeviceError: a family that there is code for has no device here; OptionError: `given` is missing or does
-    not fit.
+    `given` are the extents for measuring functions with dynamic ones; `folder` is for a temporary file. Raises:
+    DeviceError if a family with code has no device here; OptionError if `given` is missing or unsuitable.
     """
     manifest = built.manifest
     symbols = region_symbols(manifest, given)
@@ -90,7 +89,7 @@ class _Refused(Exception):
 
 
 def _devices(manifest: Manifest) -> Callable[[str, str], DeviceInfo]:
-    """The device of a family that a function, or a region, is measured on."""
+    """The device of a family on which a function, or a region, is measured."""
     if not manifest.plans:
         return lambda name, family: _first(family, probe(family), name)
     present = [info for family in needed_families(manifest.devices, manifest.variants, {}) for info in probe(family)]
@@ -124,7 +123,7 @@ def _part(progress: Progress, begin: float, size: float) -> Progress:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The measurement of one variant's schedules."""
+    """Measures the schedules of one variant."""
 
     built: Built
     variant: Variant
@@ -166,7 +165,7 @@ class _Trial:
         return structs.replace(self.variant, schedules=chosen)
 
     def _manifest(self, names: Sequence[str]) -> Manifest:
-        """One with a function for each candidate, and no devices."""
+        """A manifest with a function for each candidate, and no devices."""
         manifest = self.built.manifest
         signatures = {signature.name: signature for signature in (*manifest.functions, *manifest.regions.values())}
         functions: list[Signature] = []
@@ -209,7 +208,7 @@ def _rounded(seconds: float) -> float:
 
 
 def _call(session: Session, name: str, symbols: Symbols) -> Iterator[Callable[[], Any]]:
-    """Calls of a function on inputs that lie where it runs; each `next` gives one on fresh inputs."""
+    """Calls of a function on inputs on its device; each `next` yields one with fresh inputs."""
     function = session[name]
     signature = function.signature
     fresh = random_inputs(signature, symbols)
@@ -229,7 +228,7 @@ def _call(session: Session, name: str, symbols: Symbols) -> Iterator[Callable[[]
 
 
 def _places(session: Session, results: Any, signature: Signature) -> tuple[Any, ...]:
-    """Memory on the device for results like `results`; None for those that are written to an input."""
+    """Memory on the device for results like `results`; None for those written to an input."""
     values = results if isinstance(results, tuple) else () if results is None else (results,)
     return tuple(
         None if spec.destination is not None else session.empty(value.shape, spec.dtype)
@@ -243,16 +242,16 @@ def _places(session: Session, results: Any, signature: Signature) -> tuple[Any, 
 def measure(
     calls: Sequence[Iterator[Callable[[], Any]]], anew: bool = False, clock: Callable[[], float] = time.perf_counter
 ) -> list[Times]:
-    """Times of `calls`, taken in turns, each round beginning with another one of them. Each is an iterator over
-    functions to call, which has set its inputs; `anew` asks for a new one for every call."""
+    """The times of `calls`, run alternately; each round starts with another one. Each is an iterator over functions to
+    call, whose inputs are prepared; `anew` requests a new one for every call."""
     once = [max([_sample(next(call), 1, clock) for _ in range(_WARM)][-1], 1e-9) for call in calls]
     counts = [1 if anew else max(1, min(_MOST_CALLS, round(_SAMPLE / seconds))) for seconds in once]
     round_seconds = sum(count * seconds for count, seconds in zip(counts, once, strict=True))
     low, high = _ROUNDS
     samples: list[list[float]] = [[] for _ in calls]
-    for turn in range(max(low, min(high, round(_BUDGET / round_seconds)))):
+    for round_number in range(max(low, min(high, round(_BUDGET / round_seconds)))):
         for place in range(len(calls)):
-            number = (place + turn) % len(calls)
+            number = (place + round_number) % len(calls)
             samples[number].append(_sample(next(calls[number]), counts[number], clock))
     return [Times(min(taken), statistics.median(taken)) for taken in samples]
 
@@ -265,8 +264,8 @@ def _sample(call: Callable[[], Any], count: int, clock: Callable[[], float]) -> 
 
 
 def fastest(times: Sequence[Times], arenas: Sequence[object]) -> int:
-    """Which of the candidates to take. The first, the planned one, stays unless another is faster by more than
-    measurements scatter, in its fastest call and its median one; one with a larger arena has to be by more."""
+    """The index of the chosen candidate. The first, planned one is kept unless another is faster by more than the
+    noise, in both its fastest and its median call; one with a larger arena must be faster by more."""
     planned = times[0]
     best, found = planned.fastest, 0
     for number, (each, arena) in enumerate(zip(times, arenas, strict=True)):

@@ -1,1 +1,1 @@
-"""Oracles: independent implementations that results are compared with."""
+"""Oracles: independent implementations with which results are compared."""

@@ -1,8 +1,8 @@
-"""keep-source: the members of an artifact that hold the source it is compiled from.
+"""Makes the members of an artifact that hold its source (`--option keep-source`).
 
-A tensor of an ONNX model, in the model or in a file of its data, that is a parameter of the artifact as it is, is
-stored as a reference to that. What Motet has folded, packed or converted is stored twice: in the source's form too, and
-so are the constants of MLIR text and of PyTorch's archives.
+A tensor of an ONNX model, in the model or in an external data file, that is an unchanged parameter of the artifact is
+stored as a reference to the parameter. Constants that Motet has folded, packed or converted are stored twice, also in
+the source's form, and so are the constants of MLIR text and of PyTorch's archives.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from motet.compiler.process.job import Job
 from motet.compiler.protobuf import Content, delimited_fields
 from motet.errors import CompileError, Location
 
-_WORTH = 4096  # bytes of a tensor that is looked for among the parameters
+_WORTH = 4096  # minimum bytes of a tensor that is searched for among the parameters
 _TENSOR, _RAW_DATA, _EXTERNAL_DATA = "tensor", 9, 13
-# Messages of onnx.proto that lead to constants: by field number, what its content is.
+# Messages of onnx.proto that lead to constants: the type of each field by number.
 _FIELDS: dict[str, dict[int, str]] = {
     "model": {7: "graph"},
     "graph": {1: "node", 5: _TENSOR},
@@ -51,7 +51,7 @@ def source_members(job: Job, source: Content, parameters: Sequence[np.ndarray]) 
 
 
 def _name(path: str, onnx: bool) -> str:
-    """What the program's file is called; a program from nowhere needs a name that does not mislead."""
+    """The name of the program's file; a program without a file gets a neutral name."""
     name = PurePath(path).name
     plain = name not in ("", ".", "..") and not name.startswith("<")
     return name if plain else "source.onnx" if onnx else "source"
@@ -77,7 +77,7 @@ def _mapped(job: Job, location: str) -> Generator[Content]:
 
 
 def _by_size(parameters: Sequence[np.ndarray]) -> dict[int, dict[int, np.ndarray]]:
-    """Parameters as bytes, by their sizes and indices."""
+    """Parameters as bytes, by size and index."""
     found: dict[int, dict[int, np.ndarray]] = {}
     for index, array in enumerate(parameters):
         if array.nbytes >= _WORTH:
@@ -89,7 +89,7 @@ def _by_size(parameters: Sequence[np.ndarray]) -> dict[int, dict[int, np.ndarray
 def _pieces(
     content: Content, spans: Sequence[list[int]], known: Mapping[int, Mapping[int, np.ndarray]], stored: bytearray
 ) -> list[SourcePiece]:
-    """The pieces of a file, `spans` of which are tensors; what no parameter holds is added to `stored`."""
+    """The pieces of a file in which `spans` are tensors; data not held by a parameter is appended to `stored`."""
     pieces: list[SourcePiece] = []
     position = 0
     for begin, end in sorted(spans):
@@ -109,20 +109,21 @@ def _store(content: Content, begin: int, end: int, stored: bytearray, pieces: li
 
 
 def _find(content: Content, begin: int, end: int, known: Mapping[int, Mapping[int, np.ndarray]]) -> int | None:
-    """The parameter that has the bytes from `begin` to `end`."""
+    """The parameter with the bytes from `begin` to `end`; None if there is none."""
     candidates = known.get(end - begin)
     if not candidates:
         return None
     data = np.frombuffer(content[begin:end], np.uint8)
     for index, parameter in candidates.items():
-        # Most parameters of one size differ early.
+        # Most parameters of the same size differ early.
         if np.array_equal(data[:64], parameter[:64]) and np.array_equal(data, parameter):
             return index
     return None
 
 
 def _tensors(content: Content) -> Iterator[tuple[str, int, int]]:
-    """Where the data of a serialized model's constants are: the external file's location or "", begin and end."""
+    """The locations of the data of a serialised model's constants: the external file's location or "", begin and
+    end."""
     waiting = [("model", 0, len(content))]
     while waiting:
         kind, start, end = waiting.pop()

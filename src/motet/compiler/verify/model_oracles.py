@@ -1,5 +1,5 @@
-"""Oracles that run an ONNX model itself, not what Motet has read of it: onnx's reference evaluator in numpy, and ONNX
-Runtime. They judge the frontend as well, which `verify/oracle.py` cannot."""
+"""Oracles that run an ONNX model itself: onnx's reference evaluator in numpy, and ONNX Runtime. Unlike `oracle.py`,
+they also check the frontend."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from motet.compiler.process.job import Oracle
 from motet.compiler.protobuf import Content
 from motet.errors import CallError, OptionError
 
-_FOREIGN = ("float8", "bfloat16", "int4", "int2", "float4", "float6")  # types that numpy itself has not
+_FOREIGN = ("float8", "bfloat16", "int4", "int2", "float4", "float6")  # types that numpy itself lacks
 _KINDS = {"mlir": "MLIR", "stablehlo": "StableHLO", "graph": "a graph of motet.builder", "archive": "a .pt2 of PyTorch"}
 
 
 def model_oracle(
     oracle: Oracle, path: str, source: Content, format: str, model: str
 ) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """What `oracle`, `numpy` or `onnxruntime`, makes of inputs of the model `source`, whose file is `model` if it has
-    one. Raises OptionError for a source that it cannot judge, and where its package is missing."""
+    """A function that runs the oracle `numpy` or `onnxruntime` on inputs of the model `source`, read from the file
+    `model`, if any. Raises OptionError for a source that it does not support, and if its package is missing."""
     kind = kind_of(source, path, format)
     if kind != "onnx":
         raise OptionError(f"--oracle {oracle} runs ONNX models; the source is {_KINDS[kind]}; "
@@ -46,7 +46,7 @@ def _run_reference(source: Content, model: str, inputs: Sequence[np.ndarray]) ->
     try:
         with np.errstate(all="ignore"):
             found: Any = ReferenceEvaluator(proto).run(None, dict(zip(names, inputs, strict=True)))
-    except Exception as error:  # of many kinds: what an evaluator in Python runs into
+    except Exception as error:  # of any class that an evaluator in Python may raise
         raise _refusal("numpy", error) from error
     return [np.asarray(each) for each in found]
 
@@ -59,7 +59,7 @@ def _run_onnxruntime(source: Content, model: str, inputs: Sequence[np.ndarray]) 
         session = runtime.InferenceSession(model or bytes(source[:]), options, ["CPUExecutionProvider"])
         names = [value.name for value in session.get_inputs()]
         found = call_session(session, dict(zip(names, inputs, strict=True)))
-    except Exception as error:  # its own classes, one for each status
+    except Exception as error:  # ONNX Runtime has a class for each status
         raise _refusal("onnxruntime", error) from error
     return [np.asarray(each) for each in found]
 
@@ -71,7 +71,7 @@ def _refusal(oracle: str, error: Exception) -> CallError:
 
 
 def call_session(session: Any, inputs: Mapping[str, Any]) -> list[Any]:
-    """The results of a session of ONNX Runtime, also of types that numpy itself has not."""
+    """The results of an ONNX Runtime session, including those of types that numpy itself lacks."""
     kinds = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
     if not any(kind.startswith("tensor") and name in kind for kind in kinds for name in _FOREIGN):
         return session.run(None, dict(inputs))
@@ -81,7 +81,7 @@ def call_session(session: Any, inputs: Mapping[str, Any]) -> list[Any]:
 
 
 def _bits(kind: int) -> int:
-    """The bits of an element of ONNX's type `kind`, in memory that packs them."""
+    """The bits of an element of ONNX's type `kind`, in packed memory."""
     from onnx import TensorProto, helper
 
     packed: dict[int, int] = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.FLOAT4E2M1: 4,
@@ -90,7 +90,7 @@ def _bits(kind: int) -> int:
 
 
 def _value(array: np.ndarray) -> Any:
-    """`array` for ONNX Runtime, which takes types that numpy has not as bytes, those of less than a byte packed."""
+    """`array` for ONNX Runtime, with types that numpy lacks as bytes, and sub-byte types packed."""
     from onnx import helper, numpy_helper
 
     values: Any = importlib.import_module("onnxruntime").OrtValue
@@ -100,12 +100,12 @@ def _value(array: np.ndarray) -> Any:
     plain = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
     if _bits(kind) < 8:
         packed = np.frombuffer(numpy_helper.from_array(array).raw_data, np.uint8)
-        plain = np.resize(packed, array.shape)  # of which only the first bytes are read
+        plain = np.resize(packed, array.shape)  # only the first bytes are read
     return values.ortvalue_from_numpy_with_onnx_type(plain, kind)
 
 
 def _read(value: Any) -> np.ndarray:
-    """A result as an array, whatever its type."""
+    """A result as an array, of any type."""
     from onnx import TensorProto, numpy_helper
 
     kind, shape = value.element_type(), value.shape()

@@ -1,8 +1,8 @@
-"""Runs a program by upstream's naive lowering, as the reference that Motet's own code is held against.
+"""Runs a program by upstream's naive lowering, as the reference for Motet's own code.
 
-Every operation becomes loops over memory (`convert-linalg-to-loops`), math goes to the C library, nothing is
-reordered or contracted, and the wheel's own LLVM compiles and runs it. No code generator of Motet takes part.
-Slow by design: an optimised kernel takes a hundredth of the time.
+Every operation becomes loops over memory (`convert-linalg-to-loops`), math calls the C library, nothing is reordered or
+contracted, and the LLVM in MLIR's wheel compiles and runs it. No code generator of Motet is involved. It is slow by
+design: an optimised kernel takes a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TO_LLVM = (
     "convert-scf-to-cf,finalize-memref-to-llvm{use-generic-functions=1},"
     "convert-complex-to-llvm,convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
 )
-# What LLVM calls where a processor has no conversion from f64 to f16. Via f32 the number would be rounded twice; an
-# inexact f32 is made odd on the way, which the second rounding then sees as inexact.
+# Called by LLVM on CPUs without a conversion from f64 to f16. A conversion by f32 would round twice; an inexact f32 is
+# therefore made odd, so that the second rounding treats it as inexact.
 _TO_HALF = """
 llvm.func @__truncdfhf2(%x: f64) -> f16 {
   %last = llvm.mlir.constant(1 : i32) : i32
@@ -70,11 +70,11 @@ _COMPLEX = {"complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.
 
 
 def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of `function` of `program` on `inputs` (without the parameters), as new arrays. State is what it is
-    in the first call, and not among the results.
+    """The results of `function` of `program` on `inputs` (without the parameters), as new arrays. State has its initial
+    values, and is not among the results.
 
-    The module stays as it is. Raises `CallError` for inputs that do not fit the function's types and
-    `CompileError` for an operation that upstream cannot lower.
+    The module is not modified. Raises `CallError` for inputs that do not match the function's types and `CompileError`
+    for an operation that upstream cannot lower.
     """
     results = _run(program, function, _completed(program, function, inputs))
     if function == INITIAL_STATE:
@@ -84,7 +84,7 @@ def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) ->
 
 
 def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """`inputs`, and those that stand for values, which other functions compute (`frontends/read_value_extents.py`)."""
+    """`inputs`, and those that stand for values computed by other functions (`frontends/read_value_extents.py`)."""
     complete = [*inputs, *_states(program, function)]
     computed: dict[str, np.ndarray] = {}
     for attributes in _attributes(program.module, function):
@@ -99,7 +99,7 @@ def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) ->
 
 
 def _states(program: Program, function: str) -> list[np.ndarray]:
-    """What the state that `function` reads is first."""
+    """The initial values of the state that `function` reads."""
     wanted = [name for one in _attributes(program.module, function) if (name := state_of(one)) is not None]
     if not wanted:
         return []
@@ -109,7 +109,7 @@ def _states(program: Program, function: str) -> list[np.ndarray]:
 
 
 def _attributes(module: ir.Module, function: str, group: str = "arg_attrs") -> list[ir.DictAttr]:
-    """The attributes of the arguments of a function, or of its results; none where it is not there."""
+    """The attributes of the arguments of a function, or of its results; empty if there are none."""
     for operation in module.body.operations:
         if isinstance(operation, func.FuncOp) and operation.sym_name.value == function:
             if group in operation.attributes:
@@ -131,12 +131,6 @@ def _run(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[
         return _call(module, function, arrays, results)
 
 
-def run_oracle_text(text: str, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """`run_oracle` on MLIR text without parameters."""
-    with ir.Context(), ir.Location.unknown():
-        return run_oracle(Program(ir.Module.parse(text)), function, inputs)
-
-
 # -- lowering ------------------------------------------------------------------------------------------
 
 
@@ -148,7 +142,7 @@ def _clone(module: ir.Module) -> ir.Module:
 
 
 def _enter(module: ir.Module, name: str) -> func.FuncOp:
-    """The function `name`, callable from outside; arguments are not to be written to."""
+    """The function `name`, made callable from outside, with arguments marked read-only."""
     entry = None
     for operation in module.body.operations:
         if not isinstance(operation, func.FuncOp):
@@ -164,7 +158,7 @@ def _enter(module: ir.Module, name: str) -> func.FuncOp:
 
 
 def _parameters(entry: func.FuncOp) -> list[str]:
-    """The keys of the parameter arguments. Leaves on the arguments only what bufferization should know."""
+    """The keys of the parameter arguments. Keeps only those argument attributes that bufferization needs."""
     attributes = [dict(_items(one)) for one in entry.arg_attrs] if "arg_attrs" in entry.attributes else []
     read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
     entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(entry.type.inputs))
@@ -212,7 +206,7 @@ def _define_to_half(module: ir.Module) -> None:
 
 @dataclass
 class _Memory:
-    """What the compiled code allocates, kept until the results have been copied."""
+    """The allocations of the compiled code, kept until the results are copied."""
 
     blocks: dict[int, np.ndarray] = field(default_factory=dict[int, np.ndarray])
 
@@ -263,7 +257,7 @@ def _dtype(kind: ir.Type) -> np.dtype[Any]:
 
 
 def _check(name: str, arguments: Sequence[np.ndarray], kinds: Sequence[ir.Type]) -> list[np.ndarray]:
-    """`arguments` dense and in the dtypes that `kinds` ask for."""
+    """`arguments`, dense and in the dtypes of `kinds`."""
     if len(arguments) != len(kinds):
         raise CallError(f"function {name!r}: expected {len(kinds)} inputs, not {len(arguments)}")
     arrays: list[np.ndarray] = []
@@ -299,7 +293,7 @@ def _call(
     packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, pointers))
     try:
         compiled = engine.lookup(name)
-    except RuntimeError:  # a function of the runtime library that upstream's lowering calls is not there
+    except RuntimeError:  # upstream's lowering calls a missing run-time function
         raise CompileError(f"{name}: upstream's lowering makes code of it that cannot be linked") from None
     compiled(packed)
     found: list[np.ndarray] = []

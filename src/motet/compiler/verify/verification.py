@@ -1,4 +1,4 @@
-"""verification: holds results against the oracle's, and finds the first kernel to blame for a difference."""
+"""Compares results with an oracle's, and finds the first kernel responsible for a difference."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from motet.compiler.targets.family import Target
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CallError
 
-# How far results may be apart: |a - b| <= absolute + relative · |b|, with `absolute` relative to the largest
-# element, since sums over many terms lose small elements to cancellation.
+# Tolerances: |a - b| <= absolute + relative · |b|, with `absolute` relative to the largest element, since sums of many
+# terms lose small elements to cancellation.
 TOLERANCES = {"f64": 1e-10, "f32": 2e-5, "f16": 5e-3, "bf16": 4e-2}
 
 
@@ -32,8 +32,8 @@ def verify(
     program: Program, function: str, arrays: Mapping[str, np.ndarray], targets: list[Target], jobs: int,
     oracle: Oracle | None = None,
 ) -> VerifyReport:
-    """Compare `arrays["result0"]`, … with what `oracle`, or without one upstream's lowering of `program`, makes of
-    `arrays["input0"]`, …."""
+    """Compare `arrays["result0"]`, … with the results of `oracle`, by default upstream's lowering of `program`, for the
+    inputs `arrays["input0"]`, …."""
     copy = Program(ir.Module.parse(str(program.module)), program.parameters)
     signature = _signature(copy, function)
     called = visible(signature)
@@ -65,7 +65,7 @@ def _compare_all(
 
 
 def compare(result: np.ndarray, expected: np.ndarray, dtype: str) -> tuple[bool, str]:
-    """Whether two arrays agree within the tolerance of `dtype`, and a line that says how far apart they are."""
+    """Whether two arrays agree within the tolerance of `dtype`, and a line that describes their difference."""
     if result.shape != expected.shape:
         return False, f"shape {result.shape} differs from {expected.shape}"
     if dtype not in TOLERANCES:
@@ -110,8 +110,8 @@ def _signature(program: Program, function: str) -> Signature:
 def _blame(
     program: Program, function: str, inputs: list[np.ndarray], targets: list[Target], jobs: int
 ) -> str:
-    """The first kernel, in the order of the program, whose results differ from the oracle's. `program` is
-    partitioned already; its functions are made to return every kernel's results."""
+    """The first kernel, in program order, whose results differ from the oracle's. `program` is partitioned; its
+    functions are changed to return every kernel's results."""
     from motet.artifact.writer import write_artifact
     from motet.runtime import load
 
@@ -133,7 +133,7 @@ def _blame(
 
 
 def _return_everything(function: ir.Operation) -> list[str]:
-    """Let `function` return the results of all its calls and nothing else; the callees' names, one a result."""
+    """Make `function` return exactly the results of all its calls; returns the callee's name for each result."""
     block = function.regions[0].blocks[0]
     calls = [o.operation for o in block.operations if o.operation.name == "func.call"]
     values = [result for call in calls for result in call.results]

@@ -1,4 +1,4 @@
-"""The conformance suite as a command."""
+"""The command line of the conformance suite."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ docs/devices.md explains the contract and how to write a driver.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit status."""
+    """Run the command; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m motet.runtime.conformance", description=DESCRIPTION, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -85,7 +85,7 @@ def _run(uri: str, only: Sequence[str], limit: float, times: bool) -> int:
 
 
 def _begin(check: Check) -> None:
-    """The name alone, so that the last line says what a check was about that took the process down."""
+    """Print the name first, so that the last line names a check that crashes the process."""
     print(f"{check.area + ': ' + check.name:<42}", end=" ", flush=True)
 
 
@@ -101,5 +101,5 @@ if __name__ == "__main__":
         status = main()
         sys.stdout.flush()
     except BrokenPipeError:
-        status = 0  # who reads has seen enough
-    os._exit(status)  # a check that hangs has left a thread inside a driver, which an orderly end would wait for
+        status = 0  # the reader closed the pipe
+    os._exit(status)  # a hanging check leaves a thread in the driver, for which a normal exit would wait

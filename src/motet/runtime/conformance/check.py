@@ -1,7 +1,7 @@
-"""The sentences in which a check says what it found.
+"""Assertions for conformance checks.
 
-A check is a function of a `DeviceTrial`, its docstring the sentence of the contract that it holds a device to. It
-returns where the device keeps to it, raises `Failure` where it does not, and `Skip` where it cannot be asked.
+A check is a function of a `DeviceTrial` whose docstring is the sentence of the contract that it checks. It returns if
+the device satisfies it, raises `Failure` if it does not, and `Skip` if the check does not apply.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Array = np.ndarray[Any, Any]
 
 
 class Failure(Exception):
-    """A device that does not keep to the contract, in words."""
+    """The device violates the contract; the text tells how."""
 
 
 class Skip(Exception):
-    """A check that cannot be made of this device, and why."""
+    """The check does not apply to this device; the text tells why."""
 
 
 def expect(condition: bool, found: str) -> None:
-    """Fails with `found`, what is wrong, unless `condition` holds."""
+    """Fail with the text `found` unless `condition` holds."""
     if not condition:
         raise Failure(found)
 
 
 def expect_equal(actual: Array, expected: Array, what: str) -> None:
-    """Fails unless two arrays are equal bit for bit (any NaN is a NaN), with the first difference."""
+    """Fail with the first difference unless two arrays are equal bit for bit (all NaNs are equal)."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         raise Failure(f"{what}: {_kind(actual)}; expected {_kind(expected)}")
     same = (actual == expected) | ((actual != actual) & (expected != expected))
@@ -47,7 +47,7 @@ def expect_equal(actual: Array, expected: Array, what: str) -> None:
 def expect_error(
     kind: type[MotetError], action: Callable[[], object], what: str, mentions: Sequence[str] = ()
 ) -> MotetError:
-    """The error of `kind` that `action` raises; fails if it raises none or another, or does not mention a word."""
+    """The error of `kind` that `action` raises; fails if it raises none or another, or omits a word of `mentions`."""
     try:
         action()
     except kind as error:
@@ -59,7 +59,7 @@ def expect_error(
 
 
 def check_text(error: MotetError, what: str, mentions: Sequence[str]) -> None:
-    """Fails unless an error mentions each of some words."""
+    """Fail unless the error's text contains every word of `mentions`."""
     for word in mentions:
         expect(word in str(error), f"{what}: the error {str(error)!r} does not mention {word!r}")
 

@@ -1,4 +1,4 @@
-"""Area `code`: loading what the compiler made, and launching single kernels."""
+"""Area `code`: loading the compiler's output, and launching single kernels."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from motet.runtime.device import Reference, Work
 
 
 def obstacles(trial: DeviceTrial) -> None:
-    """`obstacle` is None for code that the device runs, and a reason for another family's, or for code that
-    needs what it lacks."""
+    """`obstacle` is None for code that the device runs, and a reason for another family's code and for code that needs
+    a feature which the device lacks."""
     device = trial.device
     reason = device.obstacle(Variant("no-such-family", "none", "none-none-none", [], [], {}))
     expect(isinstance(reason, str) and bool(reason), f"code of another family: {reason!r}; expected a reason")
@@ -33,7 +33,7 @@ def load_lists_kernels(trial: DeviceTrial) -> None:
 
 
 def load_garbage(trial: DeviceTrial) -> None:
-    """What is no code, or a part of it, is a DeviceError when it is loaded; the device goes on."""
+    """Loading data that is not code, or is truncated, raises a DeviceError; the device stays usable."""
     expect_error(DeviceError, lambda: trial.device.load([b"no code at all"], ["no.o"]), "load of garbage", ["no.o"])
     objects, names = trial.code.files("kernels")
     objects[0] = objects[0][:200]
@@ -42,7 +42,7 @@ def load_garbage(trial: DeviceTrial) -> None:
 
 
 def load_unresolved(trial: DeviceTrial) -> None:
-    """Code that calls what nothing defines is a DeviceError that names it, when it is loaded."""
+    """Loading code that calls an undefined symbol raises a DeviceError that names the symbol."""
     files = trial.code.files("unresolved")
     expect_error(DeviceError, lambda: trial.device.load(*files), "load", ["motet_conformance_missing"])
 
@@ -56,7 +56,7 @@ def load_objects_together(trial: DeviceTrial) -> None:
 
 
 def load_many(trial: DeviceTrial) -> None:
-    """Executables are many at a time, and the code of one that is gone leaves the others alone."""
+    """Many executables can be loaded at the same time, and freeing one does not affect the others."""
     x = trial.random.integers(-99, 99, 13, np.int32)
     kept = trial.load()
     for number in range(20):
@@ -81,7 +81,7 @@ def tasks_run_once(trial: DeviceTrial) -> None:
 
 
 def sizes_arrive(trial: DeviceTrial) -> None:
-    """A kernel gets the sizes of its launch as they are, of 64 bits with sign."""
+    """A kernel receives the sizes of its launch unchanged, as signed 64-bit integers."""
     out = trial.upload(np.ones(len(EDGES), np.int64))
     finish(trial.launch(trial.load(), "show_sizes", [out], len(EDGES), EDGES), "launch")
     expected = np.array(EDGES, np.int64)
@@ -89,7 +89,7 @@ def sizes_arrive(trial: DeviceTrial) -> None:
 
 
 def references_have_offsets(trial: DeviceTrial) -> None:
-    """A kernel gets the address of each reference, at any offset of its external, in their order."""
+    """A kernel receives the address of each reference, at any offset of its external, in order."""
     data = trial.bytes_of(10_007)
     places = [int(place) for place in trial.random.integers(0, data.size, GATHERED)]
     source, out = trial.upload(data), trial.upload(np.zeros(GATHERED + 4, np.uint8))
@@ -112,7 +112,7 @@ def many_buffers(trial: DeviceTrial) -> None:
 
 
 def scratch_is_private(trial: DeviceTrial) -> None:
-    """A kernel has the scratch that was asked for, aligned to 64, which no other thread uses meanwhile."""
+    """A kernel has the requested scratch memory, aligned to 64 bytes, which no other thread uses at the same time."""
     executable, tasks = trial.load(), 777
     for words in (0, 1, 9, 1021, 16_384):
         out = trial.upload(np.zeros(tasks, np.int64))
@@ -125,7 +125,7 @@ def scratch_is_private(trial: DeviceTrial) -> None:
 
 
 def floats_are_exact(trial: DeviceTrial) -> None:
-    """Products and sums of 32-bit floats are IEEE's, NaN, infinities, zeros and denormals with them."""
+    """Products and sums of 32-bit floats follow IEEE 754, including NaN, infinities, zeros and denormals."""
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 3.4e38, 1.0, -1.5], np.float32)
     ordinary = trial.random.standard_normal((3, 1013)).astype(np.float32)
     a, x, b = (np.concatenate([trial.random.permutation(special), row]) for row in ordinary)
@@ -140,7 +140,7 @@ def floats_are_exact(trial: DeviceTrial) -> None:
 
 
 def library_calls(trial: DeviceTrial) -> None:
-    """Kernels may call memcpy and memset, which compilers put into them."""
+    """Kernels may call memcpy and memset, which compilers insert."""
     data, other = trial.bytes_of(5003), trial.bytes_of(400)
     buffers = [trial.upload(array) for array in (data, np.zeros_like(data), other)]
     finish(trial.launch(trial.load(), "move", buffers, 1, [4999, 333, 7]), "launch")

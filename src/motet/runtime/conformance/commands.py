@@ -1,4 +1,4 @@
-"""Area `commands`: recorded work, its dependences, its reuse, and what is refused when it is recorded."""
+"""Area `commands`: recorded work, its dependences, its reuse, and errors when recording."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ COUNT = 103
 
 
 def externals(trial: DeviceTrial) -> None:
-    """A command buffer says how many buffers a submission takes."""
+    """A command buffer states how many buffers a submission takes."""
     recorded = trial.device.record(trial.load(), [whole("count", [4])], 3, 0)
     expect(recorded.externals == 3, f"externals is {recorded.externals!r}; recorded for 3")
 
 
 def empty(trial: DeviceTrial) -> None:
-    """Work without commands, and launches without tasks, end well and touch nothing."""
+    """Work without commands, and launches without tasks, succeed and change no memory."""
     data = trial.bytes_of(8)
     buffer = trial.upload(data)
     executable = trial.load()
@@ -34,13 +34,13 @@ def empty(trial: DeviceTrial) -> None:
 
 
 def chain(trial: DeviceTrial) -> None:
-    """A command sees all that the commands it comes after have done: a long chain over one buffer."""
+    """A command sees all effects of the commands that it comes after: a long chain over one buffer."""
     steps = [int(step) for step in trial.random.integers(-9, 9, 2500)]
     _run_affine(trial, steps)
 
 
 def diamond(trial: DeviceTrial) -> None:
-    """Commands that come after the same one may run in any order, and one after both sees both."""
+    """Commands after the same command may run in any order, and a command after both sees both."""
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     size = x.nbytes
     first, left, right, both = (Reference(number, 0, size) for number in range(1, 5))
@@ -60,7 +60,7 @@ def diamond(trial: DeviceTrial) -> None:
 
 
 def independent(trial: DeviceTrial) -> None:
-    """Commands that come after none all run."""
+    """Commands without dependences all run."""
     count = 50
     out = trial.upload(np.zeros(count, np.int32))
     work = [
@@ -73,7 +73,7 @@ def independent(trial: DeviceTrial) -> None:
 
 
 def copies(trial: DeviceTrial) -> None:
-    """Recorded copies move any bytes, within a buffer and between buffers, in turn with launches."""
+    """Recorded copies move any bytes, within a buffer and between buffers, alternating with launches."""
     data = trial.bytes_of(4001)
     mirror = [data.copy(), np.zeros_like(data)]
     work: list[Work] = []
@@ -92,8 +92,8 @@ def copies(trial: DeviceTrial) -> None:
 
 
 def random_work(trial: DeviceTrial) -> None:
-    """Launches and copies at random, each after those alone that it would disturb, give what one after the other
-    gives: whatever may run at once may."""
+    """Random launches and copies, each ordered only after those that it conflicts with, give the same result as
+    sequential execution."""
     executable, cells, length = trial.load(), 12, 50
     for _ in range(4):
         mirror = trial.random.integers(-99, 99, (cells, length), np.int32)
@@ -116,7 +116,7 @@ def random_work(trial: DeviceTrial) -> None:
 
 
 def in_place(trial: DeviceTrial) -> None:
-    """An external may be read and written by one launch, and be given twice to one submission."""
+    """One launch may read and write the same external, and a submission may get the same buffer twice."""
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     buffer = trial.upload(x)
     recorded = trial.affine(trial.load(), COUNT, [4])
@@ -125,7 +125,7 @@ def in_place(trial: DeviceTrial) -> None:
 
 
 def reuse(trial: DeviceTrial) -> None:
-    """A command buffer runs again and again, on other memory each time, larger buffers included."""
+    """A command buffer can be submitted repeatedly, with other memory each time, including larger buffers."""
     recorded = trial.affine(trial.load(), COUNT, [1, -2])
     for number in range(40):
         x = trial.random.integers(-99, 99, COUNT + number, np.int32)
@@ -136,7 +136,7 @@ def reuse(trial: DeviceTrial) -> None:
 
 
 def reuse_in_flight(trial: DeviceTrial) -> None:
-    """A command buffer may be submitted again before the last submission has ended."""
+    """A command buffer may be submitted again before its previous submission has ended."""
     recorded, gate = trial.affine(trial.load(), COUNT, [3]), trial.gate()
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     buffers = [trial.upload(x)] + [trial.upload(np.zeros_like(x)) for _ in range(12)]
@@ -153,21 +153,21 @@ def reuse_in_flight(trial: DeviceTrial) -> None:
 
 
 def outlives(trial: DeviceTrial) -> None:
-    """A command buffer holds its executable, and work in flight its command buffer."""
+    """A command buffer keeps its executable alive, and work in flight keeps its command buffer alive."""
     gate = trial.gate()
     recorded: CommandBuffer | None = trial.affine(trial.load(), COUNT, [7, 1])
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     buffers = [trial.upload(x), trial.upload(np.zeros_like(x))]
     point = trial.device.submit(recorded, buffers, [gate.point])
     recorded = None
-    trial.load()  # would lie where the first was
+    trial.load()  # may get the memory of the first
     gate.open()
     finish(point, "submission")
     expect_equal(trial.download(buffers[1], x), affine_of(x, [7, 1]), "the result")
 
 
 def record_is_checked(trial: DeviceTrial) -> None:
-    """Commands that cannot be are a DeviceError when they are recorded."""
+    """Recording an invalid command raises a DeviceError."""
     device, executable = trial.device, trial.load()
     one, two = Reference(0, 0, 4), Reference(0, 4, 4)
     cases: dict[str, Sequence[Work]] = {
@@ -191,8 +191,7 @@ def record_is_checked(trial: DeviceTrial) -> None:
 
 
 def submit_is_checked(trial: DeviceTrial) -> None:
-    """Buffers that do not fit the work, a queue that there is not and foreign work are a DeviceError when they are
-    submitted, and nothing runs."""
+    """Submitting unsuitable buffers, to an invalid queue, or foreign work raises a DeviceError, and runs nothing."""
     device, executable = trial.device, trial.load()
     recorded = device.record(executable, [whole("count", [4])], 1, 0)
     data = np.zeros(1, np.int32)
@@ -216,7 +215,7 @@ def submit_is_checked(trial: DeviceTrial) -> None:
 
 
 def keeps_nothing(trial: DeviceTrial) -> None:
-    """Work that has ended is forgotten: memory does not grow with the number of submissions."""
+    """Work that has ended is released: memory does not grow with the number of submissions."""
     recorded = trial.affine(trial.load(), COUNT, [1])
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     buffers = [trial.upload(x), trial.upload(x)]
@@ -248,7 +247,7 @@ def _run_affine(trial: DeviceTrial, steps: Sequence[int]) -> None:
 
 
 class _Foreign:
-    """An executable and a command buffer of no device at all."""
+    """An executable and a command buffer that belong to no device."""
 
     kernels: Sequence[str] = ("count",)
     externals = 0

@@ -1,4 +1,4 @@
-"""Area `faults`: kernels that go wrong, and `abort`."""
+"""Area `faults`: kernels that fault, and `abort`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ AT_MOST = 20.0  # seconds that an abort may take
 
 
 def fault_illegal_instruction(trial: DeviceTrial) -> None:
-    """An instruction that there is not is a KernelFault that names device and kernel; it poisons its point."""
+    """An illegal instruction is a KernelFault that names device and kernel; it poisons its point."""
     _fault(trial, "trap")
 
 
 def fault_out_of_bounds(trial: DeviceTrial) -> None:
-    """A store to where the device has no memory is a KernelFault that names device and kernel."""
+    """A store outside the device's memory is a KernelFault that names device and kernel."""
     _fault(trial, "wild")
 
 
 def fault_then_usable(trial: DeviceTrial) -> None:
-    """After a fault that leaves the device usable, memory is as it was and work goes on, on every queue. After
-    one that does not, everything is a DeviceError."""
+    """After a fault that leaves the device usable, memory is unchanged and every queue runs new work. After one that
+    does not, every call raises a DeviceError."""
     executable, data = trial.load(), trial.bytes_of(1000)
     kept = trial.upload(data)
     error = _fault(trial, "trap")
@@ -41,7 +41,7 @@ def fault_then_usable(trial: DeviceTrial) -> None:
                 action()
             except DeviceError:
                 continue
-            raise Failure(f"{what}: no error, though the fault said that the device cannot be used any more")
+            raise Failure(f"{what}: no error, though the fault reported that the device is no longer usable")
         return
     for queue in trial.queues:
         out = trial.upload(np.zeros(100, np.int32))
@@ -51,7 +51,7 @@ def fault_then_usable(trial: DeviceTrial) -> None:
 
 
 def fault_reaches_dependants(trial: DeviceTrial) -> None:
-    """A fault poisons what waits for it with the same error, and nothing else."""
+    """A fault poisons work that waits for it with the same error, and no other work."""
     executable, gate = trial.load(), trial.gate()
     buffer, other = trial.upload(np.zeros(16, np.uint8)), trial.upload(np.zeros(16, np.uint8))
     faulty = trial.launch(executable, "trap", [buffer], waits=[gate.point])
@@ -66,13 +66,13 @@ def fault_reaches_dependants(trial: DeviceTrial) -> None:
 
 
 def abort_idle(trial: DeviceTrial) -> None:
-    """Aborting a device that does nothing does nothing."""
+    """Aborting an idle device has no effect."""
     trial.device.abort()
     trial.check_works(trial.device, "what was read after that")
 
 
 def abort_queued(trial: DeviceTrial) -> None:
-    """`abort` poisons what is queued with a DeviceError, and none of it runs; the device goes on."""
+    """`abort` poisons queued work with a DeviceError, and none of it runs; the device stays usable."""
     device, gate = trial.device, trial.gate()
     data = trial.bytes_of(64)
     buffer = trial.upload(data)
@@ -88,7 +88,7 @@ def abort_queued(trial: DeviceTrial) -> None:
 
 
 def abort_then_close(trial: DeviceTrial) -> None:
-    """After an abort, `close` has nothing to wait for, though what was aborted waits for what never comes."""
+    """After an abort, `close` does not block, even if the aborted work waits for a point that is never reached."""
     device, gate = trial.device, trial.gate()
     points = [device.fill(device.allocate(8), 1, [gate.point], queue) for queue in trial.queues]
     device.abort()
@@ -98,7 +98,7 @@ def abort_then_close(trial: DeviceTrial) -> None:
 
 
 def abort_endless(trial: DeviceTrial) -> None:
-    """`abort` ends a kernel that never would, and the device goes on, or says that it is lost."""
+    """`abort` ends an endless kernel, and the device stays usable or reports that it is lost."""
     executable, data = trial.load(), trial.bytes_of(100)
     kept, out = trial.upload(data), trial.upload(np.zeros(1, np.int32))
     point = trial.launch(executable, "endless", [out])
@@ -119,15 +119,15 @@ def abort_endless(trial: DeviceTrial) -> None:
 
 
 def process_killed(trial: DeviceTrial) -> None:
-    """Where kernels run in other processes, and those are killed, what ran is poisoned with a DeviceError. The device
-    goes on, or it is lost: the error is a DeviceLost then, and so is that of every further call."""
+    """If kernels run in other processes and these are killed, running work is poisoned with a DeviceError. The device
+    stays usable, or it is lost: the error, and that of every later call, is then a DeviceLost."""
     before = child_processes()
     executable, data = trial.load(), trial.bytes_of(100)
     kept, out = trial.upload(data), trial.upload(np.zeros(1, np.int32))
     finish(trial.launch(executable, "count", [out]), "launch")
     started = child_processes() - before
     if not started:
-        raise Skip("its kernels run in no process of their own")
+        raise Skip("its kernels do not run in separate processes")
     device, queue = trial.device, trial.device.queues - 1
     point = trial.launch(executable, "endless", [out])
     dependant = device.fill(kept, 1, [point], queue)

@@ -1,4 +1,4 @@
-"""What this process holds that another could notice: threads, child processes, open files."""
+"""Counts resources of this process: threads, child processes, open files."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from motet.runtime.conformance.check import Failure
 
 _PROCESS = Path("/proc/self")
-_MOMENT = 2.0  # seconds that what ends by itself gets to
+_MOMENT = 2.0  # seconds that resources have to be released
 
 
 class Held:
-    """How much of each there is now. Where the system does not tell, only threads are counted."""
+    """The numbers of resources in use. On systems without /proc, only threads are counted."""
 
     def __init__(self) -> None:
         gc.collect()
         self.counts = _count()
 
     def expect_same(self, when: str) -> None:
-        """Fails if there is more of anything."""
+        """Fail if any number has grown."""
         end = time.monotonic() + _MOMENT
         while True:
             gc.collect()
@@ -35,13 +35,13 @@ class Held:
 
 
 def child_processes() -> set[int]:
-    """The processes that this one has started and that are there; none where the system does not tell."""
+    """The ids of this process's living child processes; empty if the system does not report them."""
     found: set[int] = set()
     tasks = list((_PROCESS / "task").iterdir()) if (_PROCESS / "task").is_dir() else []
     for task in tasks:
         try:
             found |= {int(number) for number in (task / "children").read_text().split()}
-        except OSError:  # the thread has ended, or the kernel does not tell
+        except OSError:  # the thread has ended, or the kernel does not report it
             continue
     return found
 

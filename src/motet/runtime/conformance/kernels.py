@@ -1,9 +1,9 @@
-"""Kernels for the checks, in LLVM IR, compiled for the family of the device where Motet's compiler is installed.
+"""Kernels for the checks, in LLVM IR, compiled for the device's family if Motet's compiler is installed.
 
-A driver whose devices need others has them itself (`conformance_kernels`).
+A driver whose devices need other kernels provides them itself (`conformance_kernels`).
 
-Nothing else in `motet.runtime` asks the compiler for anything, and this does so only when a check needs code.
-A family has code if it is Motet's own or an entry point of the group `motet.targets` describes it.
+This is the only module of `motet.runtime` that uses the compiler, and only when a check needs code. A family has code
+if it is Motet's own or described by an entry point of the group `motet.targets`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motet.artifact.schema import Variant
 from motet.errors import MotetError
 from motet.runtime.device import load_driver
 
-# The sizes that `show_sizes` is launched with, and how many buffers `gather` takes a byte of.
+# The sizes with which `show_sizes` is launched, and the number of buffers from which `gather` reads a byte each.
 EDGES = (0, 1, -1, 1 << 32, (1 << 63) - 1, -(1 << 63), 123_456_789_012_345)
 GATHERED = 400
 
@@ -24,7 +24,7 @@ _SIGNATURE = "(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch)"
 
 @dataclass(frozen=True)
 class CheckKernels:
-    """What the compiler made of each unit, files by name, and what for."""
+    """The compiled files of each unit, by name, and their target."""
 
     target: str
     triple: str
@@ -32,13 +32,13 @@ class CheckKernels:
     units: Mapping[str, Mapping[str, bytes]]
 
     def files(self, *units: str) -> tuple[list[bytes], list[str]]:
-        """The contents and the names of all files of some units."""
+        """The contents and names of all files of some units."""
         files = [(content, name) for unit in units for name, content in self.units[unit].items()]
         return [content for content, _ in files], [name for _, name in files]
 
 
 def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> CheckKernels | str:
-    """The objects for the first target of `family` that `obstacle` has nothing against, or why there are none."""
+    """The objects for the first target of `family` without an `obstacle`, or why there are none."""
     written = getattr(load_driver(family), "conformance_kernels", None)
     if written is not None:
         target, units = written()
@@ -86,7 +86,7 @@ def _size(name: str, index: int) -> str:
 
 
 def _per_task(name: str, before: str, body: str) -> str:
-    """A kernel that does `body` for each task %i."""
+    """A kernel that runs `body` for each task %i."""
     return f"""
 define void @{name}{_SIGNATURE} {{
 entry:
@@ -236,7 +236,7 @@ define void @trap{_SIGNATURE} {{
 }}
 """
 
-# Stores 16 TiB behind its buffer, where no device of today has memory.
+# Stores 16 TiB behind its buffer, beyond the memory of any device.
 _WILD = f"""
 define void @wild{_SIGNATURE} {{
 {_pointer("out", 0)}

@@ -1,4 +1,4 @@
-"""Area `life`: what a driver says without opening anything, opening, closing, and what is left behind."""
+"""Area `life`: driver properties without an open device, opening, closing, and leaks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from motet.runtime.uri import family_of, split_uri
 
 
 def driver_version(trial: DeviceTrial) -> None:
-    """A driver says in `api` which version of the contract it was written for, and it is this one."""
+    """A driver states in `api` the version of the contract that it implements, and it is the current one."""
     version = getattr(trial.subject.driver, "api", None)
     expect(version == API_VERSION, f"api is {version!r}; expected {API_VERSION}")
 
 
 def probe_describes(trial: DeviceTrial) -> None:
-    """`probe` gives devices of the driver's family, each with its own URI, the available ones numbered from 0,
-    the others with a reason."""
+    """`probe` returns devices of the driver's family with unique URIs; available ones are numbered from 0, others have
+    a reason."""
     family = trial.subject.info.family
     infos = list(trial.subject.driver.probe())
     expect(bool(infos), "probe found nothing, not even an unavailable device that says why")
@@ -45,7 +45,7 @@ def probe_describes(trial: DeviceTrial) -> None:
 
 
 def probe_touches_nothing(trial: DeviceTrial) -> None:
-    """`probe` opens no file, starts no thread and no process, and finds the same when asked again."""
+    """`probe` opens no file, starts no thread or process, and returns the same devices again."""
     first = list(trial.subject.driver.probe())
     before = Held()
     again = list(trial.subject.driver.probe())
@@ -55,8 +55,8 @@ def probe_touches_nothing(trial: DeviceTrial) -> None:
 
 
 def find_by_uri(trial: DeviceTrial) -> None:
-    """A device is found by its URI, by its family, where it has one by its UUID; one that is not there is an
-    error that lists those that are."""
+    """A device is found by its URI, by its family, and by its UUID if it has one; an unknown URI is an error that lists
+    the present devices."""
     info = trial.subject.info
     base, _ = split_uri(info.uri)
     expect(find_device(base).uri == base, f"{base} is not found by its URI")
@@ -69,7 +69,7 @@ def find_by_uri(trial: DeviceTrial) -> None:
 
 
 def properties(trial: DeviceTrial) -> None:
-    """An open device has the info it was opened with, and at least one queue."""
+    """An open device has the info that it was opened with, and at least one queue."""
     device, info = trial.device, trial.subject.info
     expect(device.info.uri == info.uri, f"info.uri is {device.info.uri!r}; it was opened as {info.uri!r}")
     expect(device.info.family == info.family, f"info.family is {device.info.family!r}; expected {info.family!r}")
@@ -77,14 +77,14 @@ def properties(trial: DeviceTrial) -> None:
 
 
 def unknown_option(trial: DeviceTrial) -> None:
-    """An option that there is not is a DeviceError that names it."""
+    """An unknown option is a DeviceError that names it."""
     mark = "&" if "?" in trial.subject.uri else "?"
     info = find_device(f"{trial.subject.uri}{mark}no-such-option=1")
     expect_error(DeviceError, lambda: open_device(info).close(), "opening with ?no-such-option=1", ["no-such-option"])
 
 
 def close_waits(trial: DeviceTrial) -> None:
-    """`close` waits for what was submitted: its points are reached then, and what was read is there."""
+    """`close` waits for submitted work: its points are then reached, and reads have arrived."""
     device = trial.open()
     data = trial.bytes_of(100_003)
     target = np.zeros_like(data)
@@ -105,7 +105,7 @@ def close_twice(trial: DeviceTrial) -> None:
 
 
 def closed_use(trial: DeviceTrial) -> None:
-    """A closed device refuses everything with a DeviceError."""
+    """A closed device raises a DeviceError for every operation."""
     device = trial.open()
     data = np.zeros(16, np.uint8)
     buffer, other = device.allocate(16), device.allocate(16)
@@ -123,7 +123,7 @@ def closed_use(trial: DeviceTrial) -> None:
 
 
 def closed_submit(trial: DeviceTrial) -> None:
-    """A closed device takes no recorded work, and records none."""
+    """A closed device accepts no recorded work and records none."""
     executable = trial.load()
     buffer = trial.device.allocate(4)
     work = whole("count", [4])
@@ -142,12 +142,13 @@ def reopen(trial: DeviceTrial) -> None:
 
 
 def open_twice(trial: DeviceTrial) -> None:
-    """Opened twice at a time, both work, and closing one leaves the other; or the second is a DeviceError."""
+    """A device opened twice works in both instances, and closing one does not affect the other; or the second open
+    raises a DeviceError."""
     first = trial.open()
     try:
         second = trial.open()
     except DeviceError as error:
-        raise Skip(f"it can be opened once at a time: {error}") from None
+        raise Skip(f"it can be opened only once at a time: {error}") from None
     data = trial.bytes_of(1000)
     kept = trial.upload(data, first)
     trial.check_works(second, "the second: what was read")
@@ -156,12 +157,12 @@ def open_twice(trial: DeviceTrial) -> None:
 
 
 def numbered_instances(trial: DeviceTrial) -> None:
-    """Where `info.instances` is set, any number of devices can be opened on it, `…/1`, `…/7`, each for itself."""
+    """If `info.instances` is set, any number of devices can be opened on it, `…/1`, `…/7`, which are independent."""
     base, _ = split_uri(trial.subject.uri)
     present = [info for info in probe(trial.subject.info.family) if info.available and info.instances]
     info = next((info for info in present if base == info.uri or base.startswith(f"{info.uri}/")), None)
     if info is None:
-        raise Skip("it is one device, not any number of them")
+        raise Skip("it does not allow several instances")
     opened = [open_device(find_device(f"{info.uri}/{number}")) for number in (1, 7)]
     for device, number in zip(opened, (1, 7), strict=True):
         expect(device.info.uri == f"{info.uri}/{number}", f"{info.uri}/{number} was opened as {device.info.uri}")
@@ -172,8 +173,8 @@ def numbered_instances(trial: DeviceTrial) -> None:
 
 
 def nothing_left(trial: DeviceTrial) -> None:
-    """Threads, processes and files of a device are gone once it is closed."""
-    _use_and_close(trial)  # what a driver keeps for all its devices is there after the first
+    """The threads, processes and files of a device are released when it is closed."""
+    _use_and_close(trial)  # resources shared by all devices of a driver exist after the first use
     before = Held()
     for _ in range(2):
         _use_and_close(trial)
@@ -181,7 +182,7 @@ def nothing_left(trial: DeviceTrial) -> None:
 
 
 def fork(trial: DeviceTrial) -> None:
-    """The process may fork, and the child end, while work is in flight: the parent's goes on."""
+    """The process may fork, and the child exit, while work is in flight; the parent's work continues."""
     if not hasattr(os, "fork"):
         raise Skip("this system has no fork")
     device, gate, data = trial.device, trial.gate(), trial.bytes_of(999)
@@ -200,8 +201,8 @@ def fork(trial: DeviceTrial) -> None:
 
 
 def fork_and_use(trial: DeviceTrial) -> None:
-    """In the child of a fork an open device works, or refuses with a DeviceError; it does not hang there, nor
-    disturb the parent's, which is used at the same time."""
+    """In the child of a fork, an open device works or raises a DeviceError; it does not hang, nor affect the parent's
+    device, which is used at the same time."""
     if not hasattr(os, "fork"):
         raise Skip("this system has no fork")
     device, recorded = trial.device, None
@@ -228,7 +229,7 @@ _FOUND = {
 
 
 def _use(device: Device, recorded: CommandBuffer | None, seed: int) -> int:
-    """Uses a device for a while: 0 if it did what it should, else a key of `_FOUND`."""
+    """Use a device for a while; returns 0 on success, else a key of `_FOUND`."""
     data = np.random.default_rng(seed).integers(0, 1 << 20, 100, np.int32)
     wanted = data + np.int32(recorded is not None)
     try:
@@ -262,7 +263,7 @@ def _wait_for(child: int) -> int:
 
 
 def exit_while_open(trial: DeviceTrial) -> None:
-    """A process that leaves its devices open, with work that waits for ever, still ends."""
+    """A process that leaves its devices open, with work that waits forever, still ends."""
     with _another_process(trial, _LEAVE) as process:
         _, errors = _outcome(process)
     last = errors.strip().splitlines()[-1:] or ["nothing"]
@@ -281,7 +282,7 @@ def interrupt(trial: DeviceTrial) -> None:
            f"said: {errors.strip().splitlines()[-1:]}; expected KeyboardInterrupt")
 
 
-# Opens a device and has work on every queue that waits for ever.
+# Opens a device and submits work that waits forever to every queue.
 _LEAVE = """
 import sys
 from motet.runtime.device import find_device, open_device
@@ -302,7 +303,7 @@ def _another_process(trial: DeviceTrial, code: str) -> subprocess.Popen[str]:
 
 
 def _outcome(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a process says until it ends. Fails if it does not."""
+    """The output of a process until it ends. Fails if it does not."""
     try:
         return process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:

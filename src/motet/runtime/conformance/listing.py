@@ -1,4 +1,4 @@
-"""What a check is, and what comes of it."""
+"""Descriptions of checks and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERDICTS: tuple[Verdict, ...] = ("pass", "fail", "skip")
 
 @dataclass(frozen=True)
 class Check:
-    """`name` is the function's, `area` what it is about, `summary` the sentence it checks."""
+    """`name` is derived from the function's, `area` is the subject, `summary` the sentence that it checks."""
 
     name: str
     area: str
@@ -25,7 +25,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a check: `reason` says what failed, or why it was skipped; `seconds` is how long it took."""
+    """The outcome of a check: `reason` tells what failed, or why it was skipped; `seconds` is its duration."""
 
     check: Check
     verdict: Verdict

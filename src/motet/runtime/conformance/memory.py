@@ -1,4 +1,4 @@
-"""Area `memory`: allocation, and moving bytes to, from and within a device, against numpy."""
+"""Area `memory`: allocation, and transfers to, from and within a device, compared with numpy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (0, 1, 2, 3, 7, 63, 64, 65, 127, 1009, 4095, 4096, 4097, 65537, (1 << 20
 
 
 def allocate_sizes(trial: DeviceTrial) -> None:
-    """`allocate` gives any number of bytes from 0 on, aligned to 64, which nothing else overlaps."""
+    """`allocate` returns any number of bytes from 0 on, aligned to 64, disjoint from all other memory."""
     buffers = [trial.device.allocate(size) for size in SIZES for _ in range(2)]
     wanted = [size for size in SIZES for _ in range(2)]
     for buffer, size in zip(buffers, wanted, strict=True):
@@ -37,7 +37,7 @@ def allocate_negative(trial: DeviceTrial) -> None:
 
 
 def allocate_too_much(trial: DeviceTrial) -> None:
-    """Memory that cannot be had is an OutOfMemoryError that says how much and where; the device goes on."""
+    """An allocation that is too large is an OutOfMemoryError that states size and device; the device stays usable."""
     device = trial.device
     sizes = [1 << 62]
     if not device.info.host_memory and device.info.memory:
@@ -51,11 +51,11 @@ def allocate_too_much(trial: DeviceTrial) -> None:
 
 
 def memory_comes_back(trial: DeviceTrial) -> None:
-    """The memory of a buffer is free again when the buffer is gone."""
+    """The memory of a buffer is freed when the buffer is collected."""
     device = trial.device
     total = device.info.memory or 1 << 30
     size = min(total // 3, 1 << 28)
-    while size > 1 and not _can_allocate(trial, size):  # it may have been opened with less than it could have
+    while size > 1 and not _can_allocate(trial, size):  # the device may have been opened with a limit
         size //= 2
     for number in range(min(256, 2 * total // max(size, 1) + 8)):
         try:
@@ -78,7 +78,7 @@ def _can_allocate(trial: DeviceTrial, size: int) -> bool:
 
 
 def write_and_read(trial: DeviceTrial) -> None:
-    """`write` and `read` move any number of bytes to and from any offset, and touch no others."""
+    """`write` and `read` transfer any number of bytes at any offset, and change no other bytes."""
     device, size = trial.device, 70_001
     mirror = trial.bytes_of(size)
     buffer = trial.upload(mirror)
@@ -96,8 +96,8 @@ def write_and_read(trial: DeviceTrial) -> None:
 
 
 def large_transfers(trial: DeviceTrial) -> None:
-    """Millions of bytes arrive as they were sent."""
-    data = trial.random.integers(0, 1 << 60, (3 << 20) + 1, np.int64)[1:]  # at an address of no large alignment
+    """Transfers of millions of bytes are exact."""
+    data = trial.random.integers(0, 1 << 60, (3 << 20) + 1, np.int64)[1:]  # at an unaligned address
     try:
         first, second = trial.device.allocate(data.nbytes), trial.device.allocate(data.nbytes)
     except OutOfMemoryError as error:
@@ -110,10 +110,10 @@ def large_transfers(trial: DeviceTrial) -> None:
 
 
 def place(trial: DeviceTrial) -> None:
-    """Arrays that are placed together have memory of their own each, with their content, for as long as it is held."""
+    """Arrays placed together each have separate memory with their content, as long as the buffer is held."""
     together = getattr(trial.device, "place", None)
     if together is None:
-        raise Skip("it has no method `place`")
+        raise Skip("it has no `place` method")
     arrays = [trial.bytes_of(size) for size in SIZES]
     arrays += [trial.random.standard_normal((5, 7)), trial.bytes_of((5 << 20) + 3), np.array(3, np.int16)]
     buffers, point = together(arrays)
@@ -137,7 +137,7 @@ def place(trial: DeviceTrial) -> None:
 
 
 def arrays_of_any_kind(trial: DeviceTrial) -> None:
-    """Arrays of any dtype and rank are moved, NaN and infinity as they are, empty and scalar ones too."""
+    """Arrays of any dtype and rank are transferred exactly, including NaN and infinities, empty and scalar arrays."""
     random = trial.random
     arrays: list[Array] = [
         random.standard_normal((3, 5, 7)), random.standard_normal(31).astype(np.float16),
@@ -151,7 +151,8 @@ def arrays_of_any_kind(trial: DeviceTrial) -> None:
 
 
 def transfers_are_checked(trial: DeviceTrial) -> None:
-    """What does not fit a buffer, is not contiguous or cannot be written is a DeviceError, and nothing is moved."""
+    """A transfer that does not fit the buffer, or whose array is not contiguous or not writable, is a DeviceError and
+    moves no data."""
     device = trial.device
     data = trial.bytes_of(100)
     buffer = trial.upload(data)
@@ -173,7 +174,7 @@ def transfers_are_checked(trial: DeviceTrial) -> None:
 
 
 def fill(trial: DeviceTrial) -> None:
-    """`fill` sets every byte of a buffer, and none of its neighbours'; what is no byte is a DeviceError."""
+    """`fill` sets every byte of a buffer and no others; a value that is not a byte is a DeviceError."""
     for size in (0, 1, 3, 64, 65, 4097, 100_003):
         before, buffer, after = (trial.upload(trial.bytes_of(size)) for _ in range(3))
         left, right = (trial.download(other, np.empty(size, np.uint8)) for other in (before, after))
@@ -189,8 +190,8 @@ def fill(trial: DeviceTrial) -> None:
 
 
 def copy(trial: DeviceTrial) -> None:
-    """`copy` moves all of one buffer to the beginning of another, whose rest stays; one that is too small is a
-    DeviceError."""
+    """`copy` copies all of a buffer to the beginning of another one, whose rest is unchanged; a target that is too
+    small is a DeviceError."""
     for size in (0, 1, 63, 65, 4097, 100_003):
         data, rest = trial.bytes_of(size), trial.bytes_of(size + 77)
         source, target = trial.upload(data), trial.upload(rest)
@@ -203,8 +204,8 @@ def copy(trial: DeviceTrial) -> None:
 
 
 def adopt(trial: DeviceTrial) -> None:
-    """An adopted array is the device's memory and the host's at once, and lives as long as the buffer. A device
-    that works on the host's memory adopts; any other may give None."""
+    """An adopted array is memory of both the device and the host, and stays alive as long as the buffer. A device that
+    works on host memory adopts arrays; any other may return None."""
     device = trial.device
     array = trial.random.integers(0, 1 << 30, (7, 9), np.int32)
     expected = array.copy()
@@ -226,7 +227,7 @@ def adopt(trial: DeviceTrial) -> None:
 
 
 def adopt_read_only(trial: DeviceTrial) -> None:
-    """A read-only array is read in place or not adopted; nothing writes into it."""
+    """A read-only array is read in place or not adopted; it is never written."""
     array = trial.bytes_of(1001)
     expected = array.copy()
     array.flags.writeable = False
@@ -243,7 +244,7 @@ def adopt_read_only(trial: DeviceTrial) -> None:
 
 
 def view(trial: DeviceTrial) -> None:
-    """`view` is the buffer's own bytes in the host's hands, or None."""
+    """`view` is the buffer's own bytes, addressable by the host, or None."""
     data = trial.bytes_of(999)
     buffer = trial.upload(data)
     seen = trial.device.view(buffer)
@@ -258,7 +259,7 @@ def view(trial: DeviceTrial) -> None:
 
 
 def view_keeps_memory(trial: DeviceTrial) -> None:
-    """The memory of a buffer stays its own while a view of it is alive, and comes back after that."""
+    """The memory of a buffer is not reused while a view of it is alive, and is freed after that."""
     buffer = trial.upload(np.full(4096, 5, np.uint8))
     seen = trial.device.view(buffer)
     if seen is None:
@@ -271,7 +272,7 @@ def view_keeps_memory(trial: DeviceTrial) -> None:
 
 
 def foreign_buffers(trial: DeviceTrial) -> None:
-    """A buffer of another device is a DeviceError everywhere."""
+    """A buffer of another device is a DeviceError in every operation."""
     device, data = trial.device, np.zeros(16, np.uint8)
     own = trial.upload(data)
     foreign = trial.neighbour().allocate(16)
@@ -288,7 +289,7 @@ def foreign_buffers(trial: DeviceTrial) -> None:
 
 
 def dropped_in_flight(trial: DeviceTrial) -> None:
-    """A device holds the buffers and arrays of what was submitted until it has ended."""
+    """A device keeps the buffers and arrays of submitted work alive until it has ended."""
     device, gate = trial.device, trial.gate()
     size = 8192
     target = np.zeros(size, np.uint8)

@@ -1,4 +1,4 @@
-"""Area `profile`: what a device says it did."""
+"""Area `profile`: the events that a device records."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ KINDS = ("launch", "copy", "read", "write", "fill")
 
 
 def profile_is_off(trial: DeviceTrial) -> None:
-    """Nothing is recorded before profiling is switched on."""
+    """No event is recorded before profiling is switched on."""
     finish(trial.device.fill(trial.device.allocate(8), 1), "fill")
     events = trial.device.profile(False)
     expect(events == [], f"{len(events)} events without profiling; expected none")
 
 
 def profile_of_transfers(trial: DeviceTrial) -> None:
-    """Profiling records each transfer: kind, bytes, queue, and when by this process's clock."""
+    """Profiling records each transfer: kind, bytes, queue, and time by this process's clock."""
     device, data, queue = trial.device, np.zeros(1234, np.uint8), trial.device.queues - 1
     source, target = device.allocate(1234), device.allocate(2000)
     begin = time.perf_counter()
@@ -41,7 +41,7 @@ def profile_of_transfers(trial: DeviceTrial) -> None:
 
 
 def profile_of_launches(trial: DeviceTrial) -> None:
-    """Profiling records each launch under its kernel's name; switched off, nothing more."""
+    """Profiling records each launch under its kernel's name, and nothing after it is switched off."""
     executable, out = trial.load(), trial.upload(np.zeros(100, np.int32))
     trial.device.profile(True)
     for _ in range(3):

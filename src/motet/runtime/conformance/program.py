@@ -1,4 +1,4 @@
-"""Area `program`: whole programs, compiled by Motet for the device's family and run on the device by a session."""
+"""Area `program`: whole programs, compiled by Motet for the device's family and run by a session."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from motet.runtime.session import Session
 
 INNER, OUTER = 37, 53
-TOLERANCE = 2e-5  # relative, of 32-bit floats over sums of INNER products
+TOLERANCE = 2e-5  # relative error of 32-bit floats in sums of INNER products
 
 
 def whole_program(trial: DeviceTrial) -> None:
-    """A compiled program with parameters and a dynamic extent gives on the device what numpy gives: a layer and a
-    softmax, extent by extent."""
+    """A compiled program with parameters and a dynamic extent gives numpy's results on the device: a layer and a
+    softmax, for several extents."""
     _families()
     layer = _Layer(trial)
     session = _session(trial, layer.graph())
@@ -34,7 +34,7 @@ def whole_program(trial: DeviceTrial) -> None:
 
 
 def integers(trial: DeviceTrial) -> None:
-    """Integers of a compiled program are exact: products, a sum, a maximum, in 8, 32 and 64 bits."""
+    """Integer arithmetic of a compiled program is exact: products, a sum, a maximum, in 8, 32 and 64 bits."""
     _families()
     from motet import builder
 
@@ -58,8 +58,8 @@ def integers(trial: DeviceTrial) -> None:
 
 
 def with_the_host(trial: DeviceTrial) -> None:
-    """A program over this device and the host moves values there and back: the device squares, the host adds, the
-    device takes the root."""
+    """A program over this device and the host moves values between them: the device squares, the host adds, the device
+    takes the root."""
     _families()
     from motet import builder
 
@@ -82,14 +82,14 @@ def with_the_host(trial: DeviceTrial) -> None:
 
 
 def calls_at_once(trial: DeviceTrial) -> None:
-    """Threads that call one session at once, with other extents each, get their own results."""
+    """Threads that call one session concurrently, each with other extents, get their own results."""
     _families()
     layer = _Layer(trial)
     session = _session(trial, layer.graph())
 
     def work(number: int) -> None:
-        for turn in range(6):
-            layer.check(session, 1 + 7 * number + turn)
+        for round_number in range(6):
+            layer.check(session, 1 + 7 * number + round_number)
 
     try:
         in_threads(4, work)
@@ -98,7 +98,7 @@ def calls_at_once(trial: DeviceTrial) -> None:
 
 
 class _Layer:
-    """`softmax(relu(x w + b))` over rows, with its parameters; expected values are numpy's, in 64 bits."""
+    """`softmax(relu(x w + b))` over rows, with its parameters; expected values are computed by numpy in 64 bits."""
 
     def __init__(self, trial: DeviceTrial) -> None:
         self.w = trial.random.standard_normal((INNER, OUTER)).astype(np.float32)
@@ -121,7 +121,7 @@ class _Layer:
 
 
 def _families() -> Mapping[str, Family]:
-    """What code can be made for. Skips the check where the compiler is not installed."""
+    """The families with code. Skips the check if the compiler is not installed."""
     missing = [name for name in ("torch_mlir", "llvmlite") if importlib.util.find_spec(name) is None]
     if missing:
         raise Skip(f"Motet's compiler is not installed (no {' nor '.join(missing)}); pip install 'motet[compile]'")
@@ -131,8 +131,8 @@ def _families() -> Mapping[str, Family]:
 
 
 def _session(trial: DeviceTrial, graph: Graph, others: Mapping[str, str] | None = None) -> Session:
-    """`graph` compiled for the device's family, and loaded: on the device alone, or with `others`, where the device
-    is the program's `device`."""
+    """`graph` compiled for the device's family and loaded, on the device alone or with `others`; the device is then the
+    program's `device`."""
     import motet
 
     family, uri = trial.subject.info.family, trial.subject.uri

@@ -1,4 +1,4 @@
-"""All checks, by area, and how they are run: each on devices of its own, with an end to its patience."""
+"""All checks by area, and their execution: each on newly opened devices and with a time limit."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ AREAS = {
     "faults": faults.CHECKS,
     "program": program.CHECKS,
 }
-LIMIT = 120.0  # seconds of one check
+LIMIT = 120.0  # seconds per check
 
 
 def all_checks() -> list[Check]:
-    """Every check, in the order in which they run."""
+    """All checks, in the order in which they run."""
     return [check for area, functions in AREAS.items() for check in checks_of(area, functions)]
 
 
 def select(wanted: Collection[str]) -> list[Check]:
-    """The checks whose area or name is `wanted`; all for none. Raises DeviceError for a word that is neither."""
+    """The checks whose area or name is `wanted`; all if none is given. Raises DeviceError for an unknown word."""
     checks = all_checks()
     for word in wanted:
         if word not in AREAS and all(word != check.name for check in checks):
@@ -56,9 +56,9 @@ def select(wanted: Collection[str]) -> list[Check]:
 def run_checks(
     uri: str, wanted: Collection[str] = (), limit: float = LIMIT, begin: Callable[[Check], None] | None = None
 ) -> Iterator[Outcome]:
-    """Puts the device that `uri` names through the checks, and gives what comes of each as it comes.
+    """Run the checks on the device that `uri` names, and yield each outcome.
 
-    `begin` is called before each check. Raises DeviceError or OutOfMemoryError for a device that is not there, or
+    `begin` is called before each check. Raises DeviceError or OutOfMemoryError for a device that is not present or
     cannot be opened.
     """
     checks = select(wanted)
@@ -75,8 +75,8 @@ def run_checks(
 
 
 def run_check(check: Check, subject: Subject, limit: float = LIMIT, *, alone: bool = False) -> Outcome:
-    """One check, in a thread that is left behind if it does not end within `limit` seconds; in a process of its own
-    where it would spoil this one, unless it is `alone` in this one."""
+    """Run one check in a thread, which is abandoned if it does not end within `limit` seconds; in a separate process if
+    it would damage this one, unless `alone`."""
     if check.name in subject.exempt:
         return Outcome(check, "skip", f"exempt: {subject.exempt[check.name]}", 0.0)
     if check.name in subject.in_processes and not alone:
@@ -93,7 +93,7 @@ def run_check(check: Check, subject: Subject, limit: float = LIMIT, *, alone: bo
             verdict, reason = "skip", str(skip)
         except Failure as failure:
             verdict, reason = "fail", str(failure)
-        except Exception as error:  # whatever a driver raises where it should not is its failure
+        except Exception as error:  # any unexpected exception of a driver is its failure
             verdict, reason = "fail", f"{type(error).__name__}: {error}"
         outcome.append(Outcome(check, verdict, reason, time.perf_counter() - begin))
 
@@ -115,7 +115,7 @@ os._exit(0)
 
 
 def run_alone(uri: str, name: str, limit: str) -> Outcome:
-    """One check, by its name, in this process."""
+    """Run one check, by its name, in this process."""
     return run_check(select([name])[0], Subject(uri), float(limit), alone=True)
 
 

@@ -1,4 +1,4 @@
-"""Area `threads`: everything may be called from several threads at once."""
+"""Area `threads`: every operation may be called from several threads at the same time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from motet.runtime.device import Buffer
 
 THREADS = 6
 COUNT = 211
-LONG = 0.15  # seconds of work, long enough to tell whether submitting waits for it
+LONG = 0.15  # seconds of work, long enough to detect that submitting waits for it
 
 
 def allocate_at_once(trial: DeviceTrial) -> None:
-    """Threads that allocate and let go at once never share memory."""
+    """Threads that allocate and free concurrently never share memory."""
     held: list[list[Buffer]] = [[] for _ in range(THREADS)]
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
-        for turn in range(60):
+        for lap in range(60):
             size = int(random.integers(1, 20_000))
             buffer = trial.device.allocate(size)
             finish(trial.device.fill(buffer, number), "fill")
             held[number].append(buffer)
-            if turn % 3 == 0:
+            if lap % 3 == 0:
                 held[number].pop(int(random.integers(0, len(held[number]))))
 
     in_threads(THREADS, work)
@@ -42,57 +42,57 @@ def allocate_at_once(trial: DeviceTrial) -> None:
 
 
 def move_at_once(trial: DeviceTrial) -> None:
-    """Threads that write, copy and read at once, over all queues, each get their own bytes."""
+    """Threads that write, copy and read concurrently, on all queues, each get their own bytes."""
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
-        for turn in range(30):
+        for lap in range(30):
             data = random.integers(0, 256, int(random.integers(1, 30_000)), np.uint8)
-            queue = (number + turn) % trial.device.queues
+            queue = (number + lap) % trial.device.queues
             first, second = trial.device.allocate(data.size), trial.device.allocate(data.size)
             target = np.empty_like(data)
             point = trial.device.write(first, data, 0, (), queue)
             point = trial.device.copy(first, second, [point], queue)
             finish(trial.device.read(second, target, 0, [point], queue), "read")
-            expect_equal(target, data, f"thread {number}, turn {turn}")
+            expect_equal(target, data, f"thread {number}, turn {lap}")
 
     in_threads(THREADS, work)
 
 
 def submit_at_once(trial: DeviceTrial) -> None:
-    """Threads that submit the same command buffer at once, each on its own memory, get their own results."""
+    """Threads that submit the same command buffer concurrently, each on its own memory, get their own results."""
     recorded = trial.affine(trial.load(), COUNT, [1, 5, -3])
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
-        for turn in range(30):
+        for lap in range(30):
             x = random.integers(-999, 999, COUNT, np.int32)
             buffers = [trial.upload(x), trial.device.allocate(x.nbytes)]
-            queue = (number + turn) % trial.device.queues
+            queue = (number + lap) % trial.device.queues
             finish(trial.device.submit(recorded, buffers, (), queue), "submission")
             result = trial.download(buffers[1], x)
-            expect_equal(result, affine_of(x, [1, 5, -3]), f"thread {number}, turn {turn}")
+            expect_equal(result, affine_of(x, [1, 5, -3]), f"thread {number}, turn {lap}")
 
     in_threads(THREADS, work)
 
 
 def load_at_once(trial: DeviceTrial) -> None:
-    """Threads that load and record at once do not disturb each other."""
-    trial.load()  # compiled before the threads ask for it
+    """Threads that load and record concurrently do not affect each other."""
+    trial.load()  # compile before the threads start
 
     def work(number: int) -> None:
         x = np.random.default_rng(number).integers(-999, 999, COUNT, np.int32)
-        for turn in range(4):
-            recorded = trial.affine(trial.load(), COUNT, [number, turn])
+        for lap in range(4):
+            recorded = trial.affine(trial.load(), COUNT, [number, lap])
             buffers = [trial.upload(x), trial.device.allocate(x.nbytes)]
             finish(trial.device.submit(recorded, buffers), "submission")
-            expect_equal(trial.download(buffers[1], x), affine_of(x, [number, turn]), f"thread {number}, turn {turn}")
+            expect_equal(trial.download(buffers[1], x), affine_of(x, [number, lap]), f"thread {number}, turn {lap}")
 
     in_threads(THREADS, work)
 
 
 def submit_returns_at_once(trial: DeviceTrial) -> None:
-    """`submit` returns before long work has ended, though there is nothing to wait for."""
+    """`submit` returns before long work has ended, also if the work can start immediately."""
     executable, out = trial.load(), trial.upload(np.zeros(1, np.int64))
     rounds = 10_000
     while True:
@@ -110,7 +110,7 @@ def submit_returns_at_once(trial: DeviceTrial) -> None:
 
 
 def close_while_others_submit(trial: DeviceTrial) -> None:
-    """Closing a device in use ends what was submitted; who comes later gets an error, and no one hangs."""
+    """Closing a device in use completes submitted work; later submissions raise an error, and no thread hangs."""
     device = trial.open()
     ready = threading.Barrier(3)
     lost: list[str] = []

@@ -1,4 +1,4 @@
-"""Area `timelines`: points, the order they make, and what a failure reaches."""
+"""Area `timelines`: points, the order that they define, and the propagation of failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from motet.runtime.timeline import Point
 
 
 def point_of_work(trial: DeviceTrial) -> None:
-    """The point of work that ended well is reached, stays so, and has no error."""
+    """The point of successful work is reached, stays reached, and has no error."""
     buffer = trial.device.allocate(1000)
     points = [trial.device.fill(buffer, 1), trial.device.read(buffer, np.empty(10, np.uint8))]
     for point in points:
@@ -33,8 +33,7 @@ def point_of_work(trial: DeviceTrial) -> None:
 
 
 def wait_times_out(trial: DeviceTrial) -> None:
-    """`wait` gives False when its time is over, which takes about that long, and True once the point is
-    reached."""
+    """`wait` returns False after its timeout, which takes about that long, and True once the point is reached."""
     gate = trial.gate()
     point = trial.device.fill(trial.device.allocate(10), 1, [gate.point])
     begin = time.monotonic()
@@ -48,7 +47,7 @@ def wait_times_out(trial: DeviceTrial) -> None:
 
 
 def submitting_does_not_wait(trial: DeviceTrial) -> None:
-    """Submitting returns at once where a point is still to be reached, on every queue."""
+    """Submitting returns immediately even if a point is not reached yet, on every queue."""
     device, data = trial.device, np.ones(64, np.uint8)
     for queue in trial.queues:
         gate, begin = trial.gate(), time.monotonic()
@@ -66,7 +65,7 @@ def submitting_does_not_wait(trial: DeviceTrial) -> None:
 
 
 def order_of_a_queue(trial: DeviceTrial) -> None:
-    """Work of one queue begins in the order of its submission."""
+    """Work of one queue starts in the order of submission."""
     device = trial.device
     for queue in trial.queues:
         gate, target = trial.gate(), np.zeros(64, np.uint8)
@@ -84,7 +83,7 @@ def order_of_a_queue(trial: DeviceTrial) -> None:
 
 
 def queues_are_apart(trial: DeviceTrial) -> None:
-    """Work of another queue goes on while one waits."""
+    """Work of another queue continues while one queue waits."""
     if trial.device.queues < 2:
         raise Skip("it has one queue")
     gate = trial.gate()
@@ -98,15 +97,15 @@ def queues_are_apart(trial: DeviceTrial) -> None:
 
 
 def order_across_queues(trial: DeviceTrial) -> None:
-    """Work that waits for a point of another queue sees what was done there: back and forth, 40 times."""
+    """Work that waits for a point of another queue sees the effects of that queue's work: back and forth, 40 times."""
     device, size = trial.device, 5000
     buffers = [trial.upload(np.zeros(size, np.uint8)) for _ in range(2)]
     target = np.zeros(size, np.uint8)
     point: Point | None = None
-    for turn in range(40):
-        queue = turn % device.queues
-        source, other = buffers[turn % 2], buffers[1 - turn % 2]
-        filled = device.fill(source, turn, [point] if point else (), queue)
+    for round_number in range(40):
+        queue = round_number % device.queues
+        source, other = buffers[round_number % 2], buffers[1 - round_number % 2]
+        filled = device.fill(source, round_number, [point] if point else (), queue)
         point = device.copy(source, other, [filled], (queue + 1) % device.queues)
     assert point is not None
     finish(device.read(buffers[0], target, 0, [point], device.queues - 1), "read")
@@ -114,8 +113,8 @@ def order_across_queues(trial: DeviceTrial) -> None:
 
 
 def random_submissions(trial: DeviceTrial) -> None:
-    """Writes, copies, fills and reads at random on all queues, each waiting for the points alone of what it would
-    disturb, give what one after the other gives."""
+    """Random writes, copies, fills and reads on all queues, each waiting only for the points that it conflicts with,
+    give the same result as sequential execution."""
     device, count, size = trial.device, 6, 3000
     mirror = [trial.bytes_of(size) for _ in range(count)]
     buffers = [trial.upload(data) for data in mirror]
@@ -147,7 +146,7 @@ def random_submissions(trial: DeviceTrial) -> None:
 
 
 def waits_of_many_points(trial: DeviceTrial) -> None:
-    """Work may wait for many points, reached and not, of several timelines, the same one twice."""
+    """Work may wait for many points, reached or not, of several timelines, also for the same point twice."""
     gates = [trial.gate() for _ in range(64)]
     done = [trial.device.fill(trial.device.allocate(8), 1) for _ in range(8)]
     for point in done:
@@ -162,7 +161,7 @@ def waits_of_many_points(trial: DeviceTrial) -> None:
 
 
 def deep_queues(trial: DeviceTrial) -> None:
-    """Submitting does not wait for room: hundreds of pieces of work may stand behind one that waits."""
+    """Submitting does not block on queue length: hundreds of submissions may follow one that waits."""
     device, gate, count = trial.device, trial.gate(), 600
     buffer, target = device.allocate(64), np.zeros(64, np.uint8)
     begin = time.monotonic()
@@ -178,7 +177,7 @@ def deep_queues(trial: DeviceTrial) -> None:
 
 
 def points_of_other_devices(trial: DeviceTrial) -> None:
-    """Devices wait for each other's points: data goes there and back through the host."""
+    """Devices wait for each other's points: data moves back and forth through the host."""
     device, other = trial.device, trial.neighbour()
     data = trial.bytes_of(10_001)
     mine, theirs = device.allocate(data.size), other.allocate(data.size)
@@ -197,7 +196,7 @@ def points_of_other_devices(trial: DeviceTrial) -> None:
 
 
 def failure_reaches_dependants(trial: DeviceTrial) -> None:
-    """A poisoned point poisons all that waits for it, directly or not, with the same error; nothing of it
+    """A poisoned point poisons all work that waits for it, directly or indirectly, with the same error; none of it
     runs."""
     device, gate = trial.device, trial.gate()
     data = trial.bytes_of(64)
@@ -214,7 +213,7 @@ def failure_reaches_dependants(trial: DeviceTrial) -> None:
 
 
 def failure_reaches_no_others(trial: DeviceTrial) -> None:
-    """Work that does not wait for a poisoned point runs, before and behind it in the same queue."""
+    """Work that does not wait for a poisoned point runs, before and after it in the same queue."""
     device, gate, queue = trial.device, trial.gate(), trial.device.queues - 1
     buffer = device.allocate(64)
     before = device.fill(buffer, 1, (), queue)
@@ -229,7 +228,7 @@ def failure_reaches_no_others(trial: DeviceTrial) -> None:
 
 
 def failure_of_the_past(trial: DeviceTrial) -> None:
-    """Work may be submitted that waits for a point that is poisoned already: its own point is, at once or soon."""
+    """Work that waits for a point that is already poisoned may be submitted; its own point is poisoned then."""
     gate = trial.gate()
     gate.fail(DeviceError("device elsewhere: broken before"))
     data = trial.bytes_of(64)
@@ -246,7 +245,7 @@ def failure_of_the_past(trial: DeviceTrial) -> None:
 
 
 def many_wait(trial: DeviceTrial) -> None:
-    """Any number of threads may wait for one point; all go on when it is reached, or get its error."""
+    """Any number of threads may wait for one point; all continue when it is reached, or raise its error."""
     for failing in (False, True):
         gate = trial.gate()
         point = trial.device.fill(trial.device.allocate(8), 1, [gate.point])

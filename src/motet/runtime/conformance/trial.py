@@ -1,4 +1,5 @@
-"""What a check works with: the driver, devices that are closed behind it, gates, kernels, and waiting that ends."""
+"""The environment of a check: the driver, devices that are closed afterwards, gates, kernels, and waits with
+timeouts."""
 
 from __future__ import annotations
 
@@ -33,12 +34,12 @@ from motet.runtime.device import (
 from motet.runtime.selection import HOST
 from motet.runtime.timeline import HostTimeline, Point
 
-PATIENCE = 30.0  # seconds after which work that should have ended counts as lost
-PAUSE = 0.05  # seconds in which work that may not begin would have been seen to
+PATIENCE = 30.0  # seconds after which work that should have ended is considered lost
+PAUSE = 0.05  # seconds in which work that must not start would be seen to
 
 
 class Subject:
-    """The device that a URI names, and the code that checks launch on it, which is compiled once."""
+    """The device that a URI names, and the kernels that checks launch on it, compiled once."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -47,17 +48,17 @@ class Subject:
 
     @property
     def in_processes(self) -> frozenset[str]:
-        """The checks after which nothing in the process can use a device of the driver any more."""
+        """The checks after which the process can no longer use devices of the driver."""
         return frozenset(getattr(self.driver, "conformance_in_processes", ()))
 
     @property
     def exempt(self) -> dict[str, str]:
-        """The checks that the driver says do not fit its devices, with its reasons."""
+        """The checks from which the driver exempts its devices, with reasons."""
         return dict(getattr(self.driver, "conformance_exempt", {}))
 
     @functools.cached_property
     def code(self) -> CheckKernels | str:
-        """The kernels for the first target of the family that the device takes, or why there are none."""
+        """The kernels for the first target of the family that the device supports, or why there are none."""
         device = open_device(self.info)
         try:
             return compile_kernels(self.info.family, device.obstacle)
@@ -66,7 +67,7 @@ class Subject:
 
 
 class Gate:
-    """A point that the check opens: what waits for it stays put until then."""
+    """A point that the check reaches explicitly; work that waits for it does not run until then."""
 
     def __init__(self) -> None:
         self._timeline = HostTimeline()
@@ -81,14 +82,14 @@ class Gate:
 
 
 class Hazards:
-    """Which earlier steps a step has to come after, so that reads and writes of places keep their order."""
+    """Finds the earlier steps that a step must follow, so that reads and writes of places keep their order."""
 
     def __init__(self) -> None:
         self._writer: dict[int, int] = {}
         self._readers: dict[int, set[int]] = {}
 
     def add(self, step: int, reads: Sequence[int], writes: Sequence[int]) -> tuple[int, ...]:
-        """The steps that `step`, which reads and writes places, comes after."""
+        """The steps that `step`, which reads and writes the given places, must follow."""
         after = {self._writer[place] for place in (*reads, *writes) if place in self._writer}
         for place in writes:
             after |= self._readers.pop(place, set())
@@ -100,7 +101,7 @@ class Hazards:
 
 @dataclass
 class DeviceTrial:
-    """One check of one device: what it opens here is closed when the check is over."""
+    """One check of one device. Devices that it opens are closed after the check."""
 
     subject: Subject
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(20))
@@ -118,7 +119,7 @@ class DeviceTrial:
         for device in self._devices:
             if error is None:
                 device.close()
-            else:  # what is to be told is what went wrong before
+            else:  # an earlier failure takes precedence
                 with contextlib.suppress(Exception):
                     device.close()
 
@@ -126,13 +127,13 @@ class DeviceTrial:
 
     @property
     def device(self) -> Device:
-        """The device under test, opened when first asked for."""
+        """The device under test, opened at first use."""
         if not self._devices:
             self.open()
         return self._devices[0]
 
     def open(self) -> Device:
-        """The device under test, opened once more."""
+        """Open the device under test once more."""
         device = open_device(self.subject.info)
         self._devices.append(device)
         return device
@@ -158,14 +159,14 @@ class DeviceTrial:
     # -- memory ----------------------------------------------------------------------------------
 
     def upload(self, array: Array, device: Device | None = None) -> Buffer:
-        """A new buffer that holds `array`."""
+        """A new buffer with the content of `array`."""
         device = device or self.device
         buffer = device.allocate(array.nbytes)
         finish(device.write(buffer, array), "write")
         return buffer
 
     def download(self, buffer: Buffer, like: Array, device: Device | None = None) -> Array:
-        """The beginning of a buffer, as an array of the kind of `like`."""
+        """The beginning of a buffer, as an array with the shape and dtype of `like`."""
         array = np.empty_like(like)
         finish((device or self.device).read(buffer, array), "read")
         return array
@@ -175,7 +176,7 @@ class DeviceTrial:
         return self.random.integers(0, 256, size, np.uint8)
 
     def check_works(self, device: Device, why: str) -> None:
-        """Fails unless memory can be written and read."""
+        """Fail unless memory can be written and read."""
         data = self.bytes_of(257)
         expect_equal(self.download(self.upload(data, device), data, device), data, why)
 
@@ -183,7 +184,7 @@ class DeviceTrial:
 
     @property
     def code(self) -> CheckKernels:
-        """The compiled kernels. Skips the check where there are none."""
+        """The compiled kernels. Skips the check if there are none."""
         code = self.subject.code
         if isinstance(code, str):
             raise Skip(code)
@@ -194,13 +195,13 @@ class DeviceTrial:
         return (device or self.device).load(*self.code.files("kernels", "helper"))
 
     def variant(self, *features: str) -> Variant:
-        """The code as an artifact holds it; `features` are further ones that it needs."""
+        """The code as an artifact's variant; `features` are additional requirements."""
         target = self.code
         return Variant(
             self.subject.info.family, target.target, target.triple, [*target.features, *features], [], {}
         )
 
-    # Parameters: those of `record` and `submit` together, all but the first with defaults.
+    # Parameters: those of `record` and `submit` together; all but the first two have defaults.
     def launch(
         self, executable: Executable, kernel: str, buffers: Sequence[Buffer], tasks: int = 1,
         sizes: Sequence[int] = (), scratch: int = 0, waits: Sequence[Point] = (), queue: int = 0,
@@ -211,8 +212,8 @@ class DeviceTrial:
         return self.device.submit(recorded, buffers, waits, queue)
 
     def affine(self, executable: Executable, count: int, steps: Sequence[int]) -> CommandBuffer:
-        """`y = 2 x + step` for each of `steps`, one after the other, from the first external to the second and
-        in place there, over `count` numbers of 32 bits."""
+        """`y = 2 x + step` for each of `steps` in order, first from external 0 to external 1 and then in place, over
+        `count` 32-bit integers."""
         first, second = Reference(0, 0, 4 * count), Reference(1, 0, 4 * count)
         work = [
             Work("launch", (first if not index else second, second), "affine", count, (step,),
@@ -223,20 +224,20 @@ class DeviceTrial:
 
 
 def affine_of(x: Array, steps: Sequence[int]) -> Array:
-    """What `Trial.affine` computes, by numpy."""
+    """The result of `DeviceTrial.affine`, computed by numpy."""
     for step in steps:
         x = 2 * x + np.int32(step)
     return x
 
 
 def whole(kernel: str, sizes_of_buffers: Sequence[int], tasks: int = 1, sizes: Sequence[int] = ()) -> Work:
-    """A launch on externals 0, 1, …, all of each."""
+    """A launch on all of externals 0, 1, …."""
     references = tuple(Reference(index, 0, size) for index, size in enumerate(sizes_of_buffers))
     return Work("launch", references, kernel, tasks, tuple(sizes))
 
 
 def finish(point: Point, what: str) -> None:
-    """Waits for a point. Fails if it is poisoned or does not come."""
+    """Wait for a point. Fails if it is poisoned or not reached in time."""
     try:
         reached = point.wait(PATIENCE)
     except MotetError as error:
@@ -248,7 +249,7 @@ def finish(point: Point, what: str) -> None:
 
 
 def finish_poisoned(point: Point, what: str, kind: type[MotetError] = DeviceError) -> MotetError:
-    """Waits for a point that must come to `kind` of error, and gives it."""
+    """Wait for a point that must be poisoned with an error of `kind`; returns the error."""
     try:
         reached = point.wait(PATIENCE)
     except kind as error:
@@ -264,7 +265,7 @@ def finish_poisoned(point: Point, what: str, kind: type[MotetError] = DeviceErro
 
 
 def expect_pending(point: Point, what: str) -> None:
-    """Fails if a point is reached, now or within a moment."""
+    """Fail if a point is reached, now or shortly after."""
     try:
         early = point.reached or point.wait(PAUSE)
     except MotetError as error:
@@ -274,7 +275,7 @@ def expect_pending(point: Point, what: str) -> None:
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:
-    """`work(0)`, `work(1)`, … at once, each in a thread. Raises what the first to fail raised."""
+    """Run `work(0)`, `work(1)`, … concurrently, each in a thread. Raises the exception of the first that failed."""
     errors: list[Exception] = []
     start = threading.Barrier(count)
 
@@ -282,7 +283,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
         try:
             start.wait()
             work(number)
-        except Exception as error:  # it is raised below, in the caller's thread
+        except Exception as error:  # raised below, in the caller's thread
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]

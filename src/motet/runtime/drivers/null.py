@@ -1,15 +1,15 @@
-"""Devices without hardware: memory of their own, code for this processor, and a clock that is a model.
+"""Simulated devices: separate memory, code for this CPU, and a modelled clock.
 
-They let programs for several devices run, and fail, on any machine. What runs is real; when it runs is computed:
-a command begins when the one before it on its queue has ended and what it waits for has been reached, and takes
+They run programs for several devices, and inject failures, on any machine. Kernels really run; their times are
+computed: a command starts when the previous one on its queue has ended and its waits are reached, and takes
 
     latency + bytes touched / memory-bandwidth + tasks * task-time        launches and copies on the device
     latency + bytes / bandwidth                                           to and from the host
 
     null?latency=5e-6&bandwidth=12e9      a device behind a bus
-    null/1?memory=1e6                     the second, with a million bytes
-    null?lose-after=3                     gone with its fourth submission
-    null?hang-at=3&answer=2               its fourth submission does not end; it is given up after two seconds
+    null/1?memory=1e6                     the second device, with a million bytes
+    null?lose-after=3                     lost with its fourth submission
+    null?hang-at=3&answer=2               its fourth submission hangs; the device is lost after two seconds
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from motet.artifact.schema import Variant
 from motet.errors import DeviceLost, KernelFault, MotetError, OutOfMemoryError
 from motet.runtime.cpu_features import machine
 from motet.runtime.device import API_VERSION, Buffer, DeviceInfo, Event, Work
-from motet.runtime.drivers.host.in_process import InProcessDevice, NativeBuffer
+from motet.runtime.drivers.host.in_process import EXEMPT_IN_PROCESS, InProcessDevice, NativeBuffer
 from motet.runtime.drivers.host.recorded import NativeCommandBuffer, processor_obstacle
 from motet.runtime.timeline import HostTimeline, Point, raisable
 from motet.runtime.uri import number_options
@@ -38,33 +38,26 @@ api = API_VERSION
 FAMILY = "null"
 DEVICES = 4
 
-_IN_PROCESS = "kernels run in this process, and nothing can stop them but its end"
-conformance_exempt = {
-    "fault-illegal-instruction": _IN_PROCESS,
-    "fault-out-of-bounds": _IN_PROCESS,
-    "fault-reaches-dependants": _IN_PROCESS,
-    "fault-then-usable": _IN_PROCESS,
-    "abort-endless": _IN_PROCESS,
-}
+conformance_exempt = EXEMPT_IN_PROCESS
 
-# A device of another driver, for checks of two.
+# A device of another driver, for checks with two devices.
 conformance_neighbour = "null?view=1"
 
-# Each option's default and least value.
+# Each option's default and minimum.
 _OPTIONS = {
-    "latency": (2e-6, 0),  # seconds before a command begins
+    "latency": (2e-6, 0),  # seconds before a command starts
     "bandwidth": (16e9, 1),  # bytes per second to and from the host
     "memory-bandwidth": (100e9, 1),  # bytes per second that kernels read and write
     "task-time": (0, 0),  # seconds that each task takes
-    "pace": (0, 0),  # 1: points are not reached before the model says so
+    "pace": (0, 0),  # 1: points are reached only when the model says so
     "memory": (1 << 33, 0),  # bytes
     "queues": (2, 1),
     "threads": (1, 1),
     "view": (0, 0),  # 1: the host may address the memory
-    "lose-after": (-1, -1),  # submissions that go well before the device is lost; -1: never
-    "hang-at": (-1, -1),  # the submission, from 0 on, that does not end before it is aborted; -1: none
+    "lose-after": (-1, -1),  # successful submissions before the device is lost; -1: never
+    "hang-at": (-1, -1),  # the submission, from 0 on, that hangs until it is aborted; -1: none
     "answer": (0, 0),  # seconds after which a device that hangs is lost; 0: never
-    "fault-at": (-1, -1),  # the submission, from 0 on, that ends in a fault of its kernel; -1: none
+    "fault-at": (-1, -1),  # the submission, from 0 on, whose kernel faults; -1: none
 }
 
 
@@ -82,13 +75,13 @@ def probe() -> Sequence[DeviceInfo]:
 
 
 def open(info: DeviceInfo) -> NullDevice:
-    """Raises DeviceError for options that there are not."""
+    """Raises DeviceError for unknown options."""
     return NullDevice(info, number_options(info.uri, _OPTIONS))
 
 
 @dataclass(eq=False)
 class _Moment:
-    """The timeline of one point: that of its queue, and when the model says that the point is reached."""
+    """The timeline of one point: that of its queue, and the modelled time at which the point is reached."""
 
     timeline: HostTimeline
     end: float = 0.0
@@ -112,7 +105,7 @@ class NullDevice(InProcessDevice):
         self._capacity = int(options["memory"])
         self._used = 0
         self._given_back: deque[int] = deque()
-        self._clocks = [0.0] * self.queues  # the model's time on each queue
+        self._clocks = [0.0] * self.queues  # the modelled time on each queue
         self._lock = threading.Lock()
         self._submissions = 0
         self._released = threading.Event()
@@ -120,7 +113,7 @@ class NullDevice(InProcessDevice):
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of the buffers that are alive."""
+        """Bytes of the live buffers."""
         with self._lock:
             return self._count_used()
 
@@ -171,7 +164,7 @@ class NullDevice(InProcessDevice):
 
         return self._start_commands(commands, run, waits, queue)
 
-    # -- time, which is the model's, in events too ------------------------------------------------
+    # -- simulated time, also of events -----------------------------------------------------------
 
     def _bus(self, size: int) -> float:
         return self.options["latency"] + size / self.options["bandwidth"]
@@ -197,7 +190,7 @@ class NullDevice(InProcessDevice):
         self, commands: Sequence[tuple[str, str, int, float]], work: Callable[[], None], waits: Sequence[Point],
         queue: int,
     ) -> Point:
-        """Queues `work`, which stands for `commands`: name, kind, bytes and duration of each."""
+        """Queue `work`, which represents `commands`: name, kind, bytes and duration of each."""
         submitted = time.perf_counter()
         moment = _Moment(self._queues[queue].timeline)
         before = [point.timeline for point in waits if isinstance(point.timeline, _Moment)]
@@ -219,7 +212,7 @@ class NullDevice(InProcessDevice):
 
         return Point(moment, self._queues[queue].submit(timed, waits).value)
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
         self._check_usable()
@@ -227,12 +220,11 @@ class NullDevice(InProcessDevice):
         super().abort()
 
     def give_back(self, size: int) -> None:
-        """Called when a buffer goes. It may go anywhere, inside `allocate` too, which therefore must not be
-        waited for."""
+        """Called when a buffer is collected, possibly inside `allocate`, so that it must not block."""
         self._given_back.append(size)
 
     def _hang(self, number: int) -> None:
-        """Until `abort`, or until the device is given up."""
+        """Block until `abort`, or until the device is lost."""
         limit = self.options["answer"]
         if not self._released.wait(limit or None):
             raise self._lose(f"it does not answer: submission {number} has run for {limit:g} s, as hang-at={number} "

@@ -1,4 +1,4 @@
-"""One execution of a plan in a call: its values, the memory that they are in, and how they are moved."""
+"""The state of one execution of a plan: its values, their memory, and their transfers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from motet.runtime.timeline import Point
 
 
 class Recycled(Protocol):
-    """Memory of a call that nothing reads any more."""
+    """Memory of a call without further readers."""
 
     def add(self, device: Device, buffer: Buffer, use: Use) -> None: ...
 
     def take(self, device: Device, size: int, place: int) -> tuple[Buffer, list[Point]] | None:
-        """A buffer for what the step at `place` writes, and what has to be waited for before that."""
+        """A buffer for the output of the step at `place`, and the points to wait for before it is written."""
         ...
 
 
 class PlanFrame:
-    """`direct` are tensors of the caller that results, by number, are to be made in where their device can."""
+    """One execution of a plan. `direct` maps results, by number, to the caller's tensors in which they are to be
+    written, if their device can."""
 
     def __init__(
         self, recorded: RecordedPlan, underway: Underway, values: Mapping[int, PlacedValue], recycled: Recycled,
@@ -41,16 +42,16 @@ class PlanFrame:
         self.values = dict(values)
         self.recycled = recycled
         self.direct = direct
-        self.place = 0  # of the step that is being submitted
+        self.place = 0  # of the step being submitted
 
     def number_of(self, device: object) -> int | None:
-        """The number of a device, where it is one of the call's."""
+        """The number of a device if it is one of the call's; else None."""
         return next((n for n, loaded in enumerate(self.devices) if loaded.device is device), None)
 
     # -- memory ----------------------------------------------------------------------------------
 
     def own(self, device: Device, size: int) -> PlacedCopy:
-        """Memory for what the step that is being submitted writes; its points are waited for before that."""
+        """Memory for the output of the step being submitted, and the points to wait for before it is written."""
         found = self.recycled.take(device, size, self.place)
         if found is not None:
             return PlacedCopy(*found, use=Use())
@@ -59,7 +60,7 @@ class PlanFrame:
         return PlacedCopy(device.allocate(size), [], use=Use())
 
     def used(self, copy: PlacedCopy, point: Point) -> None:
-        """Notes that work which the step that is being submitted asks for uses a copy until `point`."""
+        """Record that work of the step being submitted uses a copy until `point`."""
         turn = self.lifetimes.turns[self.place]
         while True:
             if copy.use is not None:
@@ -69,7 +70,7 @@ class PlanFrame:
             copy = copy.source
 
     def retire(self, step: Step) -> None:
-        """Gives back the memory of what nothing needs any more, now that `step` was submitted."""
+        """Return the memory of values without further uses after `step` was submitted."""
         plan = self.lifetimes
         for number in (*step.operands, *step.results):
             value, name = self.values[number], plan.names[number]
@@ -86,7 +87,7 @@ class PlanFrame:
             copy.use = None
 
     def new(self, number: int, shape: Shape, device: int) -> PlacedValue:
-        """Memory for a result, the caller's own where the device can work in it."""
+        """Memory for a result: the caller's if the device can work in it."""
         loaded = self.devices[device]
         own = self.direct.get(number)
         if isinstance(own, np.ndarray):
@@ -98,7 +99,8 @@ class PlanFrame:
         return PlacedValue(shape, {device: self.own(loaded.device, shape.bytes)})
 
     def own_copy(self, value: PlacedValue, device: int) -> PlacedValue:
-        """What a step writes in place: the caller's own changes when all has ended well, not before."""
+        """A copy of a value that a step writes in place: the caller's tensor changes only if the whole call
+        succeeds."""
         target = self.devices[device].device
         source = self.on(value, device, 0)
         own = self.own(target, value.shape.bytes)
@@ -110,10 +112,10 @@ class PlanFrame:
         own.points = [point]
         return PlacedValue(value.shape, {device: own})
 
-    # -- moving ----------------------------------------------------------------------------------
+    # -- transfers -------------------------------------------------------------------------------
 
     def on(self, value: PlacedValue, device: int, queue: int) -> PlacedCopy:
-        """The value on a device, moved there if it is not."""
+        """The value on a device; transferred if it is not there."""
         copy = value.copies.get(device)
         if copy is None:
             copy = value.copies[device] = self._move(value, device, queue)
@@ -133,13 +135,14 @@ class PlanFrame:
             if buffer is not None:
                 self.underway.pending.held.append(buffer)
                 return PlacedCopy(buffer, points, source=origin)
-        if self.underway.slots.crowd(target):  # in its queue the work of other calls would wait for them, too
+        if self.underway.slots.crowd(target):  # work of other calls in its queue would wait, too
             for point in points:
                 point.wait()
         own = self.own(target, value.shape.bytes)
         waits = [*points, *own.points]
-        # On a queue where nothing computes, which need not wait for what is still to be made; else where it is read.
-        own.queue = self._apart(target, self.underway.shifted(target, queue))
+        # Use a queue without computations, which does not wait for values still to be computed; else the reader's
+        # queue.
+        own.queue = self._transfer_queue(target, self.underway.shifted(target, queue))
         written = target.write(own.buffer, source, 0, waits, own.queue)
         point = self.underway.note(target, own.queue, waits, written)
         self.underway.pend(point, [own.buffer])
@@ -150,10 +153,10 @@ class PlanFrame:
         return own
 
     def _copied(self, value: PlacedValue, copy: PlacedCopy, target: Device, queue: int) -> PlacedCopy:
-        """A copy by a device that reaches the other's memory by itself."""
+        """A copy by a device that can access the other device's memory directly."""
         own = self.own(target, value.shape.bytes)
         waits = [*copy.points, *own.points]
-        own.queue = self._apart(target, self.underway.shifted(target, queue))
+        own.queue = self._transfer_queue(target, self.underway.shifted(target, queue))
         copied = target.copy(copy.buffer, own.buffer, waits, own.queue)
         point = self.underway.note(target, own.queue, waits, copied)
         self.underway.pend(point, [copy.buffer, own.buffer])
@@ -163,8 +166,8 @@ class PlanFrame:
         return own
 
     def host_bytes(self, value: PlacedValue) -> tuple[Array, list[Point], PlacedCopy | None]:
-        """The value where the host can read it: its array, the device's memory in place, or a new array. The copy is
-        the one whose memory it is, if it is one's."""
+        """The value for reading on the host: its array, device memory in place, or a new array. The returned copy is
+        the one whose memory the array is, if any."""
         if value.array is not None:
             return value.array, value.points, None
         number, copy = next(iter(value.copies.items()))
@@ -174,10 +177,10 @@ class PlanFrame:
             return view[: value.shape.bytes], copy.points, copy
         size = value.shape.bytes
         array = self.underway.staging.allocate(size).array(np.dtype(np.uint8), (size,))
-        # On the queue that made it: on another it would wait for what has nothing to do with it. But in a turn of a
-        # loop on the other, while the next turn computes.
+        # Use the queue that computed it: another one might wait for unrelated work. In an iteration of a loop, use the
+        # other queue, while the next iteration computes.
         turn = self.lifetimes.turns[self.place]
-        queue = copy.queue if turn is None else self._apart(device, copy.queue)
+        queue = copy.queue if turn is None else self._transfer_queue(device, copy.queue)
         read = device.read(copy.buffer, array, 0, copy.points, queue)
         point = self.underway.note(device, queue, copy.points, read)
         self.underway.pend(point, [copy.buffer])
@@ -185,6 +188,6 @@ class PlanFrame:
         value.array, value.points = array, [point]
         return array, [point], None
 
-    def _apart(self, device: Device, queue: int) -> int:
-        """A queue where nothing computes; among several calls, each of which has queues of its own, `queue`."""
+    def _transfer_queue(self, device: Device, queue: int) -> int:
+        """A queue without computations; with several calls in progress, each of which has its own queues, `queue`."""
         return queue if self.underway.slots.several else self.recorded.spare.get(id(device), queue)

@@ -1,4 +1,4 @@
-"""Ctrl-C while a loop is executed, which may have no other end."""
+"""Handles Ctrl-C during the execution of a loop, which may otherwise never end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 
 class Interrupts:
-    """As a context: remembers the user's interrupt. Python drops a KeyboardInterrupt that is raised in a finalizer,
-    such as that of memory which an iteration has used, and executes on; `check` raises it in the next iteration."""
+    """A context manager that records the user's interrupt. Python drops a KeyboardInterrupt raised in a finalizer, such
+    as that of an iteration's memory, and continues; `check` raises it in the next iteration."""
 
     def __init__(self) -> None:
         self._before: Callable[[int, FrameType | None], Any] | None = None

@@ -1,4 +1,4 @@
-"""Memory of a loop's iterations that nothing reads any more, for those that follow."""
+"""Reuses memory of a loop's iterations in later iterations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motet.runtime.timeline import Point
 
 @dataclass(frozen=True)
 class _Free:
-    """A buffer that an iteration has had."""
+    """A buffer that an iteration has used."""
 
     device: Device
     buffer: Buffer
@@ -22,7 +22,8 @@ class _Free:
 
 
 class LoopMemory:
-    """Of one execution of a loop step in the frame `outer`; `given` are the step's operands, which stay as they are."""
+    """The memory of one execution of a loop step in the frame `outer`; `given` are the step's operands, which stay
+    valid."""
 
     def __init__(self, outer: PlanFrame, given: Sequence[PlacedValue]) -> None:
         self.outer = outer
@@ -39,7 +40,7 @@ class LoopMemory:
             self._add(device, buffer, use.points)
 
     def give_back(self, values: Sequence[PlacedValue], needed: Sequence[PlacedValue]) -> None:
-        """Those of `values` that iterations have made, but for those that are `needed`, are not read any more."""
+        """Return the memory of those of `values` that iterations have allocated, except those that are `needed`."""
         kept = {id(value) for value in (*self.given, *needed)}
         for value in {id(value): value for value in values if id(value) not in kept}.values():
             for home, copy in value.copies.items():
@@ -50,7 +51,7 @@ class LoopMemory:
 
     def next_iteration(self) -> None:
         self.iteration += 1
-        for value in self.given:  # which every iteration reads
+        for value in self.given:  # read by every iteration
             for copy in value.copies.values():
                 if copy.use is not None:
                     copy.use.points = [point for point in copy.use.points if not point.reached]
@@ -65,7 +66,7 @@ class LoopMemory:
         return self.outer.recycled.take(device, size, self.outer.place)
 
     def hand_back(self) -> None:
-        """All of it is for what follows the loop."""
+        """Return all memory to the steps after the loop."""
         for each in (free for entries in self._free.values() for free in entries):
             self.outer.recycled.add(each.device, each.buffer, Use(1 << self.outer.place, each.points))
         self._free.clear()
@@ -78,7 +79,7 @@ class LoopMemory:
 
 @dataclass(frozen=True)
 class PartMemory:
-    """Memory for the steps of one execution of the condition or the body."""
+    """The memory for the steps of one execution of the condition or the body."""
 
     loop: LoopMemory
     retired: Retired

@@ -1,10 +1,10 @@
-"""Executes the loops of plans: the condition, then the body, again and again.
+"""Executes the loops of plans: alternately the condition and the body.
 
-    condition → read by the host → body → condition → …      what is carried stays on the device that made it
+    condition → read by the host → body → condition → …      carried values stay on the device that computed them
 
-Only the condition is waited for. Where it depends on what the host counts, iterations are submitted ahead of their
-execution: two at most, and the third waits for the first. Memory that an iteration does not need any more is for
-those that begin when all that used it has ended: for the next one, or for the one after that.
+Only the condition is waited for. If it depends only on a counter of the host, iterations are submitted ahead of their
+execution, at most two: the third waits for the first. Memory of an iteration is reused by iterations that start after
+all its users have ended: the next one, or the one after that.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from motet.runtime.plans.steps import submit_steps
 from motet.runtime.plans.underway import Awaited, Underway
 from motet.runtime.plans.values import PlacedCopy, PlacedValue
 
-_AHEAD = 2  # iterations that are under way at once
+_AHEAD = 2  # iterations in flight
 
 
 def run_loop(frame: PlanFrame, repeat: LoopStep) -> None:
-    """Executes a loop step of `frame`, whose values it reads and makes."""
+    """Execute a loop step of `frame`, whose values it reads and defines."""
     step, underway = repeat.step, frame.underway
     given = [frame.values[number] for number in step.operands]
     memory = LoopMemory(frame, given)
@@ -53,7 +53,7 @@ def run_loop(frame: PlanFrame, repeat: LoopStep) -> None:
 def _iterate(
     frame: PlanFrame, repeat: LoopStep, memory: LoopMemory, flying: deque[Awaited], interrupts: Interrupts
 ) -> list[PlacedValue]:
-    """What the condition passes on when it is false."""
+    """Run the iterations; returns the values passed on when the condition is false."""
     underway = frame.underway
     carried, same = list(memory.given[: repeat.carried]), memory.given[repeat.carried :]
     around = () if underway.noted is None else underway.noted.iteration
@@ -94,7 +94,7 @@ def _results(frame: PlanFrame) -> list[PlacedValue]:
 
 
 def _read(frame: PlanFrame, value: PlacedValue) -> bool:
-    """Whether a number is true, as soon as it is there."""
+    """Whether a number is true; waits for it."""
     found, points, _ = frame.host_bytes(value)
     for point in points:
         point.wait()
@@ -102,8 +102,8 @@ def _read(frame: PlanFrame, value: PlacedValue) -> bool:
 
 
 def _as_own(results: Sequence[PlacedValue], given: Sequence[PlacedValue], place: int) -> list[PlacedValue]:
-    """The results of the step at `place`. What the loop was given, or has several times among its results, is never
-    given back: it would be twice."""
+    """The results of the step at `place`. Operands of the loop, and repeated results, are marked as not owned, so that
+    their memory is not returned twice."""
     times = Counter(map(id, [*results, *given]))
     found: list[PlacedValue] = []
     for value in results:

@@ -1,5 +1,5 @@
-"""A plan for one combination of extents, ready to be submitted: the command buffers of its steps, their order, queues
-and the lifetimes of what they make."""
+"""Records plans for one combination of extents: the command buffers of their steps, their order, queues, and the
+lifetimes of values."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from motet.runtime.tensors import show_shape
 
 @dataclass(frozen=True)
 class RunStep:
-    """A step that was recorded: which of its operands it reads at all, and what it needs besides."""
+    """A recorded step, with the operands that it reads and its resources."""
 
     step: Step
     concrete: Concrete
     commands: CommandBuffer
     read: frozenset[int]
     queue: int
-    destinations: Mapping[int, int]  # of results that are made in an operand's memory: the operand
-    leaving: frozenset[int]  # results that other devices read
-    beside: bool  # not in the caller's thread, which has something else to do meanwhile
+    destinations: Mapping[int, int]  # maps results computed in an operand's memory to the operand
+    leaving: frozenset[int]  # results read by other devices
+    beside: bool  # not in the caller's thread, which has other work meanwhile
 
 
 @dataclass(frozen=True)
 class TransferStep:
-    """A step that moves a value, and the queue to do it on where none is spare."""
+    """A step that transfers a value, and its queue if no spare queue exists."""
 
     step: Step
     queue: int
@@ -52,8 +52,8 @@ class LoopStep:
 
 @dataclass(frozen=True)
 class PlanCode:
-    """What plans are recorded with: the function that they belong to, the devices, one for each of the artifact's, and
-    on each the schedules of the regions."""
+    """The code for recording plans: the function's name, the devices, one for each of the artifact's, and the schedules
+    of the regions on each."""
 
     name: str
     regions: Mapping[str, Signature]
@@ -62,8 +62,8 @@ class PlanCode:
 
 
 class RecordedPlan:
-    """`inputs` are the shapes of the plan's inputs; `whole` says that it is a function's, not a part of a loop, whose
-    inputs others need too."""
+    """`inputs` are the shapes of the plan's inputs; `whole` means that it is the plan of a function, rather than a part
+    of a loop, whose inputs are used elsewhere, too."""
 
     def __init__(self, plan: Plan, inputs: Sequence[Shape], code: PlanCode, whole: bool = True) -> None:
         self.plan = plan
@@ -82,7 +82,7 @@ class RecordedPlan:
         self.lifetimes = lifetimes(
             plan, self.order, lambda device: id(devices[device].device), () if whole else plan.inputs
         )
-        self._beside = run_beside(
+        self._threaded = run_beside(
             plan.steps, self.order, lambda device: devices[device].device.info.family == HOST,
             lambda device: id(devices[device].device),
         )
@@ -103,7 +103,7 @@ class RecordedPlan:
             repeat = self._loop(step, step.loop)
             shapes.update(zip(step.results, repeat.condition.results[1:], strict=True))
             return repeat
-        run = self._run(step, queue, number in self._beside)
+        run = self._run(step, queue, number in self._threaded)
         shapes.update(zip(step.results, run.concrete.results, strict=True))
         return run
 
@@ -139,25 +139,25 @@ class RecordedPlan:
         )
         read = {reference.external for work in concrete.work for reference in work.references}
         destinations = {i: s.destination for i, s in enumerate(region.results) if s.destination is not None}
-        # In a loop that was taken apart it is asked for later, on the queue for what is moved.
-        apart = step.turn is not None and id(loaded.device) in self.spare
-        leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving and not apart)
+        # In an unrolled loop, it is read later, on the queue for transfers.
+        deferred = step.turn is not None and id(loaded.device) in self.spare
+        leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving and not deferred)
         return RunStep(step, concrete, commands, frozenset(read), queue, destinations, leaving, beside)
 
 
 def copies_from(target: Device, source: Device) -> bool:
-    """Whether a device copies from memory of another by itself."""
+    """Whether a device copies from another one's memory directly."""
     can = getattr(target, "copies_from", None)
     return can is not None and can(source)
 
 
 def _leaving(plan: Plan, devices: Sequence[Device]) -> set[int]:
-    """The values that steps make and others read on another device, which cannot get them from there by itself."""
-    makers: dict[int, int] = {}  # of each value, the step, for those that were transferred too
+    """The values that are computed by a step and read on another device that cannot access them directly."""
+    makers: dict[int, int] = {}  # the step of each value, including transferred ones
     homes: dict[int, Device] = {}
     leaving: set[int] = set()
     for step in plan.steps:
-        if step.op == "loop":  # its iterations ask for what they read
+        if step.op == "loop":  # its iterations request the values that they read
             continue
         there = devices[step.device]
         for value in step.operands:

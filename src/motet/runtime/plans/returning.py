@@ -1,4 +1,4 @@
-"""Puts the results of a call where the caller wants them, once all else has ended well: they may be inputs too."""
+"""Copies the results of a call to the caller's memory after success, since that memory may also hold inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from motet.runtime.plans.values import Array, PlacedValue, Tensor
 
 
 def return_results(frame: PlanFrame, places: Sequence[Tensor]) -> None:
-    """`places` are the caller's, one for each result of the plan."""
+    """`places` are the caller's tensors, one for each result of the plan."""
     late: list[tuple[PlacedValue, Tensor]] = []
     for number, place in zip(frame.recorded.plan.results, places, strict=True):
         value = frame.values[number]

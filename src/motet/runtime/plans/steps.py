@@ -1,4 +1,4 @@
-"""Submits the steps of a frame: as soon as what they read is under way, without waiting for it."""
+"""Submits the steps of a frame without waiting for their operands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RunLoop = Callable[[PlanFrame, LoopStep], None]
 
 
 def submit_steps(frame: PlanFrame, run_loop: RunLoop, timed: Timed | None = None) -> None:
-    """Submits all steps of a frame's plan; `timed` gets the seconds of each, one after the other."""
+    """Submit all steps of a frame's plan; `timed` gets the seconds of each, run in sequence."""
     for place, entry in enumerate(frame.recorded.steps):
         frame.place = place
         begin = time.perf_counter()
@@ -42,7 +42,7 @@ def _submit(frame: PlanFrame, run: RunStep) -> None:
     device = loaded.device
     waits: list[Point] = []
     buffers: list[Buffer] = []
-    spare: list[PlacedCopy] = []  # needed by this step alone
+    spare: list[PlacedCopy] = []  # used by this step only
     used, made = _operands(frame, run, spare)
     queue = run.queue if step.queues else underway.shifted(device, run.queue)
     arena = frame.own(device, concrete.arena)
@@ -60,7 +60,7 @@ def _submit(frame: PlanFrame, run: RunStep) -> None:
         used.append(status)
         buffers.append(status.buffer)
         waits += status.points
-    # A device that works in the caller's thread does so in its queue's where it has to wait.
+    # A device that works in the caller's thread uses its queue's thread if it has to wait.
     gate = underway.gates.next() if run.beside else None
     try:
         point = device.submit(run.commands, buffers, waits if gate is None else [*waits, gate], queue)
@@ -79,19 +79,19 @@ def _submit(frame: PlanFrame, run: RunStep) -> None:
         value.copies[step.device].points = [point]
         value.copies[step.device].queue = queue
         value.points = [point] if value.array is not None else []
-    for index in run.leaving:  # now: behind the step on its queue, and before what is submitted later
+    for index in run.leaving:  # now: after the step on its queue, before later submissions
         frame.host_bytes(made[index])
 
 
 def _operands(frame: PlanFrame, run: RunStep, spare: list[PlacedCopy]) -> tuple[list[PlacedCopy], list[PlacedValue]]:
-    """The copies of what a step reads and of what it makes, in the order of its externals, and what it makes."""
+    """The copies of a step's operands and results, in the order of its externals, and the results as values."""
     step, device = run.step, frame.devices[run.step.device].device
     used: list[PlacedCopy] = []
     made: list[PlacedValue] = []
     for index, number in enumerate(step.operands):
         if index in run.read:
             copy = frame.on(frame.values[number], step.device, run.queue)
-        else:  # its shape is read, not its elements
+        else:  # only its shape is read
             copy = frame.own(device, frame.values[number].shape.bytes)
             spare.append(copy)
         used.append(copy)
@@ -110,7 +110,7 @@ def _operands(frame: PlanFrame, run: RunStep, spare: list[PlacedCopy]) -> tuple[
 
 
 def _clear(frame: PlanFrame, statuses: Statuses, status: PlacedCopy, device: Device, queue: int) -> None:
-    """Has statuses made zero, before what works on them."""
+    """Zero the statuses before the work that may set them."""
     zeros = np.zeros(statuses.bytes, np.uint8)
     point = device.write(status.buffer, zeros, 0, status.points, queue)
     frame.underway.pend(frame.underway.note(device, queue, status.points, point), [status.buffer])
@@ -119,7 +119,7 @@ def _clear(frame: PlanFrame, statuses: Statuses, status: PlacedCopy, device: Dev
 
 
 def _look(frame: PlanFrame, statuses: Statuses, status: PlacedCopy, device: Device, queue: int, after: Point) -> None:
-    """Has statuses read when the work is done."""
+    """Read the statuses after the work has ended."""
     found = np.empty(statuses.bytes, np.uint8)
     point = device.read(status.buffer, found, 0, [after], queue)
     frame.underway.pend(frame.underway.note(device, queue, [after], point), [status.buffer])

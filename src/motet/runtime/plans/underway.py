@@ -1,4 +1,4 @@
-"""What a call over devices has under way: points that are not reached yet, and the memory that devices may work on."""
+"""The submissions of a call over devices: points not reached yet, and memory in use by devices."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from motet.runtime.timeline import HostTimeline, Point
 from motet.runtime.trace import Submissions
 
 _PATIENCE = 0.3  # seconds that devices have to end their work after the user's interrupt
-_abandoned: list[Underway] = []  # of which devices may still work on the memory
+_abandoned: list[Underway] = []  # calls whose memory devices may still use
 
 
 @dataclass
 class Awaited:
-    """Points that something has to wait for, what devices work on until then, and what they found then."""
+    """Points to wait for, the memory in use until then, and the statuses to check then."""
 
     points: list[Point] = field(default_factory=list[Point])
     held: list[object] = field(default_factory=list[object])
@@ -35,7 +35,7 @@ class Awaited:
         self.statuses += other.statuses
 
     def wait(self) -> None:
-        """Raises what poisoned a point, or CallError for a check that failed."""
+        """Wait. Raises the error of a poisoned point, or CallError for a check that failed."""
         for point in self.points:
             point.wait()
         failure = self.failed_check()
@@ -48,14 +48,14 @@ class Awaited:
 
 
 class Underway:
-    """What one call has submitted; it goes into `noted` where that is given."""
+    """The submissions of one call, recorded in `noted` if given."""
 
     def __init__(
         self, devices: Sequence[LoadedDevice], slots: Slots, staging: Pool, noted: Submissions | None = None
     ) -> None:
         self.devices = devices
         self.slots = slots
-        self.staging = staging  # the host's memory that values pass through on their way
+        self.staging = staging  # host memory for values in transit
         self.noted = noted
         self.pending = Awaited()
         self.gates = HostTimeline()
@@ -69,11 +69,11 @@ class Underway:
         return point if self.noted is None else self.noted.submitted(device.info.uri, queue, events, waits, point)
 
     def shifted(self, device: Device, queue: int) -> int:
-        """The queue for this call of what another one under way has on `queue`."""
+        """The queue of this call that corresponds to `queue` of a concurrent one."""
         return (queue + self.slot) % device.queues
 
     def cut(self) -> Awaited:
-        """What is pending, which is the caller's to wait for from now on."""
+        """Hand over the pending points, for which the caller must then wait."""
         cut, self.pending = self.pending, Awaited()
         return cut
 
@@ -82,19 +82,19 @@ class Underway:
             point.wait()
 
     def settle(self) -> Exception | None:
-        """Waits for everything: memory that a device still works on must not go."""
+        """Wait for all submissions: memory in use by a device must not be freed."""
         failure: Exception | None = None
         for point in self.pending.points:
             try:
                 point.wait()
-            except Exception as error:  # every point is waited for, whatever the first one raised
+            except Exception as error:  # wait for every point, whatever the first one raised
                 failure = failure or error
         self.pending.held.clear()
         return failure or self.pending.failed_check()
 
     def abandon(self) -> None:
-        """Tells devices to end their work. One that does not at once may still write to what this call holds, which
-        stays until it has."""
+        """Tell devices to end their work. The memory of this call is kept until they have, since they may still write
+        to it."""
         _abandoned[:] = [each for each in _abandoned if not all(point.reached for point in each.pending.points)]
         _abandoned.append(self)
         for loaded in self.devices:

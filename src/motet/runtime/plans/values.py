@@ -19,9 +19,9 @@ Tensor = Array | DeviceArray
 
 @dataclass
 class PlacedCopy:
-    """A value on one device; `points` are what has to be reached before it is read, `queue` made it last. The buffer is
-    the call's own, for another value after this one, where `use` says who has used it; else it may be memory of
-    `source`, a copy on another device."""
+    """A value on one device; `points` must be reached before it is read, `queue` wrote it last. The buffer belongs to
+    the call and may be reused if `use` records its users; otherwise it may be memory of `source`, a copy on another
+    device."""
 
     buffer: Buffer
     points: list[Point]
@@ -32,10 +32,10 @@ class PlacedCopy:
 
 @dataclass
 class PlacedValue:
-    """A value of one call: its copies by device, and the host's array where there is one."""
+    """A value of one call: its copies by device, and the host's array if there is one."""
 
     shape: Shape
     copies: dict[int, PlacedCopy] = field(default_factory=dict[int, PlacedCopy])
     array: Array | None = None
     points: list[Point] = field(default_factory=list[Point])  # of the array
-    outlives: bool = False  # the turn of a loop that it is made in, and the next one
+    outlives: bool = False  # is read after the loop iteration that computes it and the next one

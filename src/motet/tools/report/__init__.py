@@ -1,10 +1,10 @@
-"""motet inspect --html: one self-contained page that shows what a program does.
+"""motet inspect --html: one self-contained page that shows how a program runs.
 
-    binding.py    which device of this machine, or of a trace, each of the program's is, and its rates
-    model.py      functions as operations and values: what the page is about
+    binding.py    the device of this machine, or of a trace, for each of the program's devices, and its rates
+    model.py      functions as operations and values
     prediction.py when each operation would run: a simulation of commands, waves and queues
-    measured.py   when it did run: a trace, matched with the operations
-    layered.py    where the nodes of a graph go
+    measured.py   when it ran: a trace, matched with the operations
+    layered.py    the layout of graphs
     graph.py, timeline.py, memory.py, tables.py, roofline.py    the parts of the page
     page.py       the page, from `page.html`, `page.css` and `page.js`
 """

@@ -1,4 +1,4 @@
-"""Which device each of a program's is: those of a trace, else those that this machine has, else what is preferred."""
+"""Binds each device of a program for the report: to the device of a trace, else of this machine, else the preferred."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class ReportedDevice:
-    """A device of the program, the physical one that it is, and what runs there. `note` says why it is no other, or
-    that it is not here; `name` is empty where the program names no devices."""
+    """A device of the program, its physical device, and the target of the code there. `note` says why it is not another
+    one, or that it is absent; `name` is empty if the program names no devices."""
 
     name: str
     uri: str
@@ -31,7 +31,7 @@ class ReportedDevice:
     description: str = ""
     threads: int = 1
     note: str = ""
-    peak: float = 0.0  # operations on 32-bit floats per second; those of the fastest class of kernels by default
+    peak: float = 0.0  # operations on 32-bit floats per second; by default those of the fastest class of kernels
 
     def __post_init__(self) -> None:
         if not self.peak:
@@ -42,13 +42,13 @@ class ReportedDevice:
         return f"@{self.name} · {self.uri}" if self.name else self.uri
 
     def seconds(self, kind: str, flops: float, moved: float) -> float:
-        """An estimate for a kernel of class `kind`, as the compiler's model of costs makes them."""
+        """The cost model's estimate for a kernel of class `kind`."""
         return self.rates.launch + max(
             flops / float(getattr(self.rates, _CLASSES.get(kind, "elementwise"))), moved / self.rates.memory
         )
 
     def limit(self, flops: float, moved: float) -> float:
-        """The least seconds that the device could take: for its arithmetic, or for its bytes."""
+        """The lower bound of the device's time: for its arithmetic, or for its memory traffic."""
         return max(flops / self.peak, moved / self.rates.memory)
 
 
@@ -59,8 +59,8 @@ def _fastest(rates: Rates) -> float:
 def bound_devices(
     manifest: Manifest, bindings: Mapping[str, str], rates: RateTable, where: str
 ) -> list[ReportedDevice]:
-    """One for each device of the program, in their order; one without a name where it names none. Raises DeviceError
-    for `bindings` that cannot be."""
+    """The devices of the program in order; an unnamed one if it names none. Raises DeviceError for invalid
+    `bindings`."""
     families = needed_families(manifest.devices, manifest.variants, bindings)
     present = [info for family in families for info in probe(family)]
     try:
@@ -81,8 +81,8 @@ def bound_devices(
 def traced_devices(
     manifest: Manifest, rates: RateTable, traced: Mapping[str, tuple[str, str]], path: str
 ) -> list[ReportedDevice]:
-    """The devices of the program as the trace `path` has them, by name with URI and target. Raises OptionError for
-    devices that the artifact has no code for."""
+    """The devices of the program according to the trace `path`: name → URI and target. Raises OptionError for devices
+    for which the artifact has no code."""
     names = [device.name for device in manifest.devices] or [""]
     found: list[ReportedDevice] = []
     for name in names:
@@ -103,7 +103,7 @@ def traced_devices(
 
 
 def _preferred(manifest: Manifest, rates: RateTable, reason: str) -> list[ReportedDevice]:
-    """What the program would rather have, where this machine cannot run it."""
+    """The preferred devices of the program, if this machine cannot run it."""
     devices: Sequence[LogicalDevice] = manifest.devices or [
         LogicalDevice("", [Alternative(variant.family) for variant in manifest.variants])
     ]

@@ -1,4 +1,4 @@
-"""What is known of each operation of a function: work, times as estimated, predicted and measured, and the limit."""
+"""Facts about each operation of a function: work; estimated, predicted and measured times; and the lower bound."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from motet.tools.show import show_bytes, show_seconds
 
 @dataclass(frozen=True)
 class FunctionFacts:
-    """A function with all that is known of it. `spans` gives the operation of each span of the trace that is one's;
-    `key` begins the identifiers of its parts in the page."""
+    """A function with all facts about it. `spans` maps spans of the trace to operations; `key` is the prefix of the
+    identifiers of its parts in the page."""
 
     program: ReportedFunction
     key: str
     prediction: Prediction
     trace: Trace | None = None
     spans: Mapping[int, int] = field(default_factory=dict[int, int])
-    predicted: Mapping[int, float] = field(default_factory=dict[int, float])  # seconds, by operation
+    predicted: Mapping[int, float] = field(default_factory=dict[int, float])  # operation → seconds
     measured: Mapping[int, float] = field(default_factory=dict[int, float])
     instructions: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def seconds(self, operation: int) -> float:
-        """Measured, where that is known."""
+        """The measured seconds of an operation, else the predicted ones."""
         return self.measured.get(operation, 0.0) if self.trace is not None else self.predicted.get(operation, 0.0)
 
     @property
     def busy(self) -> float:
-        """The seconds of all operations together."""
+        """The sum of the seconds of all operations."""
         return sum(self.seconds(number) for number in range(len(self.program.operations)))
 
     @property
@@ -43,7 +43,7 @@ class FunctionFacts:
         return max((span.end for span in self.trace.spans), default=0.0)
 
     def limit(self, operation: int) -> float:
-        """The least seconds that an operation's device could take for it; 0 where that is not known."""
+        """The lower bound of an operation's seconds on its device; 0 if unknown."""
         found = self.program.operations[operation]
         if found.kind not in ("kernel", "copy"):
             return 0.0
@@ -51,11 +51,11 @@ class FunctionFacts:
 
 
 def gather(program: ReportedFunction, trace: Trace | None, key: str) -> FunctionFacts:
-    """Raises OptionError for a trace of another program."""
+    """Collects the facts. Raises OptionError for a trace of another program."""
     prediction = predict(program)
     predicted: dict[int, float] = {}
     for bar in prediction.bars:
-        if bar.operation >= 0:  # members of a wave take its time together
+        if bar.operation >= 0:  # operations of a wave share its time
             predicted[bar.operation] = predicted.get(bar.operation, 0.0) + (bar.end - bar.begin) / bar.lanes
     if trace is None:
         return FunctionFacts(program, key, prediction, predicted=predicted)
@@ -72,7 +72,7 @@ def gather(program: ReportedFunction, trace: Trace | None, key: str) -> Function
 
 
 def _raise_peaks(program: ReportedFunction, trace: Trace, spans: Mapping[int, int]) -> None:
-    """A device can do at least what it was seen to do."""
+    """Raises the peaks of devices to the highest rates in the trace."""
     seconds: dict[int, float] = {}
     for number, operation in spans.items():
         seconds[operation] = seconds.get(operation, 0.0) + trace.spans[number].end - trace.spans[number].begin
@@ -85,7 +85,7 @@ def _raise_peaks(program: ReportedFunction, trace: Trace, spans: Mapping[int, in
 
 
 def label(facts: FunctionFacts, operation: GraphNode) -> str:
-    """An operation's name where its function is plain."""
+    """The name of an operation without its function's, which the context shows."""
     return short(operation.name, facts.program.signature.name)
 
 
@@ -93,7 +93,7 @@ Detail = tuple[str, list[tuple[str, str]]]
 
 
 def details(facts: FunctionFacts) -> dict[str, Detail]:
-    """For each operation what a click on it shows: a title, and lines of two words."""
+    """The details of each operation, shown on a click: a title, and lines of a label and a value."""
     return {
         f"{facts.key}o{number}": (operation.name, _lines(facts, number, operation))
         for number, operation in enumerate(facts.program.operations)

@@ -11,8 +11,8 @@ from motet.tools.show import show_bytes, show_seconds
 _WIDTH = {"kernel": 216.0, "copy": 150.0, "transfer": 176.0, "input": 150.0, "result": 150.0}
 _HEIGHT = 42.0
 _MARGIN = 24.0
-_HEAD = 44.0  # over the nodes: the names of the lanes
-_CHARACTERS = 27  # of a name that fit into a node
+_HEAD = 44.0  # the height above the nodes, for the names of lanes
+_CHARACTERS = 27  # the length of names that fit into a node
 
 
 def graph_svg(facts: FunctionFacts) -> str:
@@ -56,7 +56,7 @@ def _edge(facts: FunctionFacts, source: int, target: int, value: ReportedValue, 
             else f"C{number(x)} {number(middle)} {number(to_x)} {number(middle)} {number(to_x)} {number(to_y)}"
         )
         x, y = to_x, to_y
-    thick = 1.2 + min(4.0, max(0.0, len(str(value.bytes)) - 3) * 0.6)  # by the digits of its bytes
+    thick = 1.2 + min(4.0, max(0.0, len(str(value.bytes)) - 3) * 0.6)  # by the number of digits of its bytes
     kind = "edge moved" if crosses else "edge"
     title = f"{value.name} {value.type} ({show_bytes(value.bytes)})"
     return (f'<path class="{kind}" data-from="{facts.key}o{source}" data-to="{facts.key}o{target}" '

@@ -1,8 +1,8 @@
 """Places the nodes of a directed graph in layers, top to bottom, and in lanes, left to right.
 
-Layers are longest paths; edges that pass layers run through points there, one for each source and layer. The order
-within a layer is by barycentres, sweep by sweep; coordinates are the least squares to the neighbours' that keep that
-order and the gaps, which pooling adjacent violators finds exactly.
+Layers are longest paths; an edge that spans several layers runs through a point in each, shared by the edges of one
+source. The order within a layer is determined by barycentres in several sweeps. Coordinates are the least-squares fit
+to those of the neighbours that keeps the order and the gaps, computed exactly by pooling adjacent violators.
 
 Sources: Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981;
 Barlow et al., "Statistical inference under order restrictions", 1972 (pooling).
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 _SWEEPS = 12
 _STRAIGHTENINGS = 24
-_GRAVITY = 0.12  # how much the middle of its lane counts for a node, beside a neighbour
-_BEND = 10.0  # the width of a point that an edge runs through
+_GRAVITY = 0.12  # the weight of the lane's middle relative to a neighbour
+_BEND = 10.0  # the width of a point of a long edge
 
 
 @dataclass(frozen=True)
 class Spacing:
-    """Gaps in pixels: between nodes of a layer, from a layer's foot to the next one's head, between lanes."""
+    """Gaps in pixels: between nodes of a layer, between layers, between lanes."""
 
     node_height: float = 40.0
     between_nodes: float = 24.0
@@ -36,8 +36,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Layout:
-    """`centres` and `tops` of the nodes; for each edge the points that it runs through, from foot to head; the left
-    and right ends of each lane; the size of all."""
+    """`centres` and `tops` of the nodes; for each edge the points that it runs through, from bottom to top; the left
+    and right ends of each lane; the total size."""
 
     centres: list[float]
     tops: list[float]
@@ -50,8 +50,8 @@ class Layout:
 def lay_out(
     widths: Sequence[float], lanes: Sequence[int], edges: Sequence[tuple[int, int]], spacing: Spacing | None = None
 ) -> Layout:
-    """The layout of nodes with `widths`, each in a lane (from 0 on), numbered such that every edge goes from a lower
-    number to a higher one. Edges may stand there several times."""
+    """The layout of nodes with `widths`, each in a lane (numbered from 0). Nodes must be numbered such that every edge
+    goes from a lower number to a higher one. Edges may be repeated."""
     return _Layouter(widths, lanes, edges, spacing or Spacing()).run()
 
 
@@ -61,7 +61,7 @@ class _Layouter:
     lane_of: Sequence[int]
     edges: Sequence[tuple[int, int]]
     spacing: Spacing
-    # Of nodes, then of the points that long edges run through:
+    # For nodes, then for the points of long edges:
     layer: list[int] = field(default_factory=list[int])
     width: list[float] = field(default_factory=list[float])
     lane: list[int] = field(default_factory=list[int])
@@ -160,8 +160,8 @@ class _Layouter:
                 self._place(row, [self._wanted(node, sides) for node in row])
 
     def _wanted(self, node: int, sides: Sequence[Sequence[Sequence[int]]]) -> float:
-        """The mean of the neighbours' places, drawn to the middle of the lane, which is 0; where both ends are points
-        of one edge, that counts for more."""
+        """The mean of the neighbours' coordinates, attracted to the middle of the lane (0); a segment between two
+        points of one edge has more weight."""
         total, weight = 0.0, _GRAVITY
         for side in sides:
             for other in side[node]:
@@ -172,7 +172,7 @@ class _Layouter:
         return total / weight if weight > _GRAVITY else self.x[node]
 
     def _place(self, row: Sequence[int], wanted: Sequence[float]) -> None:
-        """Nodes of one layer at the places nearest to those wanted, lane by lane."""
+        """Places the nodes of one layer as close as possible to the wanted coordinates, lane by lane."""
         for lane in {self.lane[node] for node in row}:
             chosen = [index for index, node in enumerate(row) if self.lane[node] == lane]
             offsets = [0.0]
@@ -216,7 +216,7 @@ class _Layouter:
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The longest path to each node; what begins a path stands right above the first that it leads to."""
+    """The length of the longest path to each node; a source node is moved to the layer above its first successor."""
     sources: list[list[int]] = [[] for _ in range(count)]
     targets: list[list[int]] = [[] for _ in range(count)]
     for source, target in edges:
@@ -232,7 +232,7 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def pool(wanted: Sequence[float]) -> list[float]:
-    """The values in ascending order that are nearest to those wanted, by least squares."""
+    """The ascending values closest to the wanted ones, by least squares."""
     blocks: list[tuple[float, int]] = []  # mean and count
     for value in wanted:
         mean, count = value, 1
@@ -245,7 +245,7 @@ def pool(wanted: Sequence[float]) -> list[float]:
 
 
 def _inversions(values: Sequence[int]) -> int:
-    """How many pairs stand in descending order, by merging."""
+    """The number of inversions, by merge sort."""
     def count(part: list[int]) -> tuple[list[int], int]:
         if len(part) < 2:
             return part, 0

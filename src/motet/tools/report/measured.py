@@ -1,7 +1,7 @@
-"""A trace, as `motet run --trace` writes it: what ran when, matched with the operations of a function.
+"""Reads a trace of `motet run --trace`, and matches its spans with the operations of a function.
 
-A launch is the command of its symbol: the n-th of a symbol on a device is the n-th there that launches it. Transfers
-are the reads and writes of their bytes, in order.
+Launches are matched by symbol: the n-th launch of a symbol on a device is the n-th command with that symbol there.
+Transfers are matched with reads and writes of the same number of bytes, in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST = 1 << 28  # bytes of a file
 
 @dataclass(frozen=True)
 class TraceSpan:
-    """What a device did: seconds from the trace's begin. `after` are the spans, by number, that it waited for."""
+    """A span of a device: seconds from the start of the trace. `after` are the numbers of the spans it waited for."""
 
     device: str
     queue: int
@@ -42,7 +42,7 @@ class TraceSpan:
 @dataclass(frozen=True)
 class Trace:
     """`devices` are the URI and target of each of the program's devices, `shapes` those of the inputs, `memory` pairs
-    of seconds and bytes for each device; all empty where the file does not say."""
+    of seconds and bytes for each device; all are empty if the file does not have them."""
 
     path: str
     function: str
@@ -53,7 +53,7 @@ class Trace:
 
 
 def read_trace(path: str) -> Trace:
-    """Raises OptionError for a file that cannot be read or is no trace of Motet's."""
+    """Reads a trace. Raises OptionError for a file that cannot be read or is not a trace of Motet."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_MOST + 1)
@@ -89,7 +89,7 @@ class _TraceReader:
             self._integer(event, "pid"): str(self._object(event.get("args"), "args").get("name", ""))
             for event in events if event.get("ph") == "M" and event.get("name") == "process_name"
         }
-        # What each core did is for viewers of traces; here it is the command's.
+        # Spans of single cores are for trace viewers; here they are part of their command.
         spans = [self._span(e, names) for e in events if e.get("ph") == "X" and e.get("cat") != "core"]
         return Trace(
             self.path, function, self._joined(spans, events, names), self._devices(other.get("devices", {})),
@@ -110,7 +110,7 @@ class _TraceReader:
     def _joined(
         self, spans: Sequence[TraceSpan], events: Sequence[Mapping[str, Any]], names: Mapping[int, str]
     ) -> list[TraceSpan]:
-        """The spans with what they waited for: an arrow begins in the span that encloses it, or ends there."""
+        """The spans with their dependences: an arrow begins or ends in the span that encloses its end point."""
         begins: dict[int, int | None] = {}
         after: dict[int, list[int]] = {}
         for event in events:
@@ -195,7 +195,7 @@ def _enclosing(spans: Sequence[TraceSpan], device: str, queue: int, moment: floa
 
 
 def match(trace: Trace, program: ReportedFunction) -> dict[int, int]:
-    """The operation of each span, both by number; spans that are none's are left out. Raises OptionError for a
+    """The operation of each span, both by number; spans without an operation are left out. Raises OptionError for a
     trace of another program."""
     known = {symbol for operation in program.operations for symbol in operation.symbols}
     for span in trace.spans:
@@ -222,8 +222,7 @@ def match(trace: Trace, program: ReportedFunction) -> dict[int, int]:
 
 
 def _runs_on(program: ReportedFunction, number: int, device: str, used: set[str]) -> bool:
-    """Whether an operation is one of those that a device of the trace ran. Where all are one piece of work on the
-    host, it does everything."""
+    """Whether an operation runs on a device of the trace. If all devices are the host, it runs everything."""
     uri = program.devices[program.operations[number].device].uri
     return uri == device or (len(used) == 1 and uri not in used)
 
@@ -237,7 +236,7 @@ def _by_symbol(operations: Sequence[GraphNode], numbers: Sequence[int]) -> dict[
 
 
 def _check_work(trace: Trace, program: ReportedFunction, found: Mapping[int, int]) -> None:
-    """Kernels are numbered in every program; what they compute tells programs apart."""
+    """Checks that kernels have the same work, since all programs number their kernels alike."""
     for number, operation in found.items():
         span, info = trace.spans[number], program.operations[operation].info
         if info is not None and span.flops and info.flops and not math.isclose(span.flops, info.flops):

@@ -1,4 +1,4 @@
-"""The memory plan of a region: the arena from its first byte up, over the operations in order; a box for each buffer.
+"""The memory plan of a region as a drawing: arena bytes upwards, operations to the right, a box for each buffer.
 
     offset ↑  ┌──────┐┌───────────┐
               │ b 3  ││ b 7       │     the plan's size, the least that any plan needs (the most bytes alive at
@@ -15,13 +15,13 @@ from motet.tools.report.model import ArenaSlot, Region
 from motet.tools.report.writing import colour, number, percent, safe
 from motet.tools.show import show_bytes
 
-_HEIGHT, _LOW = 260, 130  # of the only plan, and of each of several
+_HEIGHT, _LOW = 260, 130  # of a single plan, and of each of several
 _FOOT = 22
 _ALIGNMENT = 64  # of buffers in an arena
 
 
 def memory_html(facts: FunctionFacts) -> str:
-    """The plans of all regions that have an arena; a sentence where there are none."""
+    """The plans of all regions that have an arena; a sentence if there are none."""
     shown = [(number_, region) for number_, region in enumerate(facts.program.regions) if region.lives]
     high = _HEIGHT if len(shown) == 1 else _LOW
     parts = [_region(facts, number_, region, high) for number_, region in shown]
@@ -32,7 +32,7 @@ def memory_html(facts: FunctionFacts) -> str:
 
 
 def lower_bound(lives: Sequence[ArenaSlot]) -> int:
-    """The most bytes alive at once, aligned as in an arena: no plan is smaller."""
+    """The largest number of bytes alive at once, aligned as in an arena: a lower bound of all plans."""
     changes: dict[int, int] = {}
     for life in lives:
         size = -(-life.bytes // _ALIGNMENT) * _ALIGNMENT
@@ -46,7 +46,7 @@ def lower_bound(lives: Sequence[ArenaSlot]) -> int:
 
 
 def memory_details(facts: FunctionFacts) -> dict[str, Detail]:
-    """What each box shows."""
+    """The details of each box."""
     found: dict[str, Detail] = {}
     for number_, region in enumerate(facts.program.regions):
         for index, life in enumerate(region.lives):

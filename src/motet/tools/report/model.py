@@ -1,8 +1,7 @@
-"""A function as the page shows it: operations on devices, and the values that pass between them.
+"""The model of a function for the report: operations on devices, and the values that pass between them.
 
-A kernel's phases are one operation: commands that follow each other on the same buffers. Who writes a buffer is who
-uses it first: schedules are written in an order in which they can run. Extents that are not known are those of a
-trace, else `NOMINAL`.
+A kernel's phases, consecutive commands on the same buffers, are one operation. The writer of a buffer is its first
+user, since schedules are in a valid order of execution. Dynamic extents are those of a trace, else `NOMINAL`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from motet.errors import CallError
 from motet.tools.report.binding import ReportedDevice
 from motet.tools.show import show_shape
 
-NOMINAL = 64  # what an extent is taken for that is only known when the function is called
+NOMINAL = 64  # the assumed value of an extent that is only known in a call
 
 Kind = Literal["input", "kernel", "copy", "transfer", "result"]
 
@@ -31,7 +30,7 @@ _ROLES = {"arena": "workspace", "status": "status"}  # of buffers without a tens
 
 @dataclass(eq=False)
 class ReportedValue:
-    """A tensor: `type` is what people read, empty where it is not known; `bytes` its size."""
+    """A tensor: `type` as text, empty if unknown; `bytes` its size."""
 
     name: str
     type: str
@@ -41,8 +40,8 @@ class ReportedValue:
 
 @dataclass(eq=False)
 class GraphNode:
-    """A node. `device` is a number in the list of bound devices; `commands` are the numbers of its commands in the
-    schedule of its step, `symbols` theirs; `parameters` are bytes of constants that it reads."""
+    """A node. `device` is an index of the bound devices; `commands` are the numbers of its commands in the schedule of
+    its step, `symbols` theirs; `parameters` are the bytes of constants that it reads."""
 
     kind: Kind
     name: str
@@ -55,7 +54,7 @@ class GraphNode:
     reads: list[ReportedValue] = field(default_factory=list[ReportedValue])
     writes: list[ReportedValue] = field(default_factory=list[ReportedValue])
     parameters: int = 0
-    source: int = -1  # of a transfer: the device that it comes from
+    source: int = -1  # of a transfer: the device of the operand
 
     @property
     def flops(self) -> int:
@@ -63,7 +62,7 @@ class GraphNode:
 
     @property
     def bytes(self) -> int:
-        """What it moves: as the compiler counted, else all that it touches."""
+        """Its memory traffic: the compiler's count, else the bytes of all operands and results."""
         if self.info is not None and self.info.bytes:
             return self.info.bytes
         if self.kind in ("copy", "transfer"):
@@ -73,7 +72,7 @@ class GraphNode:
 
 @dataclass(eq=False)
 class ArenaSlot:
-    """A buffer in the arena of a region: its place, and the first and last of the region's operations that use it."""
+    """A buffer in the arena of a region: its place, and the region's first and last operation that use it."""
 
     name: str
     type: str
@@ -85,7 +84,7 @@ class ArenaSlot:
 
 @dataclass(eq=False)
 class Region:
-    """What runs in one piece on one device: its operations by number, in order, and its arena."""
+    """A region on one device: its operations by number, in order, and its arena."""
 
     name: str
     device: int
@@ -98,7 +97,7 @@ class Region:
 
 @dataclass(eq=False)
 class ReportedFunction:
-    """A function: operations, inputs first, results last, each after what it reads."""
+    """A function: its operations, inputs first, results last, each after its operands."""
 
     signature: Signature
     devices: Sequence[ReportedDevice]
@@ -109,7 +108,7 @@ class ReportedFunction:
     values: dict[int, ReportedValue] = field(default_factory=dict[int, ReportedValue])  # of the plan, by number
 
     def edges(self) -> list[tuple[int, int, ReportedValue]]:
-        """From who makes a value to who reads it."""
+        """The edges from the producer to the readers of each value."""
         makers: dict[ReportedValue, int] = {}
         found: list[tuple[int, int, ReportedValue]] = []
         for number, operation in enumerate(self.operations):
@@ -122,7 +121,7 @@ def read_program(
     manifest: Manifest, signature: Signature, devices: Sequence[ReportedDevice],
     shapes: Sequence[Sequence[int]] | None = None,
 ) -> ReportedFunction:
-    """The function with `signature`; `shapes` are those of its inputs in a call, where one is known."""
+    """The model of the function with `signature`; `shapes` are those of its inputs in a call, if known."""
     symbols = {symbol.name: NOMINAL for symbol in signature.symbols}
     for symbol in signature.symbols:
         if shapes is not None and symbol.input < len(shapes) and symbol.axis < len(shapes[symbol.input]):
@@ -131,17 +130,65 @@ def read_program(
     regions = manifest.regions
     if plan is None:
         plan, regions = whole(signature), {signature.name: signature}
-    elif has_loops(plan):  # what they do is shown once
+    elif has_loops(plan):  # the steps of loops are shown once
         plan = one_iteration(plan)
     return _ModelReader(ReportedFunction(signature, devices, plan, symbols), regions).run()
 
 
 def whole(signature: Signature) -> Plan:
-    """The plan of a function that is one region."""
+    """A plan of one step for a function that is one region."""
     inputs = list(range(len(signature.inputs)))
     results = list(range(len(inputs), len(inputs) + len(signature.results)))
     step = Step("run", 0, inputs, results, signature.name)
     return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])
+
+
+@dataclass(frozen=True)
+class _RegionRun:
+    """Step `number` of a plan, which runs a region by `schedule`: `buffers` are the schedule's as values, `symbols` its
+    extents."""
+
+    number: int
+    step: Step
+    schedule: Schedule
+    buffers: Sequence[ReportedValue]
+    symbols: Mapping[str, int]
+
+    def operation(self, group: Sequence[int], table: KernelTable, made: set[ReportedValue]) -> GraphNode:
+        """The commands of `group` as one operation; `made` are the values written so far, to which its are added."""
+        commands = [self.schedule.commands[index] for index in group]
+        first = commands[0]
+        info = table.find(first.kernel) if first.op == "dispatch" else None
+        name = "copy" if first.op == "copy" else first.kernel if info is None else info.name
+        found = GraphNode(
+            "copy" if first.op == "copy" else "kernel", name, self.step.device, self.number, list(group),
+            [command.kernel or "copy" for command in commands],
+            max(_number(command.tasks, self.symbols) for command in commands), info,
+        )
+        for position, index in enumerate(first.buffers):
+            buffer, value = self.schedule.buffers[index], self.buffers[index]
+            if buffer.kind == "parameter":
+                found.parameters += value.bytes
+            elif buffer.kind == "input" or value in made or (first.op == "copy" and position == 0):
+                found.reads.append(value)
+            else:
+                found.writes.append(value)
+        made.update(found.writes)
+        return found
+
+    def lives(self, operations: Sequence[GraphNode], numbers: Sequence[int]) -> list[ArenaSlot]:
+        """The slots of the arena; `numbers` are those of the region's operations."""
+        used: dict[int, list[int]] = {}
+        for place, number in enumerate(numbers):
+            for command in operations[number].commands:
+                for index in self.schedule.commands[command].buffers:
+                    used.setdefault(index, []).append(place)
+        values, buffers = self.buffers, self.schedule.buffers
+        return [
+            ArenaSlot(values[index].name, values[index].type, _number(buffers[index].offset, self.symbols),
+                      values[index].bytes, min(places), max(places))
+            for index, places in used.items() if buffers[index].kind == "arena"
+        ]
 
 
 class _ModelReader:
@@ -149,7 +196,7 @@ class _ModelReader:
         self.program = program
         self.regions = regions
         self.values = program.values
-        self.where: dict[int, int] = {}  # the device that makes each
+        self.where: dict[int, int] = {}  # value → the device that makes it
 
     def run(self) -> ReportedFunction:
         program = self.program
@@ -197,17 +244,17 @@ class _ModelReader:
         buffers = [self._buffer(index, buffer, step, symbols) for index, buffer in enumerate(schedule.buffers)]
         first = len(self.program.operations)
         table = KernelTable([variant])
+        ran = _RegionRun(number, step, schedule, buffers, symbols)
         made: set[ReportedValue] = set()
         for group in _phases(schedule.commands, table):
-            made_here = self._operation(group, number, step, schedule, buffers, table, made, symbols)
-            self.program.operations.append(made_here)
+            self.program.operations.append(ran.operation(group, table, made))
         if not schedule.commands:  # no code here for it, or nothing to do
             self.program.operations.append(GraphNode(
                 "kernel", step.region, step.device, number, reads=[self.values[v] for v in step.operands],
                 writes=[self.values[v] for v in step.results],
             ))
         numbers = list(range(first, len(self.program.operations)))
-        lives = self._lives(numbers, schedule, buffers, symbols)
+        lives = ran.lives(self.program.operations, numbers)
         arena = _number(schedule.arena, symbols)
         self.program.regions.append(Region(step.region, step.device, number, schedule, numbers, lives, arena))
 
@@ -221,44 +268,6 @@ class _ModelReader:
         return ReportedValue(f"{_ROLES.get(buffer.kind, 'constant')} {index}", "",
                      _number(buffer.bytes, symbols))
 
-    def _operation(
-        self, group: Sequence[int], number: int, step: Step, schedule: Schedule, buffers: Sequence[ReportedValue],
-        table: KernelTable, made: set[ReportedValue], symbols: Mapping[str, int],
-    ) -> GraphNode:
-        commands = [schedule.commands[index] for index in group]
-        first = commands[0]
-        info = table.find(first.kernel) if first.op == "dispatch" else None
-        name = "copy" if first.op == "copy" else first.kernel if info is None else info.name
-        found = GraphNode(
-            "copy" if first.op == "copy" else "kernel", name, step.device, number, list(group),
-            [command.kernel or "copy" for command in commands],
-            max(_number(command.tasks, symbols) for command in commands), info,
-        )
-        for position, index in enumerate(first.buffers):
-            buffer, value = schedule.buffers[index], buffers[index]
-            if buffer.kind == "parameter":
-                found.parameters += value.bytes
-            elif buffer.kind == "input" or value in made or (first.op == "copy" and position == 0):
-                found.reads.append(value)
-            else:
-                found.writes.append(value)
-        made.update(found.writes)
-        return found
-
-    def _lives(
-        self, numbers: Sequence[int], schedule: Schedule, values: Sequence[ReportedValue], symbols: Mapping[str, int]
-    ) -> list[ArenaSlot]:
-        used: dict[int, list[int]] = {}
-        for place, number in enumerate(numbers):
-            for command in self.program.operations[number].commands:
-                for index in schedule.commands[command].buffers:
-                    used.setdefault(index, []).append(place)
-        return [
-            ArenaSlot(values[index].name, values[index].type, _number(schedule.buffers[index].offset, symbols),
-                 values[index].bytes, min(places), max(places))
-            for index, places in used.items() if schedule.buffers[index].kind == "arena"
-        ]
-
     def _value(self, name: str, shape: Sequence[Expr], dtype: str, symbols: Mapping[str, int]) -> ReportedValue:
         extents = tuple(_number(extent, symbols) for extent in shape)
         size = DTYPES[dtype].itemsize if dtype in DTYPES else 8
@@ -267,7 +276,7 @@ class _ModelReader:
 
 
 def _phases(commands: Sequence[Command], table: KernelTable) -> list[list[int]]:
-    """The commands by number, those of one kernel on the same buffers together."""
+    """The commands by number, grouped by kernel if on the same buffers."""
     groups: list[list[int]] = []
     for number, command in enumerate(commands):
         if groups and command.op == "dispatch":
@@ -283,7 +292,7 @@ def _phases(commands: Sequence[Command], table: KernelTable) -> list[list[int]]:
 
 
 def _number(expression: Expr, symbols: Mapping[str, int]) -> int:
-    """The value of an expression; 0 where it has none for these extents."""
+    """The value of an expression; 0 if it is undefined for these extents."""
     try:
         return max(0, evaluate(expression, symbols))
     except CallError:

@@ -1,6 +1,6 @@
-"""The page: one file of HTML with everything in it, that asks nothing of any network.
+"""Renders the page: one self-contained HTML file that loads nothing from the network.
 
-What comes from files (names, above all) reaches the page through `safe`, or as JSON in which no tag can end or begin.
+Text from files, names above all, is inserted by `safe`, or as JSON without characters that could open or close tags.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ def write_report(
     artifact: Artifact, file: str, target: str, bindings: Mapping[str, str], trace_file: str | None = None,
     rates_file: str | None = None,
 ) -> None:
-    """Writes the page of `artifact`, which came from `file`, to `target`. `bindings` are physical devices by the
-    program's names; `trace_file` is what `motet run --trace` wrote of it, `rates_file` what `motet devices --measure`
-    wrote of the devices.
+    """Writes the page of `artifact`, read from `file`, to `target`. `bindings` are physical devices by the program's
+    names; `trace_file` is a trace by `motet run --trace`, `rates_file` a file of `motet devices --measure`.
 
-    Raises OptionError for a trace that is none, or another program's, and for a file of rates that is none;
-    ArtifactError where `target` cannot be written.
+    Raises OptionError for an invalid trace or one of another program, and for an invalid file of rates; ArtifactError
+    if `target` cannot be written.
     """
     trace = None if trace_file is None else read_trace(trace_file)
     page = render(artifact, Path(file).name, bindings, trace, _rates(rates_file))
@@ -61,7 +60,7 @@ def render(
     artifact: Artifact, title: str, bindings: Mapping[str, str], trace: Trace | None = None,
     rates: RateTable | None = None,
 ) -> str:
-    """The page's text; `rates` are what devices can do, defaults where they are not given."""
+    """The page's text; `rates` are the rates of devices, by default the families'."""
     manifest = artifact.manifest
     if trace is not None and trace.function not in [signature.name for signature in manifest.functions]:
         raise OptionError(
@@ -95,7 +94,7 @@ def _part(name: str) -> str:
 
 
 def _json(known: Mapping[str, Detail]) -> str:
-    """For between script tags: no `<` that could end them."""
+    """JSON for a script element: `<` is escaped."""
     text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)
     for character in ("<", ">", "&", "\u2028", "\u2029"):
         text = text.replace(character, f"\\u{ord(character):04x}")

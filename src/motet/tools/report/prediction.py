@@ -1,11 +1,11 @@
-"""When each operation of a function would run: plans step by step, schedules wave by wave, transfers on their queues.
+"""Predicts when each operation of a function would run: plans by steps, schedules by waves, transfers by queues.
 
     step 0 on host  ████ ███           commands of one wave begin and end together: they share the threads
     transfer             ▇▇            on the target's last queue; on the source's first when it goes to the host
     step 1 on acc          ██████
 
-A step takes what the compiler thought where it said so, shared out among its kernels; else the sum of what a model of
-costs says of them.
+A step takes the compiler's estimate, if there is one, divided among its kernels; else the sum of the cost model's
+estimates for them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from motet.tools.report.model import Region, ReportedFunction
 
 @dataclass(frozen=True)
 class Bar:
-    """Work on a queue. `operation` is -1 for a move that the function does not name; `lane` of `lanes` says which
-    of those at the same time; `after` are the bars of other queues that it waits for."""
+    """Work on a queue. `operation` is -1 for a transfer that the function does not name; `lane` of `lanes` is its
+    position among simultaneous bars; `after` are the bars of other queues that it waits for."""
 
     device: str
     queue: int
@@ -39,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Prediction:
-    """`critical` are the bars, by number, that nothing could delay without delaying the end."""
+    """`critical` are the numbers of the bars on the critical path."""
 
     bars: list[Bar]
     critical: frozenset[int]
@@ -54,12 +54,12 @@ def predict(program: ReportedFunction) -> Prediction:
 class _Simulation:
     program: ReportedFunction
     bars: list[Bar] = field(default_factory=list[Bar])
-    free: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])  # the last bar of a queue
-    # By value of the plan: on which devices it is, and the bar that brought it there; None: there from the beginning.
+    free: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])  # queue → its last bar
+    # Value of the plan → the devices that have it, and the bar that brought it there; None: available from the start.
     copies: dict[int, dict[str, int | None]] = field(default_factory=dict[int, dict[str, int | None]])
     sizes: dict[int, int] = field(default_factory=dict[int, int])
-    why: dict[int, int | None] = field(default_factory=dict[int, "int | None"])  # what each bar waited for last
-    caller: int | None = None  # the last bar that kept the caller's thread
+    why: dict[int, int | None] = field(default_factory=dict[int, "int | None"])  # bar → the bar it waited for last
+    caller: int | None = None  # the last bar that occupied the caller's thread
 
     def run(self) -> Prediction:
         program, plan = self.program, self.program.plan
@@ -89,13 +89,13 @@ class _Simulation:
     # -- moves -----------------------------------------------------------------------------------
 
     def _place(self, device: int | None) -> str:
-        """Where a device's values lie: all of the host's devices share its memory."""
+        """The memory that holds a device's values: all devices of the host share one."""
         if device is None or self.program.devices[device].family == HOST:
             return HOST
         return self.program.devices[device].uri
 
     def _on(self, value: int, device: int | None, operation: int = -1, seconds: float | None = None) -> int | None:
-        """The bar after which a value is on a device; the host for None."""
+        """The bar after which a value is on a device; None means the host."""
         place, copies = self._place(device), self.copies[value]
         if place in copies:
             return copies[place]
@@ -142,7 +142,7 @@ class _Simulation:
             self.sizes[value] = program.values[value].bytes
 
     def _waves(self, region: Region) -> list[list[int]]:
-        """The operations of a region that run at once, wave by wave. Of a kernel in phases each is its own."""
+        """The operations of a region that run at once, by wave. Each phase of a kernel is a separate wave."""
         program, bound = self.program, self.program.devices[region.device]
         commands = region.schedule.commands
         if bound.family != HOST or not commands:
@@ -159,7 +159,7 @@ class _Simulation:
         return found
 
     def _cost(self, region: Region, wave: Sequence[int]) -> float:
-        """Members of a wave share the device: their work adds up, what it costs to begin does not."""
+        """The seconds of a wave: the work of its operations adds up, the launch overhead is counted once."""
         bound = self.program.devices[region.device]
         operations = [self.program.operations[number] for number in wave]
         launch = bound.rates.launch
@@ -174,7 +174,7 @@ class _Simulation:
         self, items: Sequence[tuple[int, str, str, int]], uri: str, queue: int, seconds: float,
         waits: Sequence[int | None], ahead: float = 0.0, keeps_caller: bool = False,
     ) -> list[int]:
-        """Bars side by side, as soon as the queue is free, what they wait for is there and `ahead` has passed."""
+        """Adds simultaneous bars as soon as the queue is free, their dependences have ended and `ahead` has passed."""
         needed = [bar for bar in waits if bar is not None]
         before = [*needed, *([self.free[uri, queue]] if (uri, queue) in self.free else [])]
         if keeps_caller and self.caller is not None:

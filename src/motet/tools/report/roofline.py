@@ -1,4 +1,4 @@
-"""How near measured kernels are to what their device could do: rate over intensity, both on logarithmic scales.
+"""Roofline plots: the rates of measured kernels over their arithmetic intensity, on logarithmic scales.
 
     GFLOP/s ↑      ________    the device's arithmetic
             |    /  ○
@@ -18,18 +18,18 @@ from motet.tools.report.facts import FunctionFacts
 from motet.tools.report.writing import colour, number, safe
 
 _HEIGHT = 300
-_LARGEST, _SMALLEST = 14.0, 4.0  # radii: of the kernel that takes longest, and of those that take no time
+_LARGEST, _SMALLEST = 14.0, 4.0  # radii: of the kernel that takes longest, and of the shortest
 
 
 @dataclass(frozen=True)
 class _LogAxis:
-    """A logarithmic scale from `low` to `high`, powers of ten of which are marked."""
+    """A logarithmic scale from `low` to `high` with ticks at powers of ten."""
 
     low: float
     high: float
 
     def place(self, value: float) -> float:
-        """From 0 to 100."""
+        """The position in percent."""
         return 100 * (math.log10(value) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
 
     def marks(self) -> Iterable[float]:
@@ -38,7 +38,7 @@ class _LogAxis:
 
 
 def roofline_html(facts: FunctionFacts) -> str:
-    """A drawing for each device that ran kernels whose work is known; nothing without a trace."""
+    """A plot for each device that ran kernels of known work; empty without a trace."""
     if facts.trace is None:
         return ""
     chosen: dict[int, list[int]] = {}
@@ -57,7 +57,7 @@ def _device(facts: FunctionFacts, device: int, numbers: Sequence[int]) -> str:
     up = _LogAxis(min(*rates, bound.peak / 10) / 2, bound.peak * 2)
     parts = [*_grid(across, up), _roof(bound.peak, bound.rates.memory, device, across, up)]
     longest = max(facts.seconds(at) for at in numbers)
-    # Large ones first, so that none hides another.
+    # Large circles first, so that none hides another.
     for at, intensity, rate in sorted(
         zip(numbers, intensities, rates, strict=True), key=lambda item: -facts.seconds(item[0])
     ):
@@ -75,7 +75,7 @@ def _device(facts: FunctionFacts, device: int, numbers: Sequence[int]) -> str:
 
 
 def _roof(peak: float, memory: float, device: int, across: _LogAxis, up: _LogAxis) -> str:
-    """A line in a drawing of its own, from 0 to 100 on both axes, with what the page needs to draw it anew."""
+    """The roof line, from 0 to 100 on both axes, with the data for the page to redraw it."""
     ridge = peak / memory
     ends = [(across.low, across.low * memory), (ridge, peak), (across.high, peak)]
     line = " ".join(f"{number(across.place(x))},{number(100 - up.place(y))}" for x, y in ends)

@@ -1,4 +1,4 @@
-"""The tables of the page: kernels by time, and what the artifact holds: signatures, devices, code, plans."""
+"""The tables of the page: kernels by time, and the contents of the artifact: signatures, devices, code, plans."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _KernelRow:
 
 
 def kernel_table(facts: FunctionFacts) -> str:
-    """Kernels, copies and transfers, the longest first. A row's work and device are in its attributes, for the page
-    to work the limits out anew when the device's rates are changed."""
+    """Kernels, copies and transfers, the longest first. The attributes of a row have its work and device, for the page
+    to recompute limits when the device's rates are changed."""
     rows = _rows(facts)
     total = sum(row.seconds for row in rows)
     longest = rows[0].seconds if rows else 0.0
@@ -58,7 +58,7 @@ def _rows(facts: FunctionFacts) -> list[_KernelRow]:
         info = operation.info
         name = label(facts, operation)
         kind = operation.kind if info is None else info.kind
-        # A region's kernels are its own, whatever those of another are called.
+        # Kernels of different regions are distinct even if their names are equal.
         key = operation.device, operation.name, kind
         row = found.setdefault(key, _KernelRow(name, kind, "" if info is None else info.source, operation.device, []))
         row.numbers.append(number_)
@@ -110,7 +110,7 @@ def _rate(work: float, seconds: float) -> tuple[float, str]:
 
 
 def _rates(facts: FunctionFacts) -> Iterable[str]:
-    """What the limits are worked out with, which the reader may change."""
+    """The rates behind the limits, as input fields."""
     used = sorted({operation.device for operation in facts.program.operations})
     for device in used:
         bound = facts.program.devices[device]
@@ -123,7 +123,7 @@ def _rates(facts: FunctionFacts) -> Iterable[str]:
         )
 
 
-# -- what the artifact holds -----------------------------------------------------------------------
+# -- the contents of the artifact ------------------------------------------------------------------
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -133,7 +133,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def contents_html(manifest: Manifest, devices: Sequence[ReportedDevice]) -> str:
-    """Everything that is not about one function alone."""
+    """The contents that do not belong to a single function."""
     parts = ["<h3>Functions</h3><ul>"]
     parts += [f"<li><code>{safe(show_signature(signature))}</code></li>" for signature in manifest.functions]
     parts.append("</ul><h3>Devices</h3>")

@@ -1,4 +1,4 @@
-"""When what runs: as predicted and, with a trace, as measured, on one scale; a row for each queue of each device."""
+"""The timeline: predicted and, with a trace, measured operations on one scale; a row for each queue of each device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _GAP = 6
 _HEADING = 26
 _AXIS = 24
 _TICKS = 10
-_LEAST_LABEL = 0.0003  # of the scale: what a bar takes whose name is written at all, for when it is made wider
+_LEAST_LABEL = 0.0003  # of the scale: the shortest bar that has a label, visible when zoomed in
 
 
 @dataclass(frozen=True)
 class _Box:
-    """A bar as it is drawn."""
+    """A bar of the drawing."""
 
     device: str
     queue: int
@@ -29,7 +29,7 @@ class _Box:
     kind: str
     begin: float
     end: float
-    key: str  # of the details
+    key: str  # of its details
     lane: int = 0
     lanes: int = 1
     after: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class _Box:
 
 
 def timeline_html(facts: FunctionFacts) -> str:
-    """Row names at the left, the drawing at the right, which may be made wider."""
+    """Row names at the left, the drawing, which can be zoomed, at the right."""
     groups = [("predicted", facts.prediction.seconds, _predicted(facts))]
     memory: dict[str, list[tuple[float, int]]] = {}
     scale = facts.prediction.seconds
@@ -83,7 +83,7 @@ def timeline_html(facts: FunctionFacts) -> str:
 
 
 def busy(spans: Sequence[tuple[float, float]]) -> float:
-    """The seconds in which at least one of the spans, from begin to end, goes on."""
+    """The seconds covered by at least one of the spans (begin, end)."""
     total, reached = 0.0, -math.inf
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, reached))
@@ -93,7 +93,7 @@ def busy(spans: Sequence[tuple[float, float]]) -> float:
 
 def _predicted(facts: FunctionFacts) -> list[_Box]:
     operations = facts.program.operations
-    # Where everything is critical there is nothing to choose from.
+    # If everything is critical, marking it gives no information.
     some = len(facts.prediction.critical) < len(facts.prediction.bars)
     return [
         _Box(
@@ -130,7 +130,7 @@ def _kind(facts: FunctionFacts, operation: int, kind: str) -> str:
 
 
 def moves(facts: FunctionFacts) -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Details of the bars that are no operation: moves that the program does not name."""
+    """The details of bars without an operation: transfers that the program does not name."""
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for index, bar in enumerate(facts.prediction.bars):
         if bar.operation < 0:
@@ -158,7 +158,7 @@ def _bar(box: _Box, top: int, scale: float) -> str:
     length = box.end - box.begin
     kind = f"bar {colour(box.kind)}" + (" critical" if box.critical else "")
     name = ""
-    if length > _LEAST_LABEL * scale:  # in a drawing of its own, which ends where the bar does
+    if length > _LEAST_LABEL * scale:  # a nested drawing, which clips the label to the bar
         baseline = min(19.0, height / 2 + 4)
         small = ' class="small"' if height < 14 else ""
         text = f'<text x="4" y="{number(baseline)}"{small}>{safe(box.name)}</text>'
@@ -183,7 +183,7 @@ def _arrows(boxes: Sequence[_Box], tops: dict[tuple[str, int], int], scale: floa
 def _memory(
     samples: Sequence[tuple[float, int]], least: int, most: int, top: int, scale: float, end: float
 ) -> str:
-    """Steps from each sample to the next; the least of them has a height that can be seen."""
+    """Steps from each sample to the next; the smallest one keeps a visible height."""
     boxes = [f'<rect class="track" x="0" y="{top}" width="100%" height="{_ROW}"/>']
     for (begin, size), (until, _) in zip(samples, [*samples[1:], (end, 0)], strict=True):
         height = _ROW * (0.25 + 0.75 * (size - least) / (most - least) if most > least else 1.0)

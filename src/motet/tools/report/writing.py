@@ -1,27 +1,27 @@
-"""How what the page shows is written: amounts with units, text made safe for markup, classes of kernels as colours."""
+"""Formats for the page: amounts with units, text escaped for markup, classes of kernels as colours."""
 
 from __future__ import annotations
 
 import html
 
-# Classes of kernels, and other work, that have a colour in `page.css`.
+# Classes of kernels, and other work, with a colour in `page.css`.
 COLOURED = ("contraction", "convolution", "depthwise", "loops", "rows", "generic", "transfer", "copy")
 
 
 def safe(text: object) -> str:
-    """Text for between tags and for attributes in quotes."""
+    """Text escaped for elements and quoted attributes."""
     return html.escape(str(text), quote=True)
 
 
 def colour(kind: str) -> str:
-    """The name of a class in the style sheet."""
+    """The CSS class of a kind of work."""
     if kind in ("read", "write"):
         kind = "transfer"
     return f"k-{kind}" if kind in COLOURED else "k-other"
 
 
 def amount(count: float, unit: str) -> str:
-    """`231 MFLOP`: three digits and the prefix that fits."""
+    """`231 MFLOP`: three digits and a suitable prefix."""
     for prefix in ("", "k", "M", "G", "T"):
         if count < 999.5 or prefix == "T":
             break
@@ -30,17 +30,17 @@ def amount(count: float, unit: str) -> str:
 
 
 def number(value: float) -> str:
-    """For markup: at most two places, no superfluous zeros."""
+    """A number for markup: at most two decimals, no trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def percent(part: float, whole: float) -> str:
-    """`12.345%`, for a place or length in a drawing."""
+    """`12.345%`, for a position or length in a drawing."""
     return f"{100 * part / whole:.4f}".rstrip("0").rstrip(".") + "%" if whole else "0%"
 
 
 def share(part: float, whole: float) -> str:
-    """`12 %`, for people."""
+    """`12 %`, for text."""
     if not whole:
         return "-"
     value = 100 * part / whole
@@ -48,7 +48,7 @@ def share(part: float, whole: float) -> str:
 
 
 def short(name: str, function: str) -> str:
-    """A kernel's name without that of its function, which stands elsewhere."""
+    """A kernel's name without that of its function, which the context shows."""
     return name.removeprefix(function + "_") or name
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.prepared import load_mlir
 
 import motet
-from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.stages import optimise
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CallError, CompileError, MotetError
@@ -241,10 +241,10 @@ LOOPS = """func.func @main(%x: memref<4xf32> {memref.on_device}, %o: memref<4xf3
 
 def test_attributes_that_nothing_follows_are_told(caplog: pytest.LogCaptureFixture):
     with caplog.at_level("WARNING", logger="motet"):
-        load_mlir(LOOPS, FILE, placer((), automatic=False))
+        load_mlir(LOOPS, FILE, Place((), automatic=False))
     messages = [record.getMessage() for record in caplog.records]
     assert messages[0] == f"attributes that are not followed: my.flag ({FILE}:1:1), loop.schedule ({FILE}:5:3, 2 times)"
     caplog.clear()
     with caplog.at_level("WARNING", logger="motet"):
-        load_mlir(LOOPS, FILE, placer(parse_device_flags(("a=host", "b=null")), automatic=False))
+        load_mlir(LOOPS, FILE, Place(parse_device_flags(("a=host", "b=null")), automatic=False))
     assert "memref.on_device" not in caplog.text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.prepared import load_mlir
 from tests.unit.compiler.building import X86_64_V3, build
 
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.verify.oracle import run_oracle
 
 ARITHMETIC_ON_WHAT_A_BUFFER_HOLDS = """

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.prepared import load_mlir, load_source
 
-from motet.compiler.frontends import load_source
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 
@@ -342,7 +341,7 @@ BODY = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {{\n  {}\n  return %0 :
 ])  # fmt: skip
 def test_errors_name_the_place_in_the_users_text(source: str, place: str, message: str):
     with pytest.raises(CompileError) as caught:
-        load_mlir(source, FILE, placer((), automatic=False))
+        load_mlir(source, FILE, Place((), automatic=False))
     assert message in caught.value.message
     assert str(caught.value.location) == f"{FILE}:{place}"
     assert "\n" not in str(caught.value)

@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.prepared import load_mlir
 
 import motet
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 

@@ -35,7 +35,7 @@ def test_declared_slices_say_how_many_turns_there_are() -> None:
     np.testing.assert_array_equal(sums, x * np.arange(2, 5)[:, None])
     np.testing.assert_array_equal(halves, np.array([4, -1.5], np.float16))
     for n, going, limit in ((3, True, 5.5), (5, True, 5.5), (4, False, 5.5), (4, True, 4), (4, True, 7)):
-        with pytest.raises(CallError, match=r"its results have [432] slices, those of as many turns"):
+        with pytest.raises(CallError, match=r"its results have [432] slices, those of as many iterations"):
             session(np.array(n), np.array(going), x, np.array(limit, np.float32))
 
 

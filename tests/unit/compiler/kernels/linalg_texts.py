@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from tests.prepared import load_mlir
+
 from motet.compiler import pipeline
 from motet.compiler.build.partitioning import partition
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, Stage
 

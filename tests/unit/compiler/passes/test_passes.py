@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.prepared import load_mlir
 
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.passes import registry
 from motet.compiler.passes.iree_names import ALIASES
 from motet.compiler.passes.normalise.lower_transposed_conv import LowerTransposedConv
-from motet.compiler.passes.pipelines import NORMALISE, OUTLINE, PIPELINES, Cleaned, Step, Upstream
+from motet.compiler.passes.pipelines import PIPELINES, Cleaned, Step, Upstream
 from motet.compiler.passes.report import PassReporter
-from motet.compiler.passes.running import observed, run_steps
+from motet.compiler.passes.running import observed, run_named, run_steps
 from motet.compiler.process.job import PassReports
 from motet.compiler.stages import optimise
 from motet.errors import CompileError, MotetError, OptionError
@@ -84,7 +84,8 @@ def observe(reports: PassReports) -> list[str]:
     with program.module.context, ir.Location.unknown():
         reporter = PassReporter(reports, written.append)
         with observed(reporter):
-            run_steps((*NORMALISE, *OUTLINE), program)
+            run_named("normalise", program)
+            run_named("outline", program)
         reporter.finish()
         run_steps(("fold-constants",), program)  # which the observer is not told of
     return written
@@ -104,9 +105,17 @@ def test_passes_that_change_the_program_are_told_from_others() -> None:
     assert "// ----- drop-casts: no change -----\n" in written
 
 
-def test_times_of_all_passes_add_up() -> None:
+def test_the_program_is_printed_after_a_pipeline() -> None:
+    normalised, outlined = observe(PassReports(after=("normalise", "outline")))
+    assert normalised.startswith("// ----- after normalise -----\n") and "func.call" not in normalised
+    assert outlined.startswith("// ----- after outline -----\n") and "func.func private" in outlined
+
+
+def test_times_of_all_stages_add_up() -> None:
     (table,) = observe(PassReports(times=True))
-    lines = table.splitlines()
-    assert any(line.endswith("1  hoist-constants") for line in lines)
-    seconds = [float(line.split()[0]) for line in lines[1:]]
+    lines = table.splitlines()[1:]
+    assert any(line.endswith("1    hoist-constants") for line in lines)
+    stages = [line for line in lines if not line[26:].startswith(" ")]
+    seconds = [float(line.split()[0]) for line in stages]
+    assert [line[26:] for line in stages][:2] == ["normalise", "outline"]
     assert sum(seconds[:-1]) == pytest.approx(seconds[-1], abs=1e-4 * len(seconds))

@@ -6,10 +6,13 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import Program
+from motet.compiler.passes.pipelines import READ_DEVICES
+from motet.compiler.passes.running import run_steps
 from motet.compiler.placement.fold_transfers import FoldTransfers
 from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.insert_transfers import InsertTransfers
-from motet.compiler.placement.place import assign, read_devices
+from motet.compiler.placement.place import assign
 from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.targets.device_flags import parse_device_flags
 
@@ -39,7 +42,7 @@ def read(text: str, flags: tuple[str, ...] = ()) -> ir.Module:
     context = ir.Context()
     module, _ = parse_module(text, FILE, context)
     with context, ir.Location.unknown():
-        read_devices(module)
+        run_steps(READ_DEVICES, Program(module))
         InlineCalls().run(module)
         assign(module, parse_device_flags(flags))
     return module

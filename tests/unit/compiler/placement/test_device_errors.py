@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.placement.modules import FILE, spelled
 
-from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError, MotetError, OptionError
 
@@ -17,7 +17,7 @@ F = "func.func @f(%x: $T) -> $T { %0 = math.exp %x : $T return %0 : $T }"
 
 def error_of(text: str, flags: tuple[str, ...] = ()) -> MotetError:
     with pytest.raises(MotetError) as caught:
-        load_mlir(spelled(text), FILE, placer(parse_device_flags(flags), automatic=False))
+        load_mlir(spelled(text), FILE, Place(parse_device_flags(flags), automatic=False))
     assert "\n" not in str(caught.value)
     return caught.value
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.placement.modules import FILE, read, spelled
 
 from motet.artifact.device_flags import print_alternative
 from motet.artifact.schema import Link
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir.program import Placement
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.targets.device_flags import parse_device_flags
 
@@ -98,12 +98,12 @@ def test_devices_are_those_that_are_named(text: str, flags: tuple[str, ...], exp
 
 
 def placement_of(text: str, *flags: str) -> Placement | None:
-    return load_mlir(spelled(text), FILE, placer(parse_device_flags(flags), automatic=False)).placement
+    return load_mlir(spelled(text), FILE, Place(parse_device_flags(flags), automatic=False)).placement
 
 
 @pytest.mark.parametrize("flags", [(), ("host",), ("host{cpu=x86-64-v3+x86-64-v4}",)])
 def test_programs_that_say_nothing_of_devices_stay_as_they_are(flags: tuple[str, ...]):
-    program = load_mlir(spelled(F), FILE, placer(parse_device_flags(flags), automatic=False))
+    program = load_mlir(spelled(F), FILE, Place(parse_device_flags(flags), automatic=False))
     assert program.placement is None
     assert str(program.module) == str(load_mlir(spelled(F), FILE).module)
 

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.prepared import load_source
 
 from motet.artifact.schema import Alternative, LogicalDevice
-from motet.compiler.frontends import load_source
 from motet.compiler.placement.machine import ProgramMachine, rates_of_families
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.device_flags import parse_device_flags
 
@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).parents[4] / "examples/gpu/classifier.mlir"
 def places(text: str) -> dict[str, str]:
     """The device of every region."""
     flags = ("cpu=host", "gpu=cuda,@cpu")
-    program = load_source(text, "test.mlir", place=placer(parse_device_flags(flags), True, table=rates_of_families()))
+    program = load_source(text, "test.mlir", place=Place(parse_device_flags(flags), True, table=rates_of_families()))
     return dict(re.findall(r'func\.func @(\w+)\(.*motet\.device = "(\w+)"', str(program.module)))
 
 

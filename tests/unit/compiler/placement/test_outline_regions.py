@@ -6,20 +6,20 @@ import random
 import time
 
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.placement.modules import DEVICES, FILE, spelled
 
 from motet.artifact.schema import Plan
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DEVICE, Program
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.targets.device_flags import parse_device_flags
 
 NAMES = "abc"
 
 
 def loaded(text: str, flags: tuple[str, ...] = ()) -> Program:
-    return load_mlir(spelled(DEVICES + text), FILE, placer(parse_device_flags(flags), automatic=False))
+    return load_mlir(spelled(DEVICES + text), FILE, Place(parse_device_flags(flags), automatic=False))
 
 
 def plan_of(text: str) -> Plan:
@@ -97,7 +97,7 @@ def test_what_is_read_in_place_keeps_its_order():
         "func.func @f(%x: $T) -> $T { %0 = math.exp %x : $T %1 = math.tanh %0 {$on $B} : $T "
         "%2 = math.sqrt %1 {$on $A} : $T return %2 : $T } }"
     )
-    placement = load_mlir(spelled(text), FILE, placer((), automatic=False)).placement
+    placement = load_mlir(spelled(text), FILE, Place((), automatic=False)).placement
     assert placement is not None
     assert steps(placement.plans["f"]) == ["a[0]=[1]", "b[1]=[2]", "a[2]=[3]"]
     assert len(placement.links) == 6

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.compiler.placement.modules import DEVICES, FILE, spelled
 
-from motet.compiler.frontends import load_source
+from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.passes import registry
-from motet.compiler.placement.place import annotator
+from motet.compiler.pipeline import annotate_devices
+from motet.compiler.placement.place import Place
 from motet.compiler.stages import optimise
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError, MotetError, OptionError
@@ -76,10 +77,7 @@ def test_pipelines_that_mean_nothing(pipeline: str, kind: type[MotetError], mess
 
 
 def annotated(text: str, *flags: str) -> str:
-    found: list[str] = []
-    program = load_source(text, FILE, place=annotator(parse_device_flags(flags), found.append))
-    assert program.placement is None
-    return found[0]
+    return annotate_devices(load_mlir(text, FILE), Place(parse_device_flags(flags)))
 
 
 def test_affinities_are_written_beside_operations():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.placement.modules import FILE, spelled
 
 import motet
 from motet.artifact.schema import Alternative, LogicalDevice
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir.program import Placement
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError, MotetError
 
@@ -18,14 +18,14 @@ LOCAL = Alternative("host")
 
 
 def placement_of(text: str, *flags: str) -> Placement:
-    placement = load_mlir(spelled(text), FILE, placer(parse_device_flags(flags), automatic=False)).placement
+    placement = load_mlir(spelled(text), FILE, Place(parse_device_flags(flags), automatic=False)).placement
     assert placement is not None
     return placement
 
 
 def error_of(text: str, *flags: str) -> str:
     with pytest.raises(MotetError) as caught:
-        load_mlir(spelled(text), FILE, placer(parse_device_flags(flags), automatic=False))
+        load_mlir(spelled(text), FILE, Place(parse_device_flags(flags), automatic=False))
     return str(caught.value)
 
 
@@ -192,4 +192,4 @@ def test_b12_a_topology_is_kept_for_the_runtime():
 
 def test_errors_of_programs_are_errors_of_compiling():
     with pytest.raises(CompileError):
-        load_mlir(spelled(F), FILE, placer(parse_device_flags(("a=@b",)), automatic=False))
+        load_mlir(spelled(F), FILE, Place(parse_device_flags(("a=@b",)), automatic=False))

@@ -7,19 +7,20 @@ import time
 from collections.abc import Mapping
 
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.placement.modules import FILE, spelled
 from tests.unit.compiler.placement.scheduling_problems import random_problem
 
 from motet.artifact.schema import Alternative, Link, LogicalDevice, Plan
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.placement.machine import ProgramMachine
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.placement.place_automatically import solve
 from motet.compiler.placement.rates import DEFAULTS, UNKNOWN, Rates, RateTable, rate_table
 from motet.compiler.placement.search.heft import upward_ranks
 from motet.compiler.placement.search.problem import Problem, dispatch
 from motet.compiler.placement.units import Units, units_of
+from motet.compiler.stages import opened
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError
 
@@ -35,7 +36,7 @@ def rates(**changed: float | bool) -> Rates:
 
 
 def plan_of(text: str, flags: tuple[str, ...], table: Mapping[str, Rates], name: str = "f") -> Plan:
-    place = placer(parse_device_flags(flags), automatic=True, table=RateTable(table))
+    place = Place(parse_device_flags(flags), automatic=True, table=RateTable(table))
     placement = load_mlir(spelled(text), FILE, place).placement
     assert placement is not None
     assert placement.automatic
@@ -90,7 +91,7 @@ def test_nothing_goes_where_no_code_can_be_made() -> None:
     with pytest.raises(CompileError, match="no code can be made for metal"):
         plan_of(text, ("a=metal", "b=host"), fast)
     table = RateTable(fast, frozenset({"host"}))
-    place = placer(parse_device_flags(("a=metal", "b=host")), automatic=True, table=table)
+    place = Place(parse_device_flags(("a=metal", "b=host")), automatic=True, table=table)
     placement = load_mlir(spelled(text), FILE, place).placement
     assert placement is not None
     assert runs(placement.plans["f"]) == [1]
@@ -403,14 +404,8 @@ def test_three_thousand_operations_are_placed_in_time() -> None:
       {body}
       return {kept} : {kinds}
     }}"""
-    taken: list[float] = []
-    place = placer(parse_device_flags((HOST, NULL, OTHER)), automatic=True)
-
-    def timed(module: ir.Module):
+    with opened(text, FILE) as program:
         begin = time.process_time()
-        placement = place(module)
-        taken.append(time.process_time() - begin)
-        return placement
-
-    assert load_mlir(text, FILE, timed).placement is not None
-    assert taken[0] < 4.0  # about one on an idle core
+        Place(parse_device_flags((HOST, NULL, OTHER)), automatic=True).run(program)
+        assert time.process_time() - begin < 4.0  # about one on an idle core
+        assert program.placement is not None

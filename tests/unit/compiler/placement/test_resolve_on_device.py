@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.prepared import load_mlir
 
-from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.placement.place import placer
+from motet.compiler.placement.place import Place
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError
 
@@ -18,7 +18,7 @@ func.func @main(%x: memref<4xf32>, %y: memref<4xf32> {{memref.on_device{value}}}
 
 
 def input_devices(flags: tuple[str, ...], value: str = "") -> list[str]:
-    placement = load_mlir(TEXT.format(value=value), "test.mlir", placer(parse_device_flags(flags), False)).placement
+    placement = load_mlir(TEXT.format(value=value), "test.mlir", Place(parse_device_flags(flags), False)).placement
     assert placement is not None
     return [placement.devices[number].name for number in placement.plans["main"].input_devices]
 
@@ -42,4 +42,4 @@ def test_on_device_of_another_kind_is_an_error() -> None:
 
 
 def test_a_program_for_one_device_is_on_it() -> None:
-    assert load_mlir(TEXT.format(value=""), "test.mlir", placer((), False)).placement is None
+    assert load_mlir(TEXT.format(value=""), "test.mlir", Place((), False)).placement is None

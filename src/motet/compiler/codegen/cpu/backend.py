@@ -1,4 +1,4 @@
-"""The code generator for processors."""
+"""The back end for CPUs, which generates LLVM IR."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from motet.compiler.tuning.given import schedule_for
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import OptionError
 
-api = 1  # the version of the contract that this was written for
+api = 1  # the version of the back-end protocol that this module implements
 
 
 @dataclass(frozen=True)
 class CpuBackend(PlainBackend):
-    """LLVM, for processors."""
+    """Generates LLVM IR for CPUs."""
 
     target: CpuTarget
     choice: Choice = DEFAULT
@@ -92,7 +92,7 @@ def open(target: Target, choice: Choice) -> CpuBackend:
 
 
 def units_of(compiled: Mapping[str, Compiled]) -> list[ObjectUnit]:
-    """The LLVM IR of kernels, each structure once."""
+    """The LLVM IR of `compiled` kernels; kernels of equal structure share one unit."""
     units = {
         code.phases[0].symbol: ObjectUnit(code.phases[0].symbol, code.llvm, code.kind == "generic")
         for entry in compiled.values()

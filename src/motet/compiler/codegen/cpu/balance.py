@@ -1,4 +1,4 @@
-"""How evenly tasks spread over threads, of which the compiler does not know how many there will be."""
+"""Estimates how evenly tasks spread over threads, whose number is unknown when compiling."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ THREADS = (1, 2, 4, 8, 16)
 
 
 def unevenness(tasks: int) -> float:
-    """How much longer than an even share the busiest thread works, on average over some numbers of threads; 1 where
-    `tasks` equal tasks spread evenly over all of them."""
+    """How much longer the busiest thread works than an even share, averaged over several numbers of threads; 1.0 if
+    `tasks` equal tasks always divide evenly."""
     return sum(-(-tasks // threads) * threads for threads in THREADS) / (len(THREADS) * tasks)

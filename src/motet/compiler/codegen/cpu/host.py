@@ -1,4 +1,4 @@
-"""The processor of this machine, in LLVM's words."""
+"""The CPU of this machine, in LLVM's terms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import llvmlite.binding as llvm
 
 
 def host_processor() -> tuple[str, frozenset[str]]:
-    """LLVM's name for this processor, and the features that it has."""
+    """LLVM's name for this CPU, and its features."""
     features = llvm.get_host_cpu_features()
     return llvm.get_host_cpu_name(), frozenset(name for name, present in features.items() if present)
 

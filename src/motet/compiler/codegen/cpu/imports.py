@@ -1,8 +1,8 @@
-"""What objects import, and what there is to import where they are loaded.
+"""The symbols that objects import, and those available where they are loaded.
 
-On hosts the loader looks in the C library, the mathematics library and libgcc (`runtime/drivers/host/loader.py`); on
-the RISC-V accelerator, in the firmware's library. LLVM puts calls into code that nobody wrote: an object whose imports
-have not been checked may be one that no machine can load.
+On hosts the loader searches the C library, the mathematics library and libgcc (`runtime/drivers/host/loader.py`); on
+the RISC-V accelerator, the firmware's library. LLVM inserts calls that are not in its input, so that an object may not
+be loadable anywhere unless its imports are checked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
 
 _C = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort puts"
-# Functions of <math.h> and <complex.h>; those of float end in f.
+# Functions of <math.h> and <complex.h>; their float versions end in f.
 _REAL = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma "
     "fmax fmin fmod frexp hypot ldexp log log10 log1p log2 modf nearbyint pow remainder rint round roundeven sin "
@@ -33,7 +33,7 @@ _INTEGERS = (
 
 
 def imported(code: bytes, name: str) -> set[str]:
-    """The symbols that the object `code`, which errors call `name`, needs from outside."""
+    """The symbols that the object `code` imports; errors call it `name`."""
     item = elf.read_object(code, name)
     used = {entry.symbol for entries in item.relocations.values() for entry in entries}
     symbols = [item.symbols[number] for number in used]
@@ -44,7 +44,7 @@ def imported(code: bytes, name: str) -> set[str]:
 
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
-    """Raise UnloadableCode unless all that the object of the kernel `symbol` imports is there to be imported."""
+    """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
     missing = sorted(imported(code, symbol) - available(target))
     if not missing:
         return
@@ -60,7 +60,7 @@ def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
 
 
 def available(target: CpuTarget) -> frozenset[str]:
-    """The symbols that there are wherever code for `target` is loaded."""
+    """The symbols available wherever code for `target` is loaded."""
     return frozenset(library_symbols()) if is_bare(target) else _libraries()
 
 

@@ -1,12 +1,12 @@
-"""in_place: which arguments of a kernel may lie in the same memory as a result.
+"""Finds the arguments of a kernel that may share memory with a result.
 
     softmax: v1[i] max= v0[i, j];  v2[i] += exp(v0[i, j] - v1[i]);  r[i, j] = exp(v0[i, j] - v1[i]) / v2[i]
-    → r may be v0: a task goes over whole rows, and what it has written of a row it does not read again
+    → r may be v0: a task processes whole rows, and does not read again the part of a row that it has written
 
-A task of one phase of the general class handles rows: points with equal outer indices. Where every stage has the
-argument's own indices, and what stages hand to one another is indexed by the outer ones of those alone, tasks share no
-element of the argument, and within a row what is written was read before. Parts of one row are tasks of their own only
-where nothing is reduced.
+A task of one phase of the `loops` class processes rows: points with equal outer indices. If every stage accesses the
+argument at its own indices, and values passed between stages are indexed by the outer indices alone, no two tasks share
+an element of the argument, and each element of a row is read before it is written. Rows are split between tasks only if
+no stage reduces along them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = ("loops", "rows")
 
 
 def find_updates(kernel: Kernel, code: KernelCode) -> tuple[tuple[int, int], ...]:
-    """Pairs of an argument and a result, as positions among the kernel's externals, that may share their memory."""
+    """Pairs (argument, result), as positions among the kernel's externals, that may share memory."""
     if code.kind not in KINDS or len(code.phases) != 1 or code.workspaces:
         return ()
     externals = kernel.externals
@@ -47,8 +47,8 @@ def _may_share(kernel: Kernel, argument: int, result: int) -> bool:
 
 
 def _walks_rows(kernel: Kernel, stage: Stage, argument: int, result: int, made: set[int]) -> bool:
-    """Whether a stage goes over the argument's axes, or the outer ones of them, accesses the argument and the result
-    at its own indices, and what stages make at the outer ones of those. Axes of one element are none."""
+    """Whether a stage loops over the argument's axes, or their outer ones, accesses the argument and the result at its
+    own indices, and stages' temporaries at the outer ones of these. Axes of extent 1 are ignored."""
     axes = [size for size in kernel.values[argument].shape if size != 1]
     dims = [d for d, size in enumerate(stage.sizes) if size != 1]
     if [stage.sizes[d] for d in dims] != axes[: len(dims)]:

@@ -1,4 +1,4 @@
-"""What every class of code generator for CPUs consists of."""
+"""The interface of a class of kernels for CPUs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Schedule = TypeVar("Schedule", bound=KernelSchedule)
 
 @dataclass(frozen=True)
 class KernelClass(Generic[Found, Schedule]):
-    """`match` reads a kernel as what the class makes code for, None if it is something else. `choose` returns the
-    schedule that its heuristics think fastest, None if the class is not for it. `check` returns why another schedule
-    is not legal; `emit` makes code of a legal one, or returns None where the class lacks code for an
-    operation of the kernel."""
+    """A class of kernels. `match` reads a kernel as the class's description, or returns None if the class does not
+    support it. `choose` returns the schedule that its heuristics rank first, or None if the class should not be used.
+    `check` returns why a given schedule is not legal. `emit` generates code for a legal schedule, or returns None if
+    the class has no code for an operation of the kernel."""
 
     schedule: type[Schedule]
     match: Callable[[Kernel, CpuTarget], Found | None]
@@ -30,11 +30,11 @@ class KernelClass(Generic[Found, Schedule]):
 
     @property
     def name(self) -> str:
-        """What `class` is in its schedules."""
+        """The value of `class` in its schedules."""
         return str(self.schedule.__struct_config__.tag)
 
     def generate(self, kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-        """Code by the schedule that the heuristics choose, None if the class is not for `kernel`."""
+        """Code by the schedule that the heuristics choose; None if the class is not used for `kernel`."""
         found = self.match(kernel, target)
         schedule = None if found is None else self.choose(found, target)
         return None if found is None or schedule is None else self.emit(found, schedule, target)

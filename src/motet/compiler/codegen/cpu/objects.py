@@ -1,8 +1,8 @@
-"""Makes relocatable objects from LLVM IR, with worker processes when there are several units.
+"""Compiles LLVM IR to relocatable objects, several units in worker processes.
 
-LLVM aborts its process on IR that a target cannot select, so that every unit that can be compiled elsewhere
-is: a worker that dies becomes one `WorkerCrash`, which names the unit and keeps its IR. `python -m
-motet.compiler.codegen.cpu.objects FILE.ll --target x86-64-v4` compiles such a file again, alone.
+LLVM aborts its process on IR that a target cannot select. Units are therefore compiled in other processes where
+possible: a worker that dies becomes a `WorkerCrash`, which names the unit and keeps its IR. `python -m
+motet.compiler.codegen.cpu.objects FILE.ll --target x86-64-v4` compiles such a file again in one process.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from motet.errors import CompileError, MotetError, WorkerCrash
 class ObjectUnit:
     """LLVM IR to compile to one object. `llvm` has neither triple nor data layout.
 
-    `optimise` asks for LLVM's whole mid-level pipeline with its vectorisers, which IR that came from loops
-    needs; IR that was emitted as vectors goes straight to instruction selection.
+    `optimise` requests LLVM's whole mid-level pipeline with its vectorisers, which IR made from loops needs.
+    IR that is emitted with vectors goes directly to instruction selection.
     """
 
     name: str
@@ -49,8 +49,8 @@ class ObjectUnit:
 def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> list[bytes]:
     """One relocatable object per unit, in order; equal units give equal bytes.
 
-    Up to `jobs` worker processes share the work. Raises `CompileError` for IR that LLVM rejects and
-    `WorkerCrash` where LLVM itself dies; with one job, or one unit, the caller's own process compiles.
+    Up to `jobs` worker processes share the work; with one job or one unit, the caller's process compiles. Raises
+    `CompileError` for IR that LLVM rejects and `WorkerCrash` if LLVM aborts.
     """
     if jobs <= 1 or len(units) <= 1:
         return [_emit_object(unit, target) for unit in units]
@@ -58,7 +58,7 @@ def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> 
 
 
 def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
-    """The assembly text of what `compile_units` makes of `unit`."""
+    """The assembly text of the object that `compile_units` makes from `unit`."""
     machine, module = _prepare(unit, target, likely_conversions(unit.llvm, target))
     return machine.emit_assembly(module)
 
@@ -74,11 +74,11 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
         missing = CONVERSIONS.keys() & imported(code, unit.name)
         if missing <= conversions:
             return code
-        conversions |= missing  # passes made them, or the definition of another conversion calls them
+        conversions |= missing  # passes introduced them, or the definition of another conversion calls them
 
 
 def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
-    """A target machine for `target`, and the module of `unit`, with definitions of `conversions`, after the mid-level
+    """A target machine for `target`, and the module of `unit` with definitions of `conversions`, after the mid-level
     passes."""
     machine = target_machine(target)
     try:
@@ -124,10 +124,10 @@ class _ObjectWorker:
     """A process that answers each `(unit, target)` with an object or the text of an error."""
 
     connection: Connection
-    log: BinaryIO  # what the process writes to stderr, LLVM's last words among it
+    log: BinaryIO  # what the process writes to stderr, including LLVM's error message
     pid: int
-    child: subprocess.Popen[bytes] | None = None  # unless it was forked
-    unit: int = IDLE  # what it compiles now
+    child: subprocess.Popen[bytes] | None = None  # None if the worker was forked
+    unit: int = IDLE  # the unit that it compiles
 
     def reap(self) -> int:
         """Wait for the process to end; its exit status, negative for a signal."""
@@ -139,7 +139,7 @@ class _ObjectWorker:
 
 @dataclass
 class _Workers:
-    """Gives units to workers as they become free, the longest first."""
+    """Assigns units to workers as they become free, longest first."""
 
     units: Sequence[ObjectUnit]
     target: CpuTarget
@@ -204,7 +204,7 @@ class _Workers:
 
 
 def worker_crash(unit: ObjectUnit, target: CpuTarget, how: str) -> WorkerCrash:
-    """The error for a worker that died on `unit`; the IR stays in a new temporary folder to show it again."""
+    """The error for a worker that died on `unit`; the IR is kept in a new temporary folder to reproduce it."""
     file = Path(tempfile.mkdtemp(prefix="motet-crash-")) / "unit.ll"
     file.write_text(unit.llvm)
     command = [Path(sys.executable).name, "-m", __spec__.name, str(file), "--target", target.name]
@@ -216,12 +216,12 @@ def worker_crash(unit: ObjectUnit, target: CpuTarget, how: str) -> WorkerCrash:
 
 
 def _start() -> _ObjectWorker:
-    """A new worker: a fork, which costs milliseconds, where no other thread runs; else a new interpreter."""
+    """Start a worker: by fork, which takes milliseconds, if no other thread runs; else a new interpreter."""
     ours, theirs = _duplex()
     log = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - without a name: nothing stays if this dies
     with theirs:
         if sys.platform == "linux" and threading.active_count() == 1:
-            llvm.initialize_all_targets()  # once, here, not in every worker
+            llvm.initialize_all_targets()  # once, instead of in every worker
             llvm.initialize_all_asmprinters()
             parent = os.getpid()
             pid = os.fork()
@@ -243,7 +243,7 @@ def _duplex() -> tuple[Connection, Connection]:
 
 
 def _serve_forked(connection: Connection, parent: int) -> NoReturn:
-    """Serve, then leave without the parent's clean-up handlers and buffered output."""
+    """Serve, then exit without running the parent's clean-up handlers or flushing its buffers."""
     status = 1
     try:
         die_with_parent(parent)
@@ -267,13 +267,13 @@ def _serve(connection: Connection) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile one file of LLVM IR in this process: what a `WorkerCrash` says to run."""
+    """Compile one file of LLVM IR in this process, to reproduce a `WorkerCrash`."""
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=main.__doc__)
     parser.add_argument("file", type=Path, nargs="?", help="LLVM IR without triple and data layout")
-    parser.add_argument("--target", default="native", help="a processor level (default: native)")
+    parser.add_argument("--target", default="native", help="a CPU level (default: native)")
     parser.add_argument("--optimise", action="store_true", help="run LLVM's whole mid-level pipeline")
-    parser.add_argument("--assembly", action="store_true", help="write assembly to stdout, no object")
-    parser.add_argument("--output", type=Path, help="the object's file (default: beside the input)")
+    parser.add_argument("--assembly", action="store_true", help="write assembly to stdout instead of an object")
+    parser.add_argument("--output", type=Path, help="the object's file (default: next to the input)")
     parser.add_argument("--serve", type=int, metavar="FD", help=argparse.SUPPRESS)
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -1,5 +1,5 @@
-"""Chooses the code generator of a kernel: the first class, fastest first, that takes it, or the one that a schedule
-names."""
+"""Selects the class that generates code for a kernel: the first, fastest first, that supports it, or the one that a
+schedule names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from motet.compiler.kernels.kernel import Kernel, key_of
 from motet.compiler.kernels.schedule import KernelSchedule, Reason
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
-Classes = tuple[KernelClass[Any, Any], ...]  # what a class reads a kernel as is its own matter
+Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
     dot_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS, loops.CLASS
@@ -27,9 +27,9 @@ CLASSES: Classes = (
 
 
 def generate(kernel: Kernel, target: CpuTarget, given: KernelSchedule | None = None) -> KernelCode | None:
-    """Code for `kernel`, by the schedule `given`, which must be legal, or by the one that the heuristics choose; None
-    where only the generic path takes it. What gains nothing by the instructions that `target` has beyond its base is
-    the base's code."""
+    """Code for `kernel` by the schedule `given`, which must be legal, or by the one that the heuristics choose; None if
+    only the generic path supports it. A kernel that does not profit from `target`'s instructions beyond its base level
+    gets the base level's code."""
     target = own_target(kernel, target)
     for each in classes_of(kernel):
         if given is not None and not isinstance(given, each.schedule):
@@ -56,15 +56,16 @@ def check(schedule: KernelSchedule, kernel: Kernel, target: CpuTarget) -> Sequen
 
 
 def own_target(kernel: Kernel, target: CpuTarget) -> CpuTarget:
-    """The level whose code `kernel` gets where `target` is compiled for."""
+    """The CPU level whose code `kernel` gets if `target` is compiled for."""
     return target if improves_on_base(kernel, target) else base_of(target)
 
 
 def classes_of(kernel: Kernel) -> Classes:
-    """Those that may take a kernel: without elements only the general one, as the others divide by extents."""
+    """The classes that may support a kernel. Kernels without elements have only `loops`: the others divide by
+    extents."""
     return (loops.CLASS,) if any(0 in stage.sizes for stage in kernel.stages) else CLASSES
 
 
 def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
-    """Whether the instructions that `target` has beyond its base make `kernel` faster."""
+    """Whether the instructions of `target` beyond its base level make `kernel` faster."""
     return bool(target.base) and dot_reading.takes(kernel, target)

@@ -1,4 +1,4 @@
-"""How the rows of a phase are divided among tasks: up to 64 blocks of rows, each worth its dispatch."""
+"""Divides the rows of a phase among tasks: up to 64 blocks of rows, each long enough to be worth its dispatch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from motet.compiler.kernels.strides import Extent
 
 _TASKS = 64
 _GRAIN = 20_000.0  # nanoseconds that a task should last at least
-_STRIP = 4096  # elements of a long innermost dimension that make a row of their own
+_STRIP = 4096  # elements of a long innermost dimension that are treated as a separate row
 
 
 def nanoseconds(nest: Nest, lanes: int) -> float:
-    """A rough cost of one point of `nest`."""
+    """The estimated time of one point of `nest` in nanoseconds."""
     heavy = sum(8 for scalar in nest.body if scalar.op.startswith("math."))
     return (1 + len(nest.body) + heavy + len(nest.operands)) * 0.6 / lanes
 
 
 @dataclass(frozen=True)
 class Division:
-    """Rows are the points of `sizes` times the strips of `length` elements each that `last` is cut into."""
+    """The tasks of a phase. Rows are the points of `sizes` times the strips of `length` elements into which `last` is
+    divided."""
 
     sizes: tuple[Extent, ...]
     last: Extent | None
@@ -36,8 +37,8 @@ class Division:
     def of(
         sizes: Sequence[Extent], last: Extent | None, cost: float, cut: bool, multiple: int = 1
     ) -> Division:
-        """`cost` is what one element of a row (or one row, without `last`) takes in nanoseconds. `cut` allows
-        cutting rows, into multiples of `multiple` elements."""
+        """`cost` is the time of one element of a row (or of one row, without `last`) in nanoseconds. `cut` allows
+        splitting rows, into multiples of `multiple` elements."""
         strip = None
         length = max(4 * multiple, min(_STRIP, int(4 * _GRAIN / max(cost, 1e-3))) // multiple * multiple)
         if cut and last is not None and (last.known is None or last.known > 2 * length):
@@ -58,8 +59,8 @@ class Division:
         return apply("*", total.expression, ceildiv(self.last.expression, self.strip))
 
     def loop(self, f: Frame, row: Callable[[list[Index], Index, Index], None]) -> None:
-        """Emit the rows of tasks `[begin, end)`: `row(indices of sizes, first, end)`, the range being that of
-        the innermost dimension."""
+        """Emit the rows of tasks `[begin, end)`: `row(indices of sizes, first, end)`, where `[first, end)` is the range
+        of the innermost dimension."""
         whole: Index = 0 if self.last is None else f.extent(self.last)
         strips: Index = 1 if self.strip is None else f.idiv(f.iadd(whole, self.strip - 1), self.strip)
         rows: Index = strips

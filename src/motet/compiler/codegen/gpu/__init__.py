@@ -1,1 +1,1 @@
-"""What the code generators for GPUs share."""
+"""Analyses and launch plans that all GPU code generators share."""

@@ -1,7 +1,7 @@
-"""What a cubin says of its kernels: registers and local memory, from the section `.nv.info`.
+"""Reads the registers and local memory of kernels from the section `.nv.info` of a cubin.
 
-Source of the layout: the output of `cuobjdump -elf` and `readelf`; NVIDIA publishes none. An attribute is a byte of
-format, a byte of kind, and for format 4 two bytes of length and as many of content.
+Source of the layout: the output of `cuobjdump -elf` and `readelf`; NVIDIA does not document it. An attribute is a byte
+of format, a byte of kind, and for format 4 two bytes of length followed by the content.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ _SECTION, _SYMBOL = 64, 24
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one kernel, for each thread: registers, and the bytes of local memory that hold what they cannot."""
+    """The resources of one kernel per thread: registers, and bytes of local memory to which it spills."""
 
     registers: int = 0
     spills: int = 0
 
 
 def read_resources(data: bytes, kernel: str) -> Resources:
-    """Those of `kernel`; zeros where the file does not say. Raises ValueError for what is no 64-bit ELF file."""
+    """The resources of `kernel`; zeros if the file does not state them. Raises ValueError unless it is a 64-bit ELF
+    file."""
     if data[:5] != b"\x7fELF\x02":
         raise ValueError("no 64-bit ELF file")
     sections = _sections(data)
@@ -40,7 +41,7 @@ def read_resources(data: bytes, kernel: str) -> Resources:
 
 
 def _sections(data: bytes) -> list[tuple[str, int, int, int]]:
-    """Name, start, size and link of every section."""
+    """The name, start, size and link of every section."""
     (table,) = struct.unpack_from("<Q", data, 0x28)
     _, count, names = struct.unpack_from("<HHH", data, 0x3A)
     raw = [struct.unpack_from("<IIQQQQII", data, table + i * _SECTION) for i in range(count)]

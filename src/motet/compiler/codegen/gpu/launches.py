@@ -1,9 +1,9 @@
-"""Launches of a kernel, and the contract of their classes, whatever language programs are written in.
+"""Divides a kernel into launches, and defines the interface of launch classes, for any language of programs.
 
     match(launch) → plan(found, target) → forms(plan)
 
-`divide` cuts a kernel into launches, as long as some class takes so many stages as one. What one launch makes and a
-later one reads is stored in a workspace.
+`divide` splits a kernel into launches, each of as many stages as some class supports as one. Values written by one
+launch and read by a later one are stored in workspaces.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FormT = TypeVar("FormT")
 
 @dataclass(frozen=True)
 class LaunchPart:
-    """Stages that one program runs, one after the other. `read` are the values that later launches read; `buffers` the
-    values that the program gets."""
+    """Stages that one program runs in order. `read` are the values that later launches read, `buffers` the values that
+    are arguments of the program."""
 
     kernel: Kernel
     stages: tuple[Stage, ...]
@@ -48,40 +48,41 @@ class LaunchPart:
 
     @property
     def epilogue(self) -> Epilogue | None:
-        """What the stages after the first do on its one result."""
+        """The stages after the first, as an epilogue on its only result; None if they are not."""
         main, *rest = self.stages
         return match_epilogue(self.seen, main, rest) if len(main.outputs) == 1 else None
 
     def is_stored(self, value: int) -> bool:
-        """Whether anything outside this launch reads what it makes."""
+        """Whether the value is read outside this launch."""
         return self.kernel.values[value].role == "result" or value in self.read
 
 
 class LaunchClass(ABC, Generic[FoundT, PlanT, FormT]):
-    """One way to write launches. A kernel of several launches is called after the class with the lowest `rank`."""
+    """A class of launches. A kernel of several launches is named after their class with the lowest `rank`."""
 
     name: ClassVar[str]
     rank: ClassVar[int]
 
     def count(self, kernel: Kernel, stages: Sequence[Stage]) -> int:
-        """How many of `stages`, from the first on, it takes as one launch; 0 where that is left to other classes."""
+        """How many of `stages`, from the first on, the class supports as one launch; 0 if other classes should be
+        used."""
         return 0
 
     @abstractmethod
     def match(self, launch: LaunchPart, target: GpuTarget) -> FoundT | None:
-        """What the launch is, if it is of this class."""
+        """The description of the launch if it is of this class, else None."""
 
     @abstractmethod
     def plan(self, found: FoundT, target: GpuTarget) -> PlanT:
-        """What is to be decided before any text is written: sizes of tiles, pieces, warps."""
+        """Decide what the text depends on: sizes of tiles, pieces, warps."""
 
     @abstractmethod
     def forms(self, plan: PlanT) -> tuple[FormT, ...]:
-        """Programs for the launch, the preferred one first; none where the next class is to take it. Raises for what
-        there is no code for."""
+        """Programs for the launch, best first; none if the next class should be used. Raises an exception for
+        operations without code."""
 
     def library(self, plan: PlanT) -> LibraryCall | None:
-        """A library's call that does the same."""
+        """An equivalent library call, if there is one."""
         return None
 
 
@@ -97,13 +98,14 @@ def divide(kernel: Kernel, classes: Sequence[LaunchClass[FoundT, PlanT, FormT]])
 
 
 def about(kernel: Kernel, stages: Sequence[Stage]) -> str:
-    """The operations of a launch, as the source has them."""
+    """A description of the launch's operations for the program's source."""
     text = "; ".join(dict.fromkeys(stage.source for stage in stages if stage.source)) or kernel.name
     return text.replace('"""', "").replace("\\", "/")
 
 
 def seen_by(kernel: Kernel, stages: Sequence[Stage], read: AbstractSet[int]) -> Kernel:
-    """`kernel` as `stages` see it: temporaries of others are arguments, their own ones in `read` are results."""
+    """`kernel` as `stages` see it: temporaries of other stages are arguments, their own temporaries in `read` are
+    results."""
     own = {access.value for stage in stages for access in stage.outputs}
 
     def role(i: int, value: Value) -> Value:
@@ -115,18 +117,18 @@ def seen_by(kernel: Kernel, stages: Sequence[Stage], read: AbstractSet[int]) -> 
 
 
 def reads(stages: Sequence[Stage]) -> set[int]:
-    """The values that `stages` read."""
+    """The values read by `stages`."""
     found = {access.value for stage in stages for access in stage.inputs}
     return found | {init.value for stage in stages for init in stage.inits if isinstance(init, Access)}
 
 
 def read_after(launches: Sequence[tuple[Stage, ...]], position: int) -> set[int]:
-    """The values that the launches behind the one at `position` read."""
+    """The values read by the launches after `position`."""
     return reads([stage for other in launches[position + 1 :] for stage in other])
 
 
 def workspaces(kernel: Kernel, launches: Sequence[tuple[Stage, ...]]) -> dict[int, Expr]:
-    """The temporaries that one launch makes and another reads, with their bytes."""
+    """The temporaries that are passed between launches, with their sizes in bytes."""
     found: dict[int, Expr] = {}
     for position, launch in enumerate(launches):
         later = read_after(launches, position)

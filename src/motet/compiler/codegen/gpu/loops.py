@@ -1,8 +1,8 @@
-"""loops: any stage point by point, and what follows its result. Element-wise work, movement of data, and reductions in
-the order of their loops.
+"""Plans any stage with its epilogue point by point: element-wise operations, data movement, and reductions in the order
+of their loops.
 
-A tile is points that lie side by side in the result, or, where a tensor is read across (a transpose), a square of
-points, so that both sides are moved in whole lines.
+A tile is a contiguous part of the result or, if an input is contiguous along another loop (a transpose), a square of
+points, so that both are accessed in whole lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REDUCING_POINTS = 128
 
 @dataclass(frozen=True)
 class LineTile:
-    """`points` of the result that lie side by side."""
+    """A tile of `points` contiguous points of the result."""
 
     points: int
     warps: int
@@ -34,7 +34,8 @@ class LineTile:
 
 @dataclass(frozen=True)
 class SquareTile:
-    """`sides[0]` points of the loop `across`, along which an input lies, by `sides[1]` of the result's fastest one."""
+    """A tile of `sides[0]` points along `across`, the loop along which an input is contiguous, and `sides[1]` points
+    along the result's fastest loop."""
 
     across: Loop
     sides: tuple[int, int]
@@ -44,8 +45,8 @@ class SquareTile:
 
 @dataclass(frozen=True)
 class LoopsPlan:
-    """A launch point by point: the loops over its results, the fastest in memory last, those of its reduction, one in
-    the other, and the tiles to choose from, the preferred one first."""
+    """The plan of such a launch: the loops over its results, the fastest in memory last, the nested loops of its
+    reduction, and the possible tiles, the preferred one first."""
 
     task: LoopTask
     parallel: tuple[Loop, ...]
@@ -80,19 +81,19 @@ def _tiles(
     short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
     if not short or count < _SHORT_POINTS * target.processors:
         return (_line(parallel, _POINTS),)
-    # the smaller ones, should registers not do
+    # the smaller tile in case registers do not suffice
     return tuple(_line(parallel, points, f"{points} points") for points in (_SHORT_POINTS, _POINTS))
 
 
 def _line(parallel: Sequence[Loop], most: int, label: str = "") -> LineTile:
-    """At most `most` points."""
+    """A tile of at most `most` points."""
     count = total(parallel)
     points = most if count.known is None else min(most, power_of_two(count.factor))
     return LineTile(points, max(1, min(4, points // 32)), label)
 
 
 def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
-    """The loop along which a large input lies, where it is not the result's."""
+    """The loop along which a large input is contiguous, if it is not the result's."""
     if len(parallel) < 2 or not task.stored:
         return None
     inner = parallel[-1][1]
@@ -116,7 +117,7 @@ def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuT
 
 
 def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:
-    """Of a square, so that its lines are long, but all processors have some."""
+    """The side of a square tile: large enough for long lines, small enough that all SMs have tiles."""
     widest = max(item_bytes(place.dtype) for place in task.places)
     if widest > 4:
         return _SQUARE // 2

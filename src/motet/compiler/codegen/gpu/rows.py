@@ -1,8 +1,8 @@
-"""rows: all stages over the same rows, a row or a few in one program.
+"""Plans all stages over the same rows as one launch, with one or a few rows per program.
 
-Where a row fits the registers of a block, it is read once, and every stage runs on it there. Else the row is gone over
-in passes, one for all reductions that do not wait for each other and one for what is written. What the passes read
-stays in registers, as it stands in memory, where it fits there: a long row is then read once, too.
+If a row fits in the registers of a block, it is read once, and every stage runs on it there. Otherwise the program
+iterates over the row in passes: one for all reductions that are independent of each other, and one for the results. The
+inputs of the passes are kept in registers, in their storage types, if they fit, so that a long row is also read once.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
 from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
-_ROW = 16384  # elements of a row up to which a block keeps it
-_TILE = 2048  # elements that one program works on, where rows are shorter
-_CHUNK = 1024  # of a row, in one turn of a pass
-_LONG_CHUNK = 8192  # of a long row that several passes go over: few blocks at once, whose rows the second cache holds
+_ROW = 16384  # elements of a row up to which a block holds it in registers
+_TILE = 2048  # elements per program if rows are shorter
+_CHUNK = 1024  # elements of a row per iteration of a pass
+_LONG_CHUNK = 8192  # of a long row with several passes: few blocks at a time, whose rows stay in the second-level cache
 _KEPT_WARPS = 16  # of a block that keeps a long row
 _KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
 _VECTOR = 16  # bytes of one access
-_FEW = 64  # elements up to which a reduction may be a loop in every point
+_FEW = 64  # elements up to which a reduction may be a loop for every point
 
 
 @dataclass(frozen=True)
 class RowsLaunch:
-    """`rows`, and where the values are stored that others read."""
+    """`rows`, and the accesses that store the values read outside the launch."""
 
     rows: Rows
     stored: dict[int, StridedAccess]
@@ -42,8 +42,8 @@ class RowsLaunch:
 
 @dataclass(frozen=True)
 class RowTile:
-    """`height` rows, and `width` of their elements at once. `whole`: those are all of a row, or, if it is longer, the
-    threads keep all that they read of it; else rows are gone over in passes."""
+    """A tile of `height` rows and `width` of their elements. `whole` means that a tile covers a row, or that threads
+    keep all they read of a longer row; otherwise rows are read in passes."""
 
     height: int
     width: int
@@ -55,7 +55,7 @@ class RowTile:
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """Rows, and the tiles to choose from, the preferred one first."""
+    """Rows and their possible tiles, the preferred one first."""
 
     found: RowsLaunch
     tiles: tuple[RowTile, ...]
@@ -86,7 +86,7 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
 
 
 def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:
-    """Where the values of a launch are stored that others read."""
+    """The accesses by which a launch stores the values that are read outside it."""
     return {
         access.value: found.place(access, s) for s, stage in enumerate(launch.stages) for access in stage.outputs
         if launch.is_stored(access.value)
@@ -94,7 +94,8 @@ def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:
 
 
 def suits(rows: Rows) -> bool:
-    """Whether tiles along rows beat a loop in every point: windows, and short rows that lie across, do not."""
+    """Whether tiles along rows are faster than a loop for every point; false for windows and short rows across
+    memory."""
     if rows.length.known is None or rows.length.factor > _FEW:
         return True
     if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
@@ -103,7 +104,7 @@ def suits(rows: Rows) -> bool:
 
 
 def lies_along(rows: Rows) -> bool:
-    """Whether what is read lies along the rows, not across them."""
+    """Whether rows are contiguous in most of the memory read."""
     along = across = 0
     for s, stage in enumerate(rows.stages):
         for access in stage.inputs:
@@ -116,7 +117,7 @@ def lies_along(rows: Rows) -> bool:
             if fastest is None:
                 continue
             extent = [*rows.outer, *rows.inner][fastest].known or _ROW
-            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count, then long lines
+            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count most, then long lines
             if fastest >= len(rows.outer):
                 along = max(along, weight)
             else:
@@ -136,8 +137,8 @@ def _tiles(rows: Rows, target: GpuTarget) -> tuple[RowTile, ...]:
 
 
 def _piece(rows: Rows) -> int:
-    """How much of a long row the threads of a block take at once where they keep what several passes read; 0 where
-    that does not fit their registers, or is read by one pass alone."""
+    """The elements of a long row that the threads of a block hold at a time if they keep what several passes read; 0 if
+    that does not fit in registers, or only one pass reads it."""
     length = rows.length.known
     kept = kept_reads(rows)
     if length is None or _passes(rows) < 2 or not kept or not lies_along(rows):
@@ -150,12 +151,12 @@ def _piece(rows: Rows) -> int:
 
 
 def _passes(rows: Rows) -> int:
-    """How often a row is gone over, at most."""
+    """The maximum number of passes over a row."""
     return sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
 
 
 def kept_reads(rows: Rows) -> list[tuple[int, Access]]:
-    """What reductions read along rows, as stages and their accesses, each place once."""
+    """The inputs that reductions read along rows, as stages and accesses, each access once."""
     producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
     todo = [s for s, reduces in enumerate(rows.reduces) if reduces]
     stages = set(todo)
@@ -177,7 +178,7 @@ def kept_reads(rows: Rows) -> list[tuple[int, Access]]:
 
 
 def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
-    """How many rows a program has, and how much of a row it has at once."""
+    """The number of rows of a program, and of elements of a row per tile."""
     length = rows.length.known
     count = rows.count.known or 1 << 20
     if not lies_along(rows):

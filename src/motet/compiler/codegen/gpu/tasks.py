@@ -1,4 +1,4 @@
-"""A launch as one stage and what follows it: its loops, and the memory that they read and write."""
+"""A launch as one stage with its epilogue: its loops, and the memory that they read and write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Loop = tuple[Extent, int]
 
 @dataclass(frozen=True)
 class LoopTask:
-    """One launch: a stage, the element-wise stages after it, where what they make is stored, and the arguments."""
+    """One launch: a stage, its epilogue, the accesses by which results are stored, and the arguments."""
 
     kernel: Kernel
     stage: Stage
@@ -41,14 +41,14 @@ class LoopTask:
 
     @property
     def places(self) -> list[StridedAccess]:
-        """All memory that the launch reads and writes."""
+        """All accesses of the launch."""
         found = list(self.sources)
         found += [init for init in self.inits if isinstance(init, StridedAccess)]
         found += self.stored.values()
         return found + (self.epilogue.places if self.epilogue else [])
 
     def frozen(self) -> frozenset[int]:
-        """Dimensions whose own coordinate is needed: those of padded reads, and those that bodies look at."""
+        """Dimensions that must not be merged: those of padded accesses, and those whose index bodies use."""
         found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
         for source in (*self.sources, *(init for init in self.inits if isinstance(init, StridedAccess))):
             for bound in source.bounds:
@@ -56,11 +56,11 @@ class LoopTask:
         return frozenset(found)
 
     def merged(self, dims: Sequence[int]) -> list[Loop]:
-        """Loops along `dims`, merged where everything walks two as one."""
+        """Loops along `dims`, merged where all accesses allow it."""
         return merge([Extent.of(size) for size in self.stage.sizes], dims, self.places, self.frozen())
 
     def by_memory(self, loops: Sequence[Loop], places: Sequence[StridedAccess]) -> tuple[Loop, ...]:
-        """`loops` as the first of `places` lies that they move at all, the fastest in memory last."""
+        """`loops` in the order of the first of `places` that depends on them, the fastest in memory last."""
         return tuple(sorted(loops, key=lambda loop: _stride_rank(places, loop[1]), reverse=True))
 
     def loops(self, kind: str) -> tuple[Loop, ...]:
@@ -71,7 +71,7 @@ class LoopTask:
 
 
 def _stride_rank(places: Sequence[StridedAccess], dim: int) -> tuple[int, int]:
-    """How far a step along `dim` goes, by the first of `places` that it moves at all."""
+    """The stride along `dim` of the first of `places` that depends on it, as a sort key."""
     for place in places:
         stride = place.strides[dim]
         if stride != ZERO:
@@ -90,8 +90,8 @@ def task_of(launch: LaunchPart) -> LoopTask:
 
 
 def with_epilogue(kernel: Kernel, stages: Sequence[Stage]) -> int:
-    """How many stages the first one can be followed by while its result is in registers, itself counted. Temporaries
-    that were made before count as arguments."""
+    """How many stages, including the first, can run while the first stage's result is in registers. Temporaries of
+    earlier stages count as arguments."""
     count = 1
     while count < len(stages) and not gathered(stages[count]) and _fits(kernel, stages[: count + 1]):
         count += 1
@@ -104,7 +104,7 @@ def _fits(kernel: Kernel, stages: Sequence[Stage]) -> bool:
 
 
 def ceiling(count: Extent, block: int) -> Expr:
-    """How many blocks of `block` cover `count`."""
+    """The number of blocks of `block` that cover `count`."""
     return ceildiv(count.expression, block)
 
 
@@ -116,5 +116,5 @@ def total(loops: Sequence[Loop]) -> Extent:
 
 
 def power_of_two(count: int) -> int:
-    """The least that is not smaller."""
+    """The least power of two that is at least `count`."""
     return 1 << max(0, count - 1).bit_length()

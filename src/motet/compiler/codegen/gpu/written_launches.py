@@ -1,4 +1,4 @@
-"""What a GPU's back end asks of who compiles launches that are kept as they were written."""
+"""The interface between a GPU back end and the compiler of launches that are kept as written."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from motet.compiler.scheduling.schedule import Compiled
 
 
 class LaunchCompiler(Protocol):
-    """Code for functions that stand for a launch (`ir/launches.py`), for one target."""
+    """Compiles functions that stand for a launch (`ir/launches.py`), for one target."""
 
     def emit(self, function: ir.Operation, name: str) -> Compiled:
-        """Code of `function`. Raises CompileError, at the operation of the program, for what has no code."""
+        """Code of `function`. Raises CompileError at the program's operation if it is not supported."""
         ...
 
     def compile(self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes]) -> list[str]:
-        """Machine code for all launches among `compiled`, added to `members`; the names of their objects."""
+        """Compile all launches among `compiled`, add machine code to `members`; returns the names of their objects."""
         ...
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
-        """The launches as `--emit` shows them at `llvm` or `assembly`."""
+        """The launches as text for `--emit` at stage `llvm` or `assembly`."""
         ...

@@ -1,1 +1,1 @@
-"""What back ends that emit LLVM IR share."""
+"""Shared by back ends that emit LLVM IR."""

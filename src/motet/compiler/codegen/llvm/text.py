@@ -1,10 +1,10 @@
 """Translates the LLVM IR text that upstream MLIR prints (LLVM 24) to the text that llvmlite reads (LLVM 22).
 
-The two differ in how floating constants are spelt. LLVM 24 writes the bits of the type (`f0x3F8CCCCD`), the
-shortest decimal that the *type* reads back (`half 1.099610e+00`), or a name (`-inf`, `+qnan`, `+nan(0x1)`,
-`+snan(0x1)`); LLVM 22 reads decimals as `double` only and wants everything else as the bits of a `double`
-(`0x…`), of a `half` (`0xH…`) or of a `bfloat` (`0xR…`). Here every floating constant becomes such bits,
-exactly. Attributes that LLVM 22 does not know only allow optimisations, and are dropped.
+The two differ in the spelling of floating-point constants. LLVM 24 writes the bits of the type (`f0x3F8CCCCD`), the
+shortest decimal that identifies the value in the *type* (`half 1.099610e+00`), or a name (`-inf`, `+qnan`, `+nan(0x1)`,
+`+snan(0x1)`). LLVM 22 reads decimals as `double` only, and all other constants as the bits of a `double` (`0x…`), a
+`half` (`0xH…`) or a `bfloat` (`0xR…`). This module rewrites every floating-point constant to such bits, exactly.
+Attributes unknown to LLVM 22 only allow optimisations, and are dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 
-_TYPES = {"half": (5, 10), "bfloat": (8, 7), "float": (8, 23), "double": (11, 52)}  # exponent, fraction bits
+_TYPES = {"half": (5, 10), "bfloat": (8, 7), "float": (8, 23), "double": (11, 52)}  # bits of exponent and fraction
 
 _NUMBER = (
     r"(?P<sign>[+-]?)(?:f0x(?P<bits>[0-9A-Fa-f]+)|(?P<decimal>\d+\.\d*(?:[eE][+-]?\d+)?))"
@@ -30,9 +30,9 @@ _UNKNOWN_ATTRIBUTE = re.compile(
 
 
 def to_llvmlite(text: str) -> str:
-    """`text`, LLVM IR as the MLIR bindings print it, in the spelling that llvmlite parses.
+    """The LLVM IR `text`, as the MLIR bindings print it, in the spelling that llvmlite parses.
 
-    Text that llvmlite reads already comes back unchanged in meaning: constants keep their bits.
+    Text that llvmlite can read already keeps its meaning.
     """
     return "".join(map(_line, text.splitlines(keepends=True)))
 
@@ -42,7 +42,7 @@ def _line(line: str) -> str:
         line = _UNKNOWN_ATTRIBUTE.sub("", line)
     if _SUSPECT.search(line) is None:
         return line
-    current = ""  # a constant's type is the last one named before it
+    current = ""  # a constant has the last type named before it
 
     def replace(match: re.Match[str]) -> str:
         nonlocal current
@@ -56,7 +56,7 @@ def _line(line: str) -> str:
 
 
 def _constant_bits(kind: str, match: re.Match[str]) -> int:
-    """The bits of the constant of type `kind` that `match` spells."""
+    """The bits of the constant of type `kind` matched by `match`."""
     exponent, fraction = _TYPES[kind]
     if match["decimal"]:
         return _round(kind, float(match["sign"] + match["decimal"]))
@@ -73,9 +73,8 @@ def _constant_bits(kind: str, match: re.Match[str]) -> int:
 
 
 def _round(kind: str, number: float) -> int:
-    """The bits of `number` in type `kind`. A shortest decimal reads back to the type's own value, and a
-    `double` between two values of a narrower type is never a tie here, so that rounding twice does no
-    harm."""
+    """The bits of `number` in type `kind`. A shortest decimal identifies a value of the type, so that the `double`
+    nearest to it is never halfway between two values of a narrower type, and rounding twice is exact."""
     if kind == "double":
         return _bits("d", "Q", number)
     if kind == "half":
@@ -99,8 +98,7 @@ def _spell(kind: str, bits: int) -> str:
 
 
 def _widen(bits: int) -> int:
-    """The bits of the `double` equal to the `float` of `bits`; a NaN keeps its payload and stays
-    signalling."""
+    """The bits of the `double` equal to the `float` of `bits`; a NaN keeps its payload and stays signalling."""
     if (bits >> 23) & 0xFF == 0xFF:
         return (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
     return _bits("d", "Q", struct.unpack("<f", struct.pack("<I", bits))[0])

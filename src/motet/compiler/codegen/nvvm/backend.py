@@ -1,4 +1,4 @@
-"""Launches of kernels that are kept as they were written, through NVVM; other kernels have another back end."""
+"""The compiler of launches kept as written, by NVVM; other kernels have another back end."""
 
 from __future__ import annotations
 

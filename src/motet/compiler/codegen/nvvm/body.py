@@ -1,11 +1,11 @@
-"""The kernel of a launch as a function of the numbers of its block and thread.
+"""Makes the kernel of a launch a function of its block and thread number.
 
     func.func @launch(%x: memref<…>) { %n = memref.dim %x …; gpu.launch_func @k … args(%x, %n) }
     gpu.func @k(%x, %n) kernel { %i = gpu.block_id x … }
       →  gpu.func @body(%x: memref<…>, %block: i32, %thread: i32) { %n = memref.dim %x …; %i = <%block modulo …> … }
 
-The driver launches both in one dimension. Threads are numbered x fastest. Blocks may run in any order: fastest is the
-axis that is deepest in the indices of what is stored, so that blocks that run together write what lies together.
+The driver launches both in one dimension. Threads are numbered x fastest. Blocks may run in any order: the fastest axis
+is the one deepest in the indices of stores, so that blocks that run at the same time write neighbouring memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from motet.compiler.ir.remap import remap
 BODY = "motet_body"
 SUBGROUP = 32  # threads
 _STORES = ("memref.store", "affine.store", "vector.store")
-_DEEP = 64  # deeper than any index is
+_DEEP = 64  # greater than the depth of any index
 _IDS = (
     "gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim", "gpu.global_id", "gpu.lane_id", "gpu.subgroup_id",
     "gpu.num_subgroups", "gpu.subgroup_size",
@@ -28,7 +28,7 @@ _IDS = (
 
 
 class OperationBuilder:
-    """Creates operations before one operation. Arithmetic on constants gives constants where that is plain."""
+    """Creates operations before a given operation, and folds simple arithmetic on constants."""
 
     def __init__(self, at: ir.Operation) -> None:
         self.at = at
@@ -53,7 +53,7 @@ class OperationBuilder:
 
 
 def make_body(written: Written) -> ir.Operation:
-    """Replace the kernel of `written` by its body, a `gpu.func` that is no kernel."""
+    """Replace the kernel of `written` by its body, a `gpu.func` that is not a kernel."""
     kernel, host = written.kernel, written.host
     first = kernel.regions[0].blocks[0]
     own = len(written.arguments)
@@ -111,7 +111,7 @@ def _block_order(body: ir.Operation) -> list[int]:
 
 
 def _block_axes(value: ir.Value, seen: set[ir.Value]) -> set[int]:
-    """The axes of the grid whose block's number `value` is computed from."""
+    """The axes of the grid on whose block index `value` depends."""
     if value in seen or isinstance(value.owner, ir.Block):
         return set()
     seen.add(value)
@@ -129,7 +129,7 @@ def _axis(operation: ir.Operation) -> int:
 
 
 class _ThreadIds:
-    """Computes who a thread is, before `first`. `order` is that of the axes of the grid, fastest first."""
+    """Computes block and thread indices, before `first`. `order` lists the axes of the grid, fastest first."""
 
     def __init__(
         self, first: ir.Operation, grid: list[ir.Value], block: list[ir.Value], numbers: Sequence[ir.Value],
@@ -184,7 +184,7 @@ class _ThreadIds:
         return self.builder.cast(size, self.word) if number is None else self.builder.constant(number, self.word)
 
     def _id(self, name: str, axis: int) -> ir.Value:
-        """The digit of a number whose places are as large as the sizes of the axes, in their order."""
+        """The digit of a mixed-radix number whose radices are the sizes of the axes, in their order."""
         of = "gpu.grid_dim" if name == "gpu.block_id" else "gpu.block_dim"
         sizes = [constant(size) for size in self.sizes[of]]
         if sizes[axis] == 1:

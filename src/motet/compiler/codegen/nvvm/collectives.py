@@ -1,11 +1,11 @@
-"""What the threads of a block do together, as shuffles, barriers and workgroup memory.
+"""Lowers operations among the threads of a block to shuffles, barriers and workgroup memory.
 
-    %r = gpu.subgroup_reduce add %v        5 shuffles down, where each lane adds what a lane beyond it has, if there is
-                                           one; then all take lane 0's
-    %r = gpu.all_reduce add %v {}          that, then the sums of all subgroups by workgroup memory
-    gpu.shuffle of f16, i8, f64, …         as one or two of 32 bits
+    %r = gpu.subgroup_reduce add %v        5 shuffles down, in which each lane adds the value of a higher lane, if it
+                                           exists; then all lanes read lane 0
+    %r = gpu.all_reduce add %v {}          the same, then the subgroups' sums through workgroup memory
+    gpu.shuffle of f16, i8, f64, …         as one or two shuffles of 32 bits
 
-Blocks may have any number of threads: lanes that are not there are left out.
+Blocks may have any number of threads: lanes that do not exist are ignored.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ COLLECTIVE = ("gpu.barrier", "gpu.all_reduce", "gpu.subgroup_reduce", "gpu.shuff
 
 
 def lower_collectives(body: ir.Operation, threads: int, arguments: int) -> None:
-    """Rewrite `body`, a function whose argument `arguments - 1` is a thread's number of `threads`, in place.
+    """Rewrite `body` in place; its argument `arguments - 1` is the thread number, below `threads`.
 
-    Raises CompileError for ways to combine values that there are no operations for.
+    Raises CompileError for combining operations without a lowering.
     """
     found = find_operations(body, *COLLECTIVE)
     thread = body.regions[0].blocks[0].arguments[arguments - 1]
@@ -66,7 +66,7 @@ class _Lowering:
         return self._of_lanes(value, width)
 
     def block(self, value: ir.Value, name: str, body: ir.Operation) -> ir.Value:
-        """Every subgroup's first thread leaves what it has in memory, and all combine that."""
+        """Every subgroup's first thread writes its value to memory, and all threads combine these."""
         build = self.build
         groups = -(-self.threads // SUBGROUP)
         value = self._of_lanes(value, SUBGROUP)
@@ -95,11 +95,11 @@ class _Lowering:
         for group in range(1, groups):
             other = build.create("memref.load", [value.type], [memory, build.constant(group, index)]).result
             found = self._combine(found, other)
-        build.create("gpu.barrier", [])  # it may be used anew
+        build.create("gpu.barrier", [])  # the memory may be reused
         return found
 
     def shuffle(self, value: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """`operation`, on a value of any size. A lane that the last subgroup lacks is as one out of reach."""
+        """`operation` on a value of any size. A lane missing in the last subgroup counts as out of range."""
         build, (_, offset, width) = self.build, self.operation.operands
         mode = self.operation.attributes["mode"]
         found, valid = self._shuffle(value, offset, width, mode)
@@ -120,7 +120,7 @@ class _Lowering:
     # -- lanes -----------------------------------------------------------------------------------
 
     def _of_lanes(self, value: ir.Value, width: int) -> ir.Value:
-        """What all `width` lanes around a lane have, combined; a power of two."""
+        """The combined value of the `width` lanes around each lane; `width` is a power of two."""
         build = self.build
         step = width // 2
         lanes, all_lanes = build.constant(width, self.word), build.constant(SUBGROUP, self.word)

@@ -1,7 +1,7 @@
-"""Code for a launch as it was written: functions that the driver launches, in LLVM IR.
+"""Generates code for a launch as written: functions in LLVM IR that the driver launches.
 
-What a launch writes lies in the buffers of its kernel's results. What these hold before, where the program says so,
-a function that runs first brings there (`keep`), unless the memory is the same already.
+A launch writes to the buffers of its kernel's results. If the program reads their previous contents, a function that
+runs first copies them there (`keep`), unless both share memory already.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError
 
-_TURNS = 4  # blocks of a processor, where the grid is only known when running
+_BLOCKS_PER_SM = 4  # blocks per SM if the grid is known only at run time
 _MOST_BLOCKS = 2**31 - 1
 _MOST_THREADS = 1024
-_PLAIN_THREADS = 128  # of a block, from which on it is launched as it is
+_PLAIN_THREADS = 128  # threads of a block from which on blocks are launched unpacked
 _TOTAL = "motet_blocks"
 
 Extents = tuple[tuple[str, str, int, int], ...]
@@ -41,8 +41,8 @@ Extents = tuple[tuple[str, str, int, int], ...]
 
 @dataclass(frozen=True)
 class _Buffers:
-    """Of a kernel's function: its arguments, its results, then memory of the launch alone. `shapes` have sizes as
-    symbols; `extents` say what these are of."""
+    """The buffers of a kernel's function: its arguments, its results, then memory private to the launch. `shapes` have
+    sizes as symbols; `extents` are the sources of the symbols."""
 
     arguments: int
     shapes: list[tuple[int | str, ...]]
@@ -51,8 +51,8 @@ class _Buffers:
 
 
 def emit_launch(function: ir.Operation, symbol: str, target: GpuTarget) -> Compiled:
-    """Code of `function`, a kernel's that stands for a launch. Raises CompileError, at the operation of the program,
-    for what has no code on these devices and for launches that they cannot make."""
+    """Generate code for `function`, a kernel that stands for a launch. Raises CompileError at the program's operation
+    for operations without code and for launches that these devices do not support."""
     with function.context, ir.Location.unknown():
         written = read_written(function)
         buffers = _read_buffers(function)
@@ -80,7 +80,7 @@ class _LaunchEmitter:
         )
 
     def _kept(self) -> list[tuple[int, int, str, tuple[int | str, ...]]]:
-        """Results that hold something before: its buffer, theirs, the bytes of an element and the extents."""
+        """Results with initial contents: the source buffer, the result buffer, bytes per element and the extents."""
         found: list[tuple[int, int, str, tuple[int | str, ...]]] = []
         for position, argument in enumerate(self.written.results):
             source, target = self.written.operands[argument], self.buffers.arguments + position
@@ -127,7 +127,7 @@ class _LaunchEmitter:
                 f"{self.target.shared}", place,
             )
         mode: Literal["plain", "packed", "turns"] = "plain"
-        tasks: Expr = blocks if blocks is not None else _TURNS * self.target.processors
+        tasks: Expr = blocks if blocks is not None else _BLOCKS_PER_SM * self.target.processors
         if blocks is None:
             mode = "turns"
         elif alone and (threads < _PLAIN_THREADS or threads % 32):
@@ -147,7 +147,7 @@ class _LaunchEmitter:
 
 
 def _without(text: str, entry: str) -> str:
-    """`text` without the declarations that `entry` has too."""
+    """`text` without the declarations that `entry` contains too."""
     names = set(re.findall(r"^declare [^@]*(@[\w.]+)\(", entry, re.MULTILINE))
     lines = text.splitlines()
     return "\n".join(
@@ -156,7 +156,7 @@ def _without(text: str, entry: str) -> str:
     )
 
 
-# -- what a launch takes -------------------------------------------------------------------------------
+# -- supported launches --------------------------------------------------------------------------------
 
 
 def _check(written: Written, target: GpuTarget) -> None:
@@ -189,7 +189,7 @@ def _threads(written: Written) -> int:
 
 
 def _blocks(written: Written, arguments: Sequence[Argument]) -> Expr | None:
-    """How many blocks there are; None if only the GPU knows."""
+    """The number of blocks; None if it is computed on the GPU."""
     extents = {
         value: argument.shape
         for value, argument in zip(written.host.regions[0].blocks[0].arguments, arguments, strict=True)
@@ -211,7 +211,7 @@ _OPERATORS = {
 
 
 def _expression(value: ir.Value, extents: Mapping[ir.Value, tuple[int | str, ...]]) -> Expr | None:
-    """`value` as an expression of the extents of buffers."""
+    """`value` as an expression over the extents of buffers."""
     number = constant(value)
     if number is not None:
         return number
@@ -233,7 +233,7 @@ def _expression(value: ir.Value, extents: Mapping[ir.Value, tuple[int | str, ...
 
 
 def _total_function(written: Written) -> ir.Operation:
-    """A function of the arguments of `written.host` that gives the number of blocks."""
+    """A function of the arguments of `written.host` that returns the number of blocks."""
     copy = written.host.clone()
     kind = ir.FunctionType(ir.TypeAttr(copy.attributes["function_type"]).value)
     long = ir.IntegerType.get_signless(64)
@@ -267,7 +267,7 @@ def _total_function(written: Written) -> ir.Operation:
 
 
 def _is_collective(body: ir.Operation) -> bool:
-    """Whether threads of a block have something in common: barriers, shuffles or memory."""
+    """Whether threads of a block interact: by barriers, shuffles or memory."""
     name = "workgroup_attributions"
     found = name in body.attributes and ir.IntegerAttr(body.attributes[name]).value > 0
 
@@ -305,7 +305,7 @@ def _read_buffers(function: ir.Operation) -> _Buffers:
 
 
 def _arguments(written: Written, buffers: _Buffers) -> tuple[list[Argument], list[int]]:
-    """Where the arguments of the body lie; and the bytes of memory for those that nothing else knows of."""
+    """The memory of the body's arguments, and the bytes of memory that is private to the launch."""
     arguments: list[Argument] = []
     spaces: list[int] = []
     for number, value in enumerate(written.host.regions[0].blocks[0].arguments):
@@ -333,7 +333,7 @@ def _arguments(written: Written, buffers: _Buffers) -> tuple[list[Argument], lis
 
 
 def _space(kind: ir.MemRefType, written: Written) -> int:
-    """LLVM's number of the memory that a memref says it lies in: 0 for any, 1 for the GPU's."""
+    """The LLVM address space of a memref: 0 for generic, 1 for global memory."""
     space = kind.memory_space
     if space is None:
         return 0
@@ -342,8 +342,8 @@ def _space(kind: ir.MemRefType, written: Written) -> int:
     if str(space) in ("0", "0 : i64", "0 : i32"):
         return 0
     raise CompileError(
-        f"gpu.launch_func: an argument of type {kind} lies in memory that a launch cannot hand on; expected none or "
-        "#gpu.address_space<global>", source_location(written.launch),
+        f"gpu.launch_func: an argument of type {kind} is in an address space that launches do not support; "
+        "expected none or #gpu.address_space<global>", source_location(written.launch),
     )
 
 

@@ -1,13 +1,13 @@
-"""The function that the driver launches: makes memrefs of pointers and sizes, and calls the body of a kernel.
+"""Writes the function that the driver launches: makes memrefs from pointers and sizes, and calls the kernel's body.
 
     define ptx_kernel void @K(ptr addrspace(1) %b0, …, i64 %s0, …, ptr addrspace(1) %scratch, ptr addrspace(1) %none)
 
 A grid is one-dimensional, and so is a block:
 
-- *as it is*: block n of the launch is block n, with as many threads as the launch says;
-- *packed*: where threads of a block have nothing in common, neither barriers nor memory, `PACKED` threads of any
-  blocks make one, as a block of 1 or 27 threads would leave most of a processor unused;
-- *in turns*: where the grid is only known when running, a fixed number of blocks take turns at it.
+- *plain*: block n of the grid is block n of the launch, with as many threads;
+- *packed*: if the threads of a block do not interact by barriers or memory, `PACKED` threads of any blocks form one
+  block, since a block of 1 or 27 threads would leave most of an SM unused;
+- *turns*: if the grid is known only at run time, a fixed number of blocks loop over it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from motet.compiler.codegen.nvvm.body import BODY
 
 PACKED = 256
 KEPT_THREADS = 256
-KEPT_BYTES = KEPT_THREADS * 64  # that a block of `keep` copies
+KEPT_BYTES = KEPT_THREADS * 64  # copied by a block of `keep`
 _IDS = (
     "  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()", "  %bid = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
 )
@@ -29,8 +29,8 @@ _LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "inde
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of the body: `buffer` is where it lies; `shape` the extents of a memref, sizes as `%s0`; None for a
-    number, of `dtype`. `alone` says that no other buffer that the body knows is the same memory."""
+    """An argument of the body: `buffer` is its memory; `shape` are the extents of a memref, sizes as `%s0`, or None for
+    a scalar of `dtype`. `alone` means that no other buffer of the body is the same memory."""
 
     buffer: int
     dtype: str
@@ -43,8 +43,8 @@ def entry_text(
     symbol: str, buffers: Sequence[int], sizes: int, arguments: Sequence[Argument],
     mode: Literal["plain", "packed", "turns"], threads: int, blocks: int | str,
 ) -> str:
-    """LLVM IR of the function `symbol`, which takes `buffers` of the kernel's. `blocks` is the number of blocks of
-    the launch, or the name of a function that gives it, of the body's arguments without the last two."""
+    """LLVM IR of the function `symbol`, whose arguments are the kernel's `buffers`. `blocks` is the number of blocks of
+    the launch, or the name of a function that computes it from the body's arguments without the last two."""
     lines: list[str] = []
     operands: list[str] = []
     for number, argument in enumerate(arguments):
@@ -87,8 +87,8 @@ def entry_text(
 def keep_text(
     symbol: str, buffers: Sequence[int], sizes: int, pairs: Sequence[tuple[int, int, str, tuple[int | str, ...]]]
 ) -> str:
-    """LLVM IR of a function that copies buffers to buffers, where these are not the same: `pairs` are from, to, the
-    number of bytes of an element, and the extents."""
+    """LLVM IR of a function that copies buffers to buffers unless they are the same: `pairs` are source, target, bytes
+    per element, and the extents."""
     lines = [
         *_IDS, "  %bid64 = zext i32 %bid to i64", "  %tid64 = zext i32 %tid to i64",
         f"  %first = mul i64 %bid64, {KEPT_BYTES}", "  %within = mul i64 %tid64, 16",
@@ -114,7 +114,7 @@ def keep_text(
 
 
 def _copied(name: str, source: int, target: int, step: int, bytes_: str) -> list[str]:
-    """16 bytes at once, or what is left, byte by byte."""
+    """Copy 16 bytes at a time, and the rest byte by byte."""
     return [
         f"  %at{name} = add i64 %start, {step * KEPT_THREADS * 16}", f"  %end{name} = add i64 %at{name}, 16",
         f"  %whole{name} = icmp ule i64 %end{name}, {bytes_}",
@@ -142,7 +142,7 @@ def _before(name: str) -> str:
 
 
 def _packed_numbers(threads: int, total: int | None) -> list[str]:
-    """The block and thread of the launch that `%number` is, of `total`."""
+    """Compute the block and thread of the launch from `%number`, below `total`."""
     if threads == 1:
         return ["  %block = trunc i64 %number to i32", "  %thread = add i32 0, 0"]
     if total is not None and total < 1 << 32:
@@ -157,7 +157,7 @@ def _packed_numbers(threads: int, total: int | None) -> list[str]:
 
 
 def _operand(number: int, argument: Argument, lines: list[str]) -> list[str]:
-    """What the body takes for `argument`: a number, or a pointer twice, the offset, extents and strides."""
+    """The body's arguments for `argument`: a scalar, or a pointer twice, the offset, extents and strides."""
     pointer = f"%b{argument.buffer}"
     if argument.shape is None:
         kind = _LLVM.get(argument.dtype, argument.dtype)

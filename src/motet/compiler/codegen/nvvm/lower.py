@@ -1,4 +1,4 @@
-"""A body (`body.py`) → LLVM IR for NVIDIA's GPUs, by upstream's passes.
+"""Lowers a body (`body.py`) to LLVM IR for NVIDIA's GPUs, by upstream's passes.
 
     memory and control flow  → affine and linalg expanded, scf to branches
     gpu, math                → nvvm intrinsics and calls of libdevice       (convert-gpu-to-nvvm)
@@ -22,7 +22,7 @@ _STRUCTURE = (
 )
 _REST = "convert-vector-to-llvm,convert-complex-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
 _ILLEGAL = re.compile(r"failed to legalize operation '([^']+)'")
-# MLIR's atomic operations order all of memory, for the whole machine; those of a kernel are about one place alone.
+# MLIR's atomic operations order all memory system-wide; those of a kernel concern a single address.
 _ATOMIC = re.compile(r"^(\s*%\S+ = atomicrmw .*?) acq_rel(?=, align \d+$)", re.MULTILINE)
 _EXCHANGE = re.compile(r"^(\s*%\S+ = cmpxchg .*?) acq_rel \w+(?=, align \d+$)", re.MULTILINE)
 _CONTRACTED = re.compile(r"( = f(?:add|sub|mul)) (?=(?:<\d+ x )?(?:half|bfloat|float|double)\b)")
@@ -31,9 +31,9 @@ _INTERNAL = re.compile(r"^define (?!internal |private )", re.MULTILINE)
 
 def lower_body(container: ir.Operation) -> str:
     """LLVM IR, in llvmlite's version, of the functions of `container`, a `gpu.module` that is rewritten; they are
-    internal. Products and sums may be contracted to one operation, as compilers for GPUs do.
+    internal. Products and sums may be contracted, as GPU compilers do.
 
-    Raises CompileError that names the operation that there is no lowering for.
+    Raises CompileError, with the name of the operation, if one has no lowering.
     """
     place = source_location(container)
     holder = ir.Module.create(loc=container.location)

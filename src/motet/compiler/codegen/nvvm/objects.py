@@ -1,6 +1,6 @@
-"""The members of an artifact that hold launches as they were written: for every function `S` of a target
-`executables/FAMILY/TARGET/S.cubin` (`.ptx`), what the driver needs to know in `S.json`, and LLVM IR in `S.llir`, which
-nothing needs to run it."""
+"""Makes the members of an artifact that hold launches as written: for every function `S` of a target,
+`executables/FAMILY/TARGET/S.cubin` (`.ptx`), its launch metadata in `S.json`, and its LLVM IR in `S.llir`, which is not
+needed to run it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def functions_of(compiled: Mapping[str, Compiled]) -> list[LaunchFunction]:
 def compile_launches(
     compiled: Mapping[str, Compiled], target: GpuTarget, jobs: int, members: dict[str, bytes]
 ) -> list[str]:
-    """Machine code for all launches among `compiled`, added to `members`; the names of their objects."""
+    """Compile all launches among `compiled`, add machine code to `members`; returns the names of their objects."""
     functions = functions_of(compiled)
-    with ThreadPoolExecutor(max(1, jobs)) as pool:  # the assembler is a process of its own
+    with ThreadPoolExecutor(max(1, jobs)) as pool:  # the assembler is a separate process
         made = list(pool.map(lambda function: make_binary(function.llvm, function.symbol, target), functions))
     paths: list[str] = []
     for function, binary in zip(functions, made, strict=True):
@@ -42,7 +42,7 @@ def compile_launches(
 
 
 def launch_text(compiled: Mapping[str, Compiled], target: GpuTarget, stage: str) -> str:
-    """The launches as `--emit` shows them at `llvm` or `assembly`."""
+    """The launches as text for `--emit` at stage `llvm` or `assembly`."""
     return "\n".join(
         function.llvm if stage == "llvm" else make_ptx(function.llvm, function.symbol, target)
         for function in functions_of(compiled)

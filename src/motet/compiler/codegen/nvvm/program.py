@@ -1,4 +1,4 @@
-"""What is made of a launch that runs as it was written."""
+"""The code of a launch that runs as written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from motet.compiler.codegen.kernel_code import KernelCode
 @dataclass(frozen=True)
 class LaunchFunction:
     """One function that the driver launches, with blocks of `threads` threads and `shared` bytes of workgroup memory.
-    `llvm` is LLVM IR that defines `symbol`; its parameters are pointers to `buffers`, which are numbers of the
-    kernel's, `sizes` numbers of 64 bits, and two
-    pointers that it does not use."""
+    `llvm` is LLVM IR that defines `symbol`; its parameters are pointers to `buffers` (indices of the kernel's buffers),
+    `sizes` 64-bit numbers, and two unused pointers."""
 
     symbol: str
     llvm: str

@@ -1,6 +1,7 @@
-"""LLVM IR → PTX by LLVM, with NVIDIA's libdevice, → machine code by NVIDIA's assembler; both come with Triton.
+"""Compiles LLVM IR to PTX by LLVM with NVIDIA's libdevice, and to machine code by NVIDIA's assembler, both from
+Triton's package.
 
-No GPU and no driver is needed.
+Needs neither a GPU nor its driver.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from motet.compiler.codegen.gpu.cubin import read_resources
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError, WorkerCrash
 
-_BLACKWELL = 100  # from this architecture on, the assembler that knows it
+_BLACKWELL = 100  # the first architecture that needs the newer assembler
 
 
 @dataclass(frozen=True)
 class Binary:
-    """A kernel's code, and what it takes: `frame` bytes of each thread's own memory."""
+    """A kernel's code and resources; `frame` is the bytes of local memory of a thread."""
 
     code: bytes
-    assembly: str
     registers: int = 0
     frame: int = 0
 
@@ -37,7 +37,7 @@ def make_binary(source: str, symbol: str, target: GpuTarget) -> Binary:
     cubin = _assemble(assembly, symbol, target)
     resources = read_resources(cubin, symbol)
     code = assembly.encode() if target.binary == "ptx" else cubin
-    return Binary(code, assembly, resources.registers, resources.spills)
+    return Binary(code, resources.registers, resources.spills)
 
 
 def make_ptx(source: str, symbol: str, target: GpuTarget) -> str:

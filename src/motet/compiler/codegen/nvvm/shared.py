@@ -1,9 +1,9 @@
-"""Workgroup memory: the variables of a block in the memory that the launch asks for.
+"""Moves the variables in workgroup memory of a block to the dynamic memory that the launch requests.
 
     @a = internal addrspace(3) global [64 x float] undef        @motet_shared = external addrspace(3) global [0 x i8]
     … ptr addrspace(3) @a …                                  →  … ptr addrspace(3) getelementptr (i8, …, i64 256) …
 
-Variables of their own may have 48 KiB altogether; memory that the launch asks for what the GPU has.
+Static variables are limited to 48 KiB together; dynamic memory is limited by the GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NAME = "@motet_shared"
 
 
 def gather_shared(text: str, dynamic: int) -> tuple[str, int]:
-    """`text`, LLVM IR, with all its variables of workgroup memory in one, and how many bytes these take; `dynamic` are
-    those that the launch gives besides, which begin behind all others."""
+    """The LLVM IR `text` with all its workgroup variables in one buffer, and the bytes that it takes; the launch's own
+    `dynamic` bytes follow all variables."""
     places: dict[str, int] = {}
     begin = end = 0
     for name, kind, alignment in _GLOBAL.findall(text):
@@ -49,7 +49,7 @@ def gather_shared(text: str, dynamic: int) -> tuple[str, int]:
 
 
 def _size(kind: str) -> int:
-    """Bytes of a variable of an array type, as LLVM spells it."""
+    """The size in bytes of a variable of an array type, given in LLVM's syntax."""
     count = math.prod(int(number) for number in _COUNT.findall(kind))
     element = _COUNT.sub("", kind).rstrip("]")
     if vector := _VECTOR.fullmatch(element):

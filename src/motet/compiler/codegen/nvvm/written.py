@@ -1,4 +1,4 @@
-"""What was kept of a launch (`ir/launches.py`), read again."""
+"""Reads back a launch that is kept as written (`ir/launches.py`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _GRID, _BLOCK, _CLUSTER, _SHARED, _ARGUMENTS = 1, 4, 7, 10, 11
 
 @dataclass(frozen=True)
 class Written:
-    """`host` is the function around the launch, `kernel` the `gpu.func`, both in `module`. `operands` and `results` say
-    which arguments and results of the compiled kernel are which of `host`'s arguments."""
+    """`host` is the function around the launch, `kernel` the `gpu.func`, both in `module`. `operands` and `results` map
+    the arguments and results of the compiled kernel to `host`'s arguments."""
 
     module: ir.Module
     host: ir.Operation
@@ -38,7 +38,7 @@ class Written:
 
     @property
     def shared(self) -> ir.Value | None:
-        """Bytes of memory that the launch gives to a block."""
+        """The bytes of dynamic memory that the launch gives to a block."""
         return next(iter(self._group(_SHARED)), None)
 
     @property
@@ -56,7 +56,7 @@ class Written:
 
 
 def read_written(function: ir.Operation) -> Written:
-    """The launch that `function`, a kernel's, stands for."""
+    """The launch that the kernel `function` stands for."""
     module = ir.Module.parse(ir.StringAttr(function.attributes[LAUNCH]).value, context=function.context)
     host, container = [entry.operation for entry in module.body.operations][:2]
     launch = next(e.operation for e in host.regions[0].blocks[0].operations if e.operation.name == "gpu.launch_func")
@@ -70,7 +70,7 @@ def read_written(function: ir.Operation) -> Written:
 
 
 def constant(value: ir.Value) -> int | None:
-    """The number that an integer value is, if the program says it as a constant, or casts one."""
+    """The number of an integer value if it is a constant, or a cast of one."""
     if isinstance(value.owner, ir.Block):
         return None
     owner = value.owner.operation

@@ -1,1 +1,1 @@
-"""The code generator for GPUs: kernels as Triton programs, compiled ahead of time without a GPU."""
+"""The back end for GPUs: compiles kernels as Triton programs, ahead of time and without a GPU."""

@@ -1,5 +1,5 @@
-"""Triton, for GPUs: kernels as Python source, compiled ahead of time without a GPU. Launches of kernels that are kept
-as they were written go to a `LaunchCompiler`."""
+"""The back end for GPUs: kernels as Triton programs, compiled ahead of time without a GPU. A `LaunchCompiler` compiles
+launches that are kept as written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
+from motet.compiler.codegen.gpu.gemm import multi_plan
 from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.triton.attention.attention import pays
@@ -25,7 +26,6 @@ from motet.compiler.codegen.triton.compile.objects import (
 )
 from motet.compiler.codegen.triton.compile.worker import Made
 from motet.compiler.codegen.triton.ext import scans, scatters, sorts
-from motet.compiler.codegen.triton.gemm import multi_gemm as joined
 from motet.compiler.codegen.triton.schedules import check, schedule_of, settled, with_schedule
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.text.program import TritonCode, TritonProgram
@@ -64,7 +64,7 @@ class TritonBackend:
         return found is not None and pays(found, self.target)
 
     def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
-        return joined.pays(products, self.target)
+        return multi_plan.pays(products, self.target)
 
     def improves_on_base(self, kernel: Kernel) -> bool:
         return True
@@ -74,7 +74,7 @@ class TritonBackend:
         return False
 
     def obstacle(self, function: ir.Operation, kernel: Kernel | None, reason: str) -> str | None:
-        """Found by writing the programs, as text."""
+        """Find obstacles by writing the programs as text, without compiling them."""
         try:
             if kernel is None:
                 self.generic(function, symbol_name(function), reason)
@@ -97,8 +97,8 @@ class TritonBackend:
         return replace(taken, key=key, schedule=schedule_of(code.programs, taken.programs))
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
-        """Launches as they were written, operations over whole tensors, and what can be read with gathers; all else is
-        refused."""
+        """Compile launches kept as written, operations on whole tensors, and kernels that can be read with gathers.
+        Raises CompileError for other kernels."""
         if LAUNCH in function.attributes:
             return self.launches.emit(function, name)
         if is_whole(function):
@@ -169,7 +169,7 @@ class TritonBackend:
         return "\n".join([*(first.assembly for first, *_ in compile_programs(programs, self.target, 1)), written])
 
     def _programs(self, compiled: Mapping[str, Compiled]) -> dict[str, TritonProgram]:
-        """By symbol, each once: kernels of one structure share their code."""
+        """Programs by symbol; kernels of equal structure share one."""
         return {
             program.symbol: self.choice.ordered(program, self.target)
             for entry in compiled.values()
@@ -179,7 +179,7 @@ class TritonBackend:
 
 
 def _explained(reason: str) -> str:
-    """`reason`, with what there is to know where it is a loop, or was one before it was taken apart."""
+    """`reason`, with advice if the code is a loop or was made from one."""
     if reason == "operation tensor.insert":
         return f"{reason}: it writes a single element, as loops do whose turns depend on one another"
     if not reason.startswith("operation scf.") or "scf.if" in reason:
@@ -188,7 +188,7 @@ def _explained(reason: str) -> str:
 
 
 def _settled(code: KernelCode, ordered: Mapping[str, TritonProgram], built: Mapping[str, Made]) -> KernelCode:
-    """`code` with the forms that were taken, whose grids may differ from those of the first ones."""
+    """`code` with the forms that were chosen, whose grids may differ from those of the first forms."""
     if not isinstance(code, TritonCode):
         return code
     programs = tuple(chosen(ordered[program.symbol], built[program.symbol]) for program in code.programs)

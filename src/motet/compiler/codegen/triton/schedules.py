@@ -1,4 +1,4 @@
-"""Schedules of GPU kernels: which form each launch has. Tunings name forms by the same labels."""
+"""Schedules of GPU kernels: the form of each launch. Tunings name forms by the same labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from motet.compiler.kernels.schedule import KernelSchedule, LaunchesSchedule, La
 
 
 def schedule_of(programs: Sequence[TritonProgram], taken: Sequence[TritonProgram]) -> LaunchesSchedule:
-    """What selects of `programs`, which have all their forms, the first forms of `taken`."""
+    """The schedule that selects, of `programs` with all their forms, the first forms of `taken`."""
     return LaunchesSchedule([
         _described(program.forms, each.forms[0]) for program, each in zip(programs, taken, strict=True)
     ])
@@ -20,7 +20,7 @@ def schedule_of(programs: Sequence[TritonProgram], taken: Sequence[TritonProgram
 def settled(
     schedule: KernelSchedule | None, programs: Sequence[TritonProgram], taken: Sequence[TritonProgram]
 ) -> KernelSchedule | None:
-    """`schedule` of `programs` where the first forms of `taken` were taken; what had no choice stays."""
+    """`schedule` of `programs` updated to the first forms of `taken`; launches with a single form are unchanged."""
     if not isinstance(schedule, LaunchesSchedule):
         return schedule
     launches = schedule_of(programs, taken).launches
@@ -43,7 +43,7 @@ def check(schedule: KernelSchedule, code: TritonCode) -> list[Reason]:
 
 
 def with_schedule(code: TritonCode, schedule: LaunchesSchedule) -> TritonCode:
-    """`code` with the forms of a legal schedule alone."""
+    """`code` with only the forms that a legal schedule selects."""
     programs = tuple(
         replace(program, forms=tuple(form for form in program.forms if _is(given, _described(program.forms, form))))
         for given, program in zip(schedule.launches, code.programs, strict=True)
@@ -58,13 +58,13 @@ def _described(forms: Sequence[Form], form: Form) -> LaunchForm:
 
 
 def _is(given: LaunchForm, known: LaunchForm) -> bool:
-    """Whether `given` is `known`, as far as it says."""
+    """Whether `given` matches `known` in all fields that it states."""
     pairs = ((given.warps, known.warps), (given.stages, known.stages), (given.cluster, known.cluster))
     return (given.form, given.number) == (known.form, known.number) and all(a in (None, b) for a, b in pairs)
 
 
 def _allowed(given: LaunchForm, known: Sequence[LaunchForm]) -> str:
-    """The forms that there are; of the one that `given` names, what it has."""
+    """The available forms; if `given` names one of them, that form's fields."""
     for each in known:
         if (each.form, each.number) == (given.form, given.number):
             return f"warps={each.warps}, stages={each.stages}, cluster={each.cluster} of that form"

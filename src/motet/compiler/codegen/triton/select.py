@@ -1,6 +1,6 @@
-"""Divides a kernel into launches, and gives each to the first of `CLASSES` that takes it (`classes/`, a file each).
+"""Divides a kernel into launches, and assigns each to the first class of `CLASSES` that supports it (`classes/`).
 
-Attention is a kernel by itself. What one launch makes and a later one reads is stored in a workspace.
+Attention is a separate kernel. Values written by one launch and read by a later one are stored in workspaces.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, is_wide
+from motet.compiler.codegen.gpu.conv import depthwise
 from motet.compiler.codegen.gpu.gemm import contraction
+from motet.compiler.codegen.gpu.gemm import multi_matching as joining
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
 from motet.compiler.codegen.gpu.rows import lies_along
 from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.codegen.triton.classes import attention
 from motet.compiler.codegen.triton.classes.contraction import TritonContractions
-from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
+from motet.compiler.codegen.triton.classes.depthwise import TritonDepthwise
 from motet.compiler.codegen.triton.classes.loops import TritonLoops
-from motet.compiler.codegen.triton.classes.products import ProductLaunches
+from motet.compiler.codegen.triton.classes.products import TritonProducts
 from motet.compiler.codegen.triton.classes.rows import TritonRows
-from motet.compiler.codegen.triton.classes.windows import WindowLaunches
-from motet.compiler.codegen.triton.conv import depthwise
-from motet.compiler.codegen.triton.gemm import multi_matching as joining
+from motet.compiler.codegen.triton.classes.windows import TritonWindows
 from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import pointer_type
@@ -37,22 +37,22 @@ from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
 
 Class = LaunchClass[Any, Any, Form]
-# The fastest first; the last one takes everything.
+# Fastest first; the last one supports every launch.
 CLASSES: tuple[Class, ...] = (
-    WindowLaunches(), TritonRows(), ProductLaunches(), TritonContractions(), DepthwiseLaunches(), TritonLoops(),
+    TritonWindows(), TritonRows(), TritonProducts(), TritonContractions(), TritonDepthwise(), TritonLoops(),
 )
 
 _ANY = 1 << 62
-_LEAST_PIECES = 4  # that a product is worth parting in
+_LEAST_PIECES = 4  # for which splitting a product pays
 _MANY = 16  # rows
-_TURNS = 4  # programs for each processor, that a long reduction is parted into
-_MORE_TURNS = 16  # of one that then has more than _PIECE elements in each: what registers hold at once is read fastest
+_PROGRAMS_PER_SM = 4  # programs per SM, into which a long reduction is split
+_MORE_PROGRAMS_PER_SM = 16  # the same, for parts above _PIECE elements: those that fit in registers are fastest
 _PIECE = 16384
-_ACROSS = 32  # rows that lie across, of one program
+_ACROSS = 32  # rows of one program, across memory
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
-    """Code for `kernel`. Raises `UnsupportedOnGpu` for what no class has code for."""
+    """Code for `kernel`. Raises `UnsupportedOnGpu` if no class supports it."""
     if (found := attention.match(kernel)) is not None:
         return _attention(found, target)
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
@@ -62,7 +62,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     launches = divide(kernel, CLASSES)
     spaces = workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
-    if kernel.checks:  # whose status is the last buffer
+    if kernel.checks:  # the status is the last buffer
         kernel = replace(kernel, values=(*kernel.values, STATUS))
         buffers = (*buffers, len(kernel.values) - 1)
     programs: list[TritonProgram] = []
@@ -89,7 +89,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
 
 
 def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Form, ...]]:
-    """The class that takes a launch, its plan, and the program's forms."""
+    """The class that supports a launch, its plan, and the program's forms."""
     for each in CLASSES:
         if (found := each.match(launch, target)) is not None:
             plan = each.plan(found, target)
@@ -101,8 +101,8 @@ def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Fo
 def _beside(
     first: LaunchPart, launches: Sequence[tuple[Stage, ...]], target: GpuTarget
 ) -> tuple[int, tuple[Form, ...]] | None:
-    """How many of `launches`, of which `first` is one, are of the class `loops` and need nothing of one another, and
-    all of them as one, of their first forms, else of their last; None where it is the first alone."""
+    """How many of `launches`, beginning with `first`, are independent and of the class `loops`, and their fused forms:
+    of their first forms, else of their last ones. None if only the first is."""
     found: list[tuple[Form, ...]] = []
     for number, stages in enumerate(launches[: beside.MOST]):
         before = [stage for each in launches[:number] for stage in each]
@@ -134,8 +134,8 @@ def _attention(found: Attention, target: GpuTarget) -> TritonCode:
 
 
 def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
-    """`kernel` with long reductions in two steps, where there are too few results to keep all processors busy: rows
-    that lie across are taken many at a time. What goes over enough rows in several stages is not parted."""
+    """`kernel` with long reductions split in two steps, if there are too few results to keep all SMs busy; for rows
+    across memory, with many rows per program. Reductions of enough rows by several stages are not split."""
     products = [stage for stage in kernel.stages if contraction.takes(kernel, stage)]
     if products:
         pieces = contraction.pieces(kernel, products[0], target) if len(products) == 1 else 1
@@ -150,7 +150,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     count = found.count.known or enough
     if count >= enough:
         return kernel
-    few, many = _TURNS * target.processors // count, _MORE_TURNS * target.processors // count
+    few, many = _PROGRAMS_PER_SM * target.processors // count, _MORE_PROGRAMS_PER_SM * target.processors // count
     return split_reductions(kernel, enough, max(few, min(many, (found.length.known or 0) // _PIECE)))
 
 
@@ -163,6 +163,6 @@ def _program(
 
 
 def _key(kernel: Kernel, position: int, target: GpuTarget) -> str:
-    """What the `position`-th launch of a kernel computes, as a name: the same in every program that it is of."""
+    """A name for the computation of a kernel's `position`-th launch, equal in all programs that contain it."""
     content = (structure(kernel), position, target.precision)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]

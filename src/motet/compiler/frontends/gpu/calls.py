@@ -1,6 +1,6 @@
-"""Puts the functions that kernels call, of their own `gpu.module`, in place of the calls.
+"""Inlines the functions of a `gpu.module` that its kernels call.
 
-Upstream's inliner does not look into `gpu.func`. Branches of the functions become `scf` before.
+Upstream's inliner skips `gpu.func`. Branches of the functions are first converted to `scf`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from motet.errors import CompileError
 
 
 def inline_functions(module: ir.Module) -> None:
-    """Rewrite the kernels of `module`. Raises CompileError, at the call, for functions that are not there, have no
-    body, or call themselves."""
+    """Rewrites the kernels of `module`. Raises CompileError, at the call, for functions that do not exist, have no
+    body, or are recursive."""
     containers = [e.operation for e in module.body.operations if e.operation.name == "gpu.module"]
     if not any(find_operations(container, "func.call") for container in containers):
         return

@@ -1,7 +1,6 @@
-"""What a launch must keep to: its kernel is there, its sizes are positive and within what GPUs have, and its tokens
-are those of operations of the same block.
+"""Checks launches: the kernel exists, sizes are positive and within GPUs' limits, tokens belong to the same block.
 
-Counts and types of arguments, and tokens that would wait for themselves, are refused by upstream when parsing.
+Upstream's verifier checks the number and types of arguments, and that no token waits for itself.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TOKEN = "!gpu.async.token"
 
 
 def segments(launch: ir.Operation) -> list[list[ir.Value]]:
-    """The operands of a launch by what they are: waited for, 3 of the grid, 3 of the block, …"""
+    """The operands of a launch by kind: tokens, 3 grid sizes, 3 block sizes, …"""
     sizes = [0, *ir.DenseI32ArrayAttr(launch.attributes["operandSegmentSizes"])]
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     operands = list(launch.operands)
@@ -36,7 +35,7 @@ def segments(launch: ir.Operation) -> list[list[ir.Value]]:
 
 
 def constant(value: ir.Value) -> int | None:
-    """The number that an integer value is, if the program says it as a constant."""
+    """The value of a constant integer; None for others."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
         return None
     attribute = value.owner.operation.attributes["value"]
@@ -44,8 +43,8 @@ def constant(value: ir.Value) -> int | None:
 
 
 def check_function(operations: Sequence[ir.Operation]) -> None:
-    """Raises CompileError for tokens from elsewhere and for memory that is used after it is freed, among the
-    operations of a function; warns of memory that is never freed."""
+    """Raises CompileError for tokens from elsewhere and for memory used after it is freed, among the operations of a
+    function; warns of memory that is never freed."""
     check_tokens(operations)
     returned = [value for op in operations if op.name == "func.return" for value in op.operands]
     freed = [value for op in operations if op.name == "gpu.dealloc" for value in op.operands]
@@ -61,7 +60,7 @@ def check_function(operations: Sequence[ir.Operation]) -> None:
 
 
 def check_sizes(launch: ir.Operation) -> None:
-    """Raises CompileError for sizes of the grid or of blocks, known when compiling, that no GPU takes."""
+    """Raises CompileError for static grid or block sizes beyond the limits of GPUs."""
     parts = segments(launch)
     if any(constant(size) != 1 for part in parts[7:10] for size in part):
         raise CompileError(
@@ -83,7 +82,7 @@ def check_sizes(launch: ir.Operation) -> None:
 
 
 def check_freed(dealloc: ir.Operation) -> None:
-    """Raises CompileError where memory is used, in the same block, after `dealloc` has freed it."""
+    """Raises CompileError if memory is used, in the same block, after `dealloc` has freed it."""
     memory = dealloc.operands[len(dealloc.operands) - 1]
     users = [use.owner.operation for use in memory.uses]
     freed = False
@@ -97,7 +96,7 @@ def check_freed(dealloc: ir.Operation) -> None:
 
 
 def find_kernel(module: ir.Module, launch: ir.Operation) -> ir.Operation:
-    """The `gpu.func` that `launch` names. Raises CompileError where the module does not have it."""
+    """The `gpu.func` that `launch` names. Raises CompileError if the module does not define it."""
     symbol = ir.SymbolRefAttr(launch.attributes["kernel"]).value
     for entry in module.body.operations:
         container = entry.operation
@@ -113,7 +112,7 @@ def find_kernel(module: ir.Module, launch: ir.Operation) -> ir.Operation:
 
 
 def axis_of(operation: ir.Operation) -> int:
-    """The axis that an id or size is of: 0 for x, 1 for y, 2 for z."""
+    """The axis of an id or size: 0 for x, 1 for y, 2 for z."""
     written = str(operation.attributes["dimension"])
     return next(axis for axis, letter in enumerate(AXES) if f"dim {letter}>" in written)
 
@@ -123,7 +122,7 @@ def is_token(value: ir.Value) -> bool:
 
 
 def check_tokens(operations: Sequence[ir.Operation]) -> None:
-    """Raises CompileError for tokens that are not of an operation of `gpu`."""
+    """Raises CompileError for tokens that no operation of `gpu` makes."""
     for operation in operations:
         foreign = [value for value in operation.operands if is_token(value) and _is_foreign(value)]
         handed = not operation.name.startswith("gpu.") and any(map(is_token, operation.results))

@@ -1,4 +1,4 @@
-"""Memory that a launch gives to a block, `gpu.dynamic_shared_memory`, as memory of the types that it is used with.
+"""Replaces a launch's dynamic shared memory, `gpu.dynamic_shared_memory`, by memory of the types it is viewed as.
 
     %all = gpu.dynamic_shared_memory : memref<?xi8, …>          %a = memref.alloc() {motet.workgroup} : memref<8xf32, …>
     %a = memref.view %all[%c0][] : … to memref<8xf32, …>    →   %b = memref.alloc() {motet.workgroup} : memref<4xi32, …>
@@ -19,8 +19,8 @@ WORKGROUP = "motet.workgroup"
 
 
 def place_dynamic_memory(holder: ir.Module) -> None:
-    """Rewrite the one function of `holder`, a kernel. Raises CompileError for views whose place or size is only known
-    when running, and for views that overlap and are not the same."""
+    """Rewrites the kernel in `holder`. Raises CompileError for views of dynamic offset or size, and for views that
+    overlap without being equal."""
     block = holder.body.operations[0].operation.regions[0].blocks[0]
     placed: list[tuple[int, int, ir.Value]] = []
     for memory in find_operations(holder, "gpu.dynamic_shared_memory"):

@@ -1,7 +1,7 @@
-"""What an operation reads and writes of the memory that a function knows.
+"""The memory that an operation reads and writes.
 
-Memory is named by the value that stands for all of it, and by the part of it that is reached (`parts.py`): views are
-followed to what they are views of. Different arguments are taken not to overlap.
+Memory is identified by the value that defines all of it, and the part of it that is accessed (`parts.py`): views are
+resolved to their source. Different arguments are assumed not to overlap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WRITTEN_OPERANDS = {"memref.store": 1, "affine.store": 1, "memref.dealloc": 0, 
 
 @dataclass(frozen=True)
 class Effects:
-    """`everything` says that nothing is known: any memory may be read and written."""
+    """The memory read and written; with `everything`, any memory may be."""
 
     reads: frozenset[Part] = frozenset()
     writes: frozenset[Part] = frozenset()
@@ -46,7 +46,7 @@ class Effects:
         return not (self.reads or self.writes or self.everything)
 
     def conflicts(self, other: Effects) -> bool:
-        """Whether the order of the two matters: one writes what the other reads or writes."""
+        """Whether the order of the two matters: one writes memory that the other reads or writes."""
         if self.everything or other.everything:
             return not (self.none or other.none)
         return _meet(self.writes, other.reads | other.writes) or _meet(self.reads, other.writes)
@@ -57,7 +57,7 @@ def _meet(some: frozenset[Part], others: frozenset[Part]) -> bool:
 
 
 def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
-    """The effects of `operation`, those of its regions included."""
+    """The effects of `operation`, including its regions."""
     name = operation.name
     if name == LAUNCH:
         return _of_launch(operation, module)
@@ -92,7 +92,7 @@ def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
 
 
 def _of_launch(launch: ir.Operation, module: ir.Module) -> Effects:
-    """The effects of a kernel's body, on the launch's arguments."""
+    """The effects of a kernel's body, mapped to the launch's arguments."""
     arguments = segments(launch)[11]
     body = _body(launch, module)
     if body is None:
@@ -101,7 +101,7 @@ def _of_launch(launch: ir.Operation, module: ir.Module) -> Effects:
 
 
 def _of_call(call: ir.Operation, module: ir.Module) -> Effects:
-    """The effects of a function that a kernel calls, of the kernel's own module."""
+    """The effects of a function of the kernel's module, mapped to the call's arguments."""
     around = call.parent
     while around is not None and around.name not in ("gpu.module", "builtin.module"):
         around = around.parent
@@ -116,7 +116,7 @@ def _of_call(call: ir.Operation, module: ir.Module) -> Effects:
 
 
 def _on_arguments(body: list[ir.Block], arguments: list[ir.Value], module: ir.Module) -> Effects:
-    """The effects of `body`, on what its arguments are given."""
+    """The effects of `body`, mapped from its block arguments to `arguments`."""
     own = Effects()
     for operation in [entry.operation for block in body for entry in block.operations]:
         own |= effects_of(operation, module)
@@ -141,8 +141,8 @@ def _body(launch: ir.Operation, module: ir.Module) -> list[ir.Block] | None:
 
 
 def _of_unknown(launch: ir.Operation, arguments: list[ir.Value]) -> Effects:
-    """A kernel that is elsewhere writes no constants; nor arguments of a function that gives back memory of its
-    own: these are its inputs."""
+    """The effects of a kernel defined elsewhere. It does not write constants, nor arguments of a function that returns
+    memory which it allocates: these are its inputs."""
     memrefs = [part_of(value) for value in arguments if _is_memref(value)]
     function = launch.parent
     while function.name != "func.func":
@@ -173,5 +173,5 @@ def _is_memref(value: ir.Value) -> bool:
 
 
 def has_launches(operation: ir.Operation) -> bool:
-    """Whether something within `operation` runs on a device."""
+    """Whether an operation inside `operation` runs on a device."""
     return any(inner.name.startswith("gpu.") for inner in within(operation))

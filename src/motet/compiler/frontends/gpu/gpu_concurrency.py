@@ -1,4 +1,4 @@
-"""gpu-concurrency: operations of a GPU wait for what they depend on, and for nothing else.
+"""gpu-concurrency: makes GPU operations asynchronous, waiting only for the operations that they depend on.
 
     gpu.launch_func @a … args(%x, %y)               %t0 = gpu.wait async
     gpu.launch_func @b … args(%x, %z)        →      %t1 = gpu.launch_func async [%t0] @a … args(%x, %y)
@@ -8,10 +8,10 @@
                                                     %t5 = gpu.launch_func async [%t4] @c … args(%y, %z, %r)
                                                     gpu.wait [%t5]
 
-Two operations depend on each other where one writes memory that the other reads or writes (read after write, write
-after read, write after write). Tokens and waits that the module has are replaced; the order of the program, which they
-cannot contradict, says which of two comes first. The host waits before it touches memory in use, and before it leaves a
-block; what it allocates in between delays nothing. Of what is waited for, only what no other implies is named.
+Two operations depend on each other if one writes memory that the other reads or writes. The pass replaces the tokens
+and waits of the module; program order, which they cannot contradict, decides which of two comes first. The host waits
+before it accesses memory in use, and before it leaves a block; its allocations in between do not wait. Waits implied by
+others are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TERMINATORS = ("func.return", "scf.yield", "scf.condition", "affine.yield", "cf
 
 @dataclass(eq=False)
 class _Running:
-    """Something under way on the device: its token, its effects, and all that has ended once it has."""
+    """An operation in flight on the device: its token, its effects, and the operations known to have ended with it."""
 
     token: ir.Value
     effects: Effects
@@ -38,7 +38,7 @@ class _Running:
 
 
 class GpuConcurrency(ModulePass):
-    """The pass. Raises CompileError for what launches, tokens and memory have to keep to (`checks.py`)."""
+    """Raises CompileError for invalid launches, tokens and uses of memory (`checks.py`)."""
 
     name = "gpu-concurrency"
 
@@ -91,7 +91,7 @@ class _LaunchBlock:
         self.running.append(running)
 
     def _with_tokens(self, operation: ir.Operation, waited: list[ir.Value]) -> ir.Operation:
-        """The same operation, asynchronous and waiting for these tokens alone."""
+        """A copy of the operation that is asynchronous and waits for these tokens only."""
         operands = [value for value in operation.operands if not is_token(value)]
         attributes = {name: operation.attributes[name] for name in operation.attributes}
         if "operandSegmentSizes" in attributes:
@@ -116,7 +116,7 @@ class _LaunchBlock:
         )
 
     def _unimplied(self, running: list[_Running]) -> list[_Running]:
-        """Those that are not waited for by waiting for the others."""
+        """The operations whose end is not implied by the end of the others."""
         implied = {other for one in running for other in one.implies}
         return [one for one in running if one not in implied]
 

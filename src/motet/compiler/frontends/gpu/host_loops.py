@@ -1,4 +1,4 @@
-"""What the loops over the threads of a block are made of: loops, comparisons, memory, reductions into memory."""
+"""Creates loops over the threads of a block, and comparisons, allocations and reductions into memory for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from motet.compiler.ir.reductions import combine
 
 
 def loop(extent: ir.Value, at: ir.Operation, location: ir.Location) -> tuple[ir.Operation, ir.Value]:
-    """A loop from 0 to `extent` before `at`: the end of its body, and its counter. None at all for extent 1."""
+    """Creates a loop from 0 to `extent` before `at`; returns the end of its body, and its counter. No loop for extent
+    1."""
     if constant(extent) == 1:
         return at, index_constant(0, at)
     zero, one = index_constant(0, at), index_constant(1, at)
@@ -33,12 +34,12 @@ def alloc(kind: ir.MemRefType, sizes: Sequence[ir.Value], at: ir.Operation) -> i
 
 
 def reduce_into(
-    operation: ir.Operation, value: ir.Value, memory: ir.Value, place: ir.Value, turn: ir.Value, at: ir.Operation
+    operation: ir.Operation, value: ir.Value, memory: ir.Value, place: ir.Value, position: ir.Value, at: ir.Operation
 ) -> None:
-    """Combine `value` with what element `place` of `memory` holds; where `turn` is 0 it is what that then holds."""
+    """Combines `value` with element `place` of `memory`; for `position` 0 it initialises the element."""
     before = create("memref.load", [value.type], [memory, place], at).result
     combined = combine(operation, before, value, at)
-    first = compare("eq", turn, index_constant(0, at), at)
+    first = compare("eq", position, index_constant(0, at), at)
     chosen = create("arith.select", [value.type], [first, value, combined], at).result
     create("memref.store", [], [chosen, memory, place], at)
 

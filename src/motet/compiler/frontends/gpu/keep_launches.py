@@ -1,13 +1,13 @@
-"""keep-launches: a launch becomes a call of a private function, which keeps how it was written.
+"""keep-launches: replaces a launch by a call of a private function with the launch as written and as loops.
 
     gpu.launch_func @m::@k blocks in (…) threads in (…) args(%x, %n, %y)
       →  call @k_launch_0(%x, %y)
          func.func private @k_launch_0(%x: memref<…>, %y: memref<…>)
              attributes {motet.launch = "<the launch and its kernel>", no_inline} { <loops> }
 
-What the launch's operands are computed from (numbers, views, extents) moves into the function, so that its arguments
-are whole buffers and the numbers that the program's caller gives. `settle_launches` then raises the loops: what becomes
-operations of `linalg` altogether is inlined again, and forgets the launch; the others are kept, as functions on
+The computation of the launch's operands (numbers, views, extents) moves into the function, so that its arguments are
+whole buffers and the numbers that the program's caller gives. `settle_launches` then raises the loops: a function that
+becomes operations of `linalg` entirely is inlined again, without its launch; the others are kept, as functions on
 tensors.
 """
 
@@ -32,16 +32,16 @@ _NO_INLINE = "no_inline"
 
 @dataclass(frozen=True)
 class Kept:
-    """`launch` is the one within the function that stands for it now, to be made loops; None where it has to stay, or
-    where the function that stands for another one is `known` to do the same."""
+    """`launch` is the launch in the function that replaces the original, to be lowered to loops; None if the original
+    remains, or if an equal launch was already kept (`known`)."""
 
     launch: ir.Operation | None = None
     known: bool = False
 
 
 def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
-    """Put a call before `launch`, a `gpu.launch_func`, of a function that stands for it. It stays in loops and
-    branches, and where it takes numbers that are only known when running."""
+    """Inserts a call of a new function for `launch`, a `gpu.launch_func`, before it. Launches in loops and branches,
+    and launches with numbers that are only known at run time, are left unchanged."""
     function = launch.parent.operation
     if function.name != "func.func" or len(list(function.regions[0].blocks)) != 1:
         return Kept()
@@ -50,7 +50,7 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
     if any(not isinstance(leaf.type, ir.MemRefType) and not isinstance(leaf.owner, ir.Block) for leaf in leaves):
         return Kept()
     if not all(_may_be_row_major(leaf.type) for leaf in leaves):
-        return Kept()  # the buffers that kernels get are
+        return Kept()  # kernels receive row-major buffers
     kernel = find_kernel(module, launch)
     name = fresh_name(module, symbol_name(kernel))
     made = keep_function(module, name, leaves, launch.location)
@@ -76,12 +76,12 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
 
 
 def _may_be_row_major(kind: ir.Type) -> bool:
-    """Whether what a memref's layout says of its strides and offset, if anything, is also true of row-major memory."""
+    """Whether the strides and offset of a memref's layout, as far as they are static, match row-major memory."""
     if not isinstance(kind, ir.MemRefType):
         return True
     try:
         strides, offset = kind.get_strides_and_offset()
-    except RuntimeError:  # the layout is no strided one
+    except RuntimeError:  # not a strided layout
         return False
     unknown = ir.ShapedType.get_dynamic_stride_or_offset()
     expected = 1
@@ -96,7 +96,7 @@ def keep_function(
     module: ir.Module, name: str, leaves: list[ir.Value], location: ir.Location, made: ir.Operation | None = None,
     text: str = "",
 ) -> ir.Operation:
-    """A new private function of `leaves` that does nothing; or `made`, which then stands for the launch `text`."""
+    """A new private function of `leaves` with an empty body; or `made`, completed to represent the launch `text`."""
     if made is None:
         with location:
             function = func.FuncOp(
@@ -113,9 +113,9 @@ def keep_function(
 
 
 def settle_launches(module: ir.Module) -> bool:
-    """Raise the loops of all launches that are kept; whether some of them are none any more, and to be inlined.
+    """Raises the loops of all kept launches; returns whether some became `linalg` entirely, and are to be inlined.
 
-    What stays is on memory still, as its calls are: both become tensors once everything else is inlined.
+    The others still operate on memory, as do their calls: both are converted to tensors after inlining.
     """
     forgotten = False
     for entry in list(module.body.operations):
@@ -130,7 +130,7 @@ def settle_launches(module: ir.Module) -> bool:
 
 
 def launches(module: ir.Module) -> list[func.FuncOp]:
-    """The functions that stand for launches."""
+    """The functions that represent launches."""
     return [
         entry for entry in module.body.operations
         if isinstance(entry, func.FuncOp) and LAUNCH in entry.operation.attributes
@@ -138,7 +138,7 @@ def launches(module: ir.Module) -> list[func.FuncOp]:
 
 
 def pass_scalars(function: func.FuncOp) -> None:
-    """Hand to launches the tensors of rank 0 of which a caller's numbers are, in place of what is made of those."""
+    """Passes to launches the caller's tensors of rank 0 instead of scalars extracted from them."""
     for entry in function.regions[0].blocks[0].operations:
         call = entry.operation
         if call.name != "func.call":
@@ -154,8 +154,8 @@ def pass_scalars(function: func.FuncOp) -> None:
 
 
 def closure(values: list[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
-    """Operations that can be done anywhere, of which `values` are made, each after what it reads; and what these are
-    made of in the end."""
+    """The side-effect-free operations that compute `values`, in order, and the values that they depend on in the
+    end."""
     moved: list[ir.Operation] = []
     leaves: list[ir.Value] = []
     seen: set[ir.Value] = set()
@@ -187,7 +187,7 @@ def _moves(operation: ir.Operation) -> bool:
 def _fill(
     function: ir.Operation, launch: ir.Operation, moved: list[ir.Operation], values: dict[ir.Value, ir.Value]
 ) -> ir.Operation:
-    """The copy of `launch` in `function`, behind copies of what its operands are made of."""
+    """Copies `launch` into `function`, after copies of the operations that compute its operands."""
     block = function.regions[0].blocks[0]
     last = block.operations[len(block.operations) - 1].operation
     for operation in moved:
@@ -205,7 +205,7 @@ def _fill(
 
 
 def _text(function: ir.Operation, kernel: ir.Operation) -> str:
-    """A module with `function` as `@launch`, and the kernel's module with that kernel alone."""
+    """A module with `function` as `@launch`, and the kernel's module reduced to that kernel."""
     holder = ir.Module.create(loc=function.location)
     holder.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
     copy = function.clone()

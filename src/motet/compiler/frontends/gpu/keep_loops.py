@@ -1,14 +1,14 @@
-"""keep-loops: a loop over memrefs whose turns are independent keeps how a GPU runs it.
+"""keep-loops: records, for a loop over memrefs with independent iterations, how a GPU runs it.
 
     affine.parallel (%i, %j) = (0, 0) to (64, %n) { … }
       →  call @loop_launch_0(%x, %y)
          func.func private @loop_launch_0(…) attributes {motet.launch = "<a launch of blocks of 256>", no_inline} {
            affine.parallel … }
 
-The function is as that of a launch (`keep_launches.py`), but for its body, which is the loop as it stands. Loops that
-become operations of `linalg` are left alone: a trial on a copy says which these are. Loops that are parallel by name
-are taken at their word; `affine.for` where upstream's analysis of dependences proves it (`affine-parallelize`). A
-thread does one turn of all loops that stand directly in one another, the innermost fastest.
+The function is like that of a launch (`keep_launches.py`), except that its body is the loop itself. Loops that become
+operations of `linalg` are left alone; raising a copy of the module shows which these are. Parallel loops are taken as
+such; `affine.for` is parallel if upstream's dependence analysis proves it (`affine-parallelize`). A thread executes one
+iteration of a perfect loop nest, the innermost loop fastest.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _KERNEL = "loop"
 
 
 def keep_loops(module: ir.Module, lower: Callable[[ir.Module], None]) -> None:
-    """Rewrite the parallel loops that stand directly in the public functions of `module`, in place; `lower` brings
-    loops to the form in which they are raised."""
+    """Rewrites the outermost parallel loops of the public functions of `module`, in place; `lower` brings loops to the
+    form from which they are raised."""
     loops = [loop for function in public_functions(module) for loop in _loops(function)]
     stays = _staying(module, lower) if loops else set()
     for loop in loops:
@@ -49,7 +49,7 @@ def _loops(function: ir.Operation) -> list[ir.Operation]:
 
 
 def _staying(module: ir.Module, lower: Callable[[ir.Module], None]) -> set[str]:
-    """The places of loops that are still there when those that can be raised are."""
+    """The locations of loops that remain after raising."""
     trial = ir.Module.create(loc=module.operation.location)
     for entry in module.body.operations:
         trial.body.append(entry.operation.clone())
@@ -89,7 +89,7 @@ def _keep(module: ir.Module, loop: ir.Operation) -> None:
 
 
 def _launch_text(function: ir.Operation) -> str | None:
-    """A module in which the loop of `function` is a launch; None where its turns depend on one another."""
+    """A module in which the loop of `function` is a launch; None if its iterations depend on one another."""
     holder = ir.Module.create(loc=function.location)
     holder.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
     copy = function.clone()

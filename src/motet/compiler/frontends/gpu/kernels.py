@@ -1,4 +1,4 @@
-"""Kernels as functions of one block each, with the operations that say who a thread is at the top.
+"""Converts kernels to functions of one block, with the thread and block ids at the top.
 
     gpu.func @k(%x: memref<…>) kernel {              func.func @k(%x: memref<…>, <workgroup and private memory>) {
       cf.cond_br %c, ^a, ^b                    →       %i = gpu.thread_id x
@@ -24,14 +24,14 @@ _KNOWN = (
     *IDS, *DERIVED, "gpu.barrier", "gpu.all_reduce", "gpu.subgroup_reduce", "gpu.shuffle", "gpu.yield", "gpu.return",
     "gpu.printf", "gpu.dynamic_shared_memory",
 )  # fmt: skip
-SUBGROUP = 32  # threads: what lanes and subgroups are counted by
+SUBGROUP = 32  # threads of a subgroup
 _STRUCTURED = "lower-affine,func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,lift-cf-to-scf"
 
 
 @dataclass(frozen=True)
 class KernelBody:
-    """`block`, which `module` holds, ends in a return; its arguments are the kernel's, then workgroup memory, then
-    private memory. Other memory of a block is allocated at its top, marked `motet.workgroup`."""
+    """`block`, in `module`, ends in a return. Its arguments are the kernel's, then workgroup memory, then private
+    memory. Other memory of a block is allocated at its top, marked `motet.workgroup`."""
 
     module: ir.Module
     block: ir.Block
@@ -94,7 +94,7 @@ def within(operation: ir.Operation) -> list[ir.Operation]:
         return ir.WalkResult.ADVANCE
 
     operation.walk(visit)
-    return found[:-1]  # the last one is itself
+    return found[:-1]  # the last one is `operation`
 
 
 def _check(kernel: ir.Operation) -> None:
@@ -113,7 +113,7 @@ def _check(kernel: ir.Operation) -> None:
 
 
 class _HoistedIds:
-    """Moves what says who a thread is to the top of a kernel, each once, and computes the rest from it."""
+    """Moves ids and sizes to the top of a kernel, each once, and computes derived ones (lanes, subgroups) from them."""
 
     def __init__(self, block: ir.Block) -> None:
         self.block = block
@@ -152,7 +152,7 @@ class _HoistedIds:
         return self._binary("arith.remui" if name == "gpu.lane_id" else "arith.divui", self._linear(), size)
 
     def _linear(self) -> ir.Value:
-        """The number of the thread in its block, x fastest."""
+        """The linear index of the thread in its block, x fastest."""
         number = self._id("gpu.thread_id", 2)
         for axis in (1, 0):
             above = self._binary("arith.muli", number, self._id("gpu.block_dim", axis))
@@ -169,7 +169,7 @@ class _HoistedIds:
         return self.made[name, axis]
 
     def _binary(self, name: str, left: ir.Value, right: ir.Value) -> ir.Value:
-        """After all ids, and before what uses them."""
+        """A binary operation after all ids, and before their uses."""
         operation = ir.Operation.create(
             name, results=[ir.IndexType.get()], operands=[left, right], loc=self.top.location,
             ip=ir.InsertionPoint(self.first),

@@ -1,10 +1,10 @@
-"""lower-launches: launches of kernels become loops over blocks and threads, and memory of a GPU this host's.
+"""lower-launches: lowers kernel launches to loops over blocks and threads, and GPU memory to host memory.
 
     %t = gpu.launch_func async [%s] @m::@k blocks in (%b, %1, %1) threads in (%n, %1, %1) args(%x : …)
       →  scf.for %block = 0 to %b { scf.for %thread = 0 to %n { <the body of @k> } }
 
-Everything runs in the order in which the program launches it, which every order of its tokens allows: a token can
-only be waited for by what comes after. So tokens vanish, and so does what only speaks of them.
+Operations run in program order, which is consistent with every order that tokens allow: a token is only waited for by
+later operations. Tokens and operations on them are therefore removed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from motet.compiler.passes.base import ModulePass
 from motet.errors import CompileError
 
 _FORGOTTEN = ("gpu.wait", "gpu.host_register", "gpu.host_unregister", "gpu.set_default_device")
-_WORKGROUP_BYTES = 232448  # of one block at most: 227 KiB, as on compute capability 9.0
+_WORKGROUP_BYTES = 232448  # of one block, at most: 227 KiB, as on compute capability 9.0
 
 
 @dataclass(frozen=True)
 class LowerLaunches(ModulePass):
-    """Leaves no operation of the dialect `gpu`. Raises CompileError, at the operation, for launches that no GPU would
-    take and for what the host cannot run."""
+    """Leaves no operation of the dialect `gpu`. Raises CompileError, at the operation, for launches that no GPU accepts
+    and for operations that the host cannot run."""
 
     name = "lower-launches"
 
@@ -71,7 +71,7 @@ def _lower_module(module: ir.Module) -> None:
 
 
 def _lower(module: ir.Module, operation: ir.Operation) -> None:
-    """Create what stands for `operation` before it."""
+    """Creates the replacement of `operation` before it."""
     operands = [value for value in operation.operands if not is_token(value)]
     match operation.name:
         case "gpu.launch_func":
@@ -147,7 +147,7 @@ def _check_workgroup(memories: list[ir.Value], launch: ir.Operation) -> None:
 
 
 def _index(value: ir.Value, at: ir.Operation) -> ir.Value:
-    """A size as an index, a constant staying one."""
+    """A size as an index; a constant stays a constant."""
     if isinstance(value.type, ir.IndexType):
         return value
     return create("arith.index_cast", [ir.IndexType.get()], [value], at).result

@@ -1,12 +1,12 @@
-"""map-loops-to-gpu: loops whose turns are independent become launches of full blocks of threads.
+"""map-loops-to-gpu: converts loops with independent iterations to launches of full blocks of threads.
 
     affine.for %i = 0 to 64 {                  gpu.launch_func @main_0s::@main_0 blocks in (7, 1, 1)
       affine.for %j = 0 to 28 { … } }     →      threads in (256, 1, 1) args(%x, %y)
 
-Loops that are parallel by name are taken at their word; `affine.for` where upstream's analysis of dependences proves it
-(`affine-parallelize`). A thread does one turn of all loops that stand directly in one another, so that a loop of few
-turns costs no threads. Loops that are not parallel stay with the host, and those whose turns need more memory of their
-own than a thread has.
+Parallel loops are taken as such; `affine.for` is parallel if upstream's dependence analysis proves it
+(`affine-parallelize`). A thread executes one iteration of a perfect loop nest, so that an inner loop of few iterations
+does not leave threads idle. Loops that are not parallel, or whose iterations allocate more memory than a thread has,
+stay on the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from motet.compiler.passes.base import ModulePass
 
 
 class MapLoopsToGpu(ModulePass):
-    """The pass."""
+    """Converts the outermost parallel loops of each function."""
 
     name = "map-loops-to-gpu"
 
@@ -35,7 +35,7 @@ class MapLoopsToGpu(ModulePass):
 
 
 def _parallel_loops(function: ir.Operation) -> list[ir.Operation]:
-    """Those outermost in the function that make no result and that threads can run."""
+    """The outermost parallel loops of a function that have no results and that threads can run."""
     return [
         entry.operation
         for block in function.regions[0].blocks

@@ -1,4 +1,4 @@
-"""A parallel loop as a launch of full blocks: each thread does one turn of all dimensions, the last one fastest."""
+"""Converts a parallel loop to a launch of full blocks: each thread runs one iteration, the last dimension fastest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from motet.compiler.ir.create import binary, index_constant
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.fuse.group import captured_values
 
-PARALLELISE = "func.func(affine-parallelize),lower-affine,canonicalize"  # makes loops `scf.parallel` that can be
+PARALLELISE = "func.func(affine-parallelize),lower-affine,canonicalize"  # converts loops to `scf.parallel` if possible
 _THREADS = 256
-_STACK_BYTES = 1024  # that memory of a turn may take of a thread's own
+_STACK_BYTES = 1024  # the memory that an iteration may allocate in a thread
 
 
 def fits_threads(loop: ir.Operation) -> bool:
-    """Whether a thread can have the memory that a turn of `loop` allocates."""
+    """Whether a thread can hold the memory that an iteration of `loop` allocates."""
     return all(_is_small(op) for op in within(loop) if op.name in ("memref.alloc", "memref.alloca"))
 
 
@@ -26,7 +26,7 @@ def _is_small(allocation: ir.Operation) -> bool:
 
 
 class ParallelLaunch:
-    """Makes a launch of a `scf.parallel`, in its stead. The kernel `name` lies in a module of `holder`."""
+    """Replaces a `scf.parallel` by a launch of the kernel `name`, in a module inside `holder`."""
 
     def __init__(self, holder: ir.Module, loop: ir.Operation, name: str) -> None:
         self.holder, self.loop, self.name = holder, loop, name
@@ -86,12 +86,12 @@ class ParallelLaunch:
         end = ir.Operation.create(
             "scf.yield", loc=location, ip=ir.InsertionPoint(branch.regions[0].blocks.append())
         )
-        self._turn(number, extents, values, end)
+        self._iteration(number, extents, values, end)
 
-    def _turn(
+    def _iteration(
         self, number: ir.Value, extents: list[ir.Value], values: dict[ir.Value, ir.Value], end: ir.Operation
     ) -> None:
-        """The body of the loop for turn `number`, before `end`."""
+        """Inserts the body of the loop for iteration `number` before `end`."""
         body = self.loop.regions[0].blocks[0]
         for axis in reversed(range(len(extents))):
             place = number
@@ -118,14 +118,14 @@ class ParallelLaunch:
                 operation.erase()
 
     def _extents(self, at: ir.Operation, values: dict[ir.Value, ir.Value]) -> list[ir.Value]:
-        """How many turns each dimension has, computed before `at` from `values` of what the loop captures."""
+        """The number of iterations of each dimension, computed before `at`; `values` maps captured values."""
         found: list[ir.Value] = []
         zero = index_constant(0, at)
         for lower, upper, step in zip(self.lower, self.upper, self.steps, strict=True):
             lower, upper, step = (values.get(value, value) for value in (lower, upper, step))
             whole = binary("arith.subi", upper, lower, at)
-            turns = binary("arith.ceildivsi", whole, step, at)
-            found.append(binary("arith.maxsi", turns, zero, at))
+            iterations = binary("arith.ceildivsi", whole, step, at)
+            found.append(binary("arith.maxsi", iterations, zero, at))
         return found
 
     def _product(self, factors: list[ir.Value], at: ir.Operation) -> ir.Value:

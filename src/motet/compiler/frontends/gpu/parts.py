@@ -1,4 +1,4 @@
-"""Which part of a memory a memref reaches: the memory itself, or a box in it that views with known offsets cut out."""
+"""The part of a memory that a memref accesses: all of it, or a box cut out by views with static offsets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from motet.compiler.frontends.raising.order import VIEWS
 from motet.compiler.ir._mlir import ir
 
-_WITHIN = VIEWS - {"memref.subview", "memref.reinterpret_cast"}  # reach what their source reaches, or less
+_WITHIN = VIEWS - {"memref.subview", "memref.reinterpret_cast"}  # access what their source accesses, or less
 _SAME_INDICES = ("memref.cast", "memref.memory_space_cast")
 
 
 @dataclass(frozen=True)
 class IndexSpan:
-    """The indices `begin`, `begin + step`, … up to `end`, which is not known if it is None."""
+    """The indices `begin`, `begin + step`, …, up to `end`; None if `end` is unknown."""
 
     begin: int
     end: int | None
@@ -26,7 +26,7 @@ class IndexSpan:
         return (self.begin - other.begin) % math.gcd(self.step, other.step) == 0
 
     def inner(self, within: IndexSpan) -> IndexSpan:
-        """These indices of a view, whose own index 0 is `within.begin`, as indices of what it is a view of."""
+        """These indices of a view, whose index 0 is `within.begin`, as indices of its source."""
         end = None if self.end is None else within.begin + self.end * within.step
         ends = [each for each in (end, within.end) if each is not None]
         return IndexSpan(within.begin + self.begin * within.step, min(ends, default=None), self.step * within.step)
@@ -34,13 +34,13 @@ class IndexSpan:
 
 @dataclass(frozen=True)
 class Part:
-    """`spans` are the indices along each axis of `memory`; None for all of it."""
+    """A box in `memory`: `spans` are the indices along each axis; None for all of it."""
 
     memory: ir.Value
     spans: tuple[IndexSpan, ...] | None = None
 
     def meets(self, other: Part) -> bool:
-        """Whether the two may have an element in common."""
+        """Whether the two may share an element."""
         if self.memory != other.memory:
             return False
         if self.spans is None or other.spans is None:
@@ -49,17 +49,17 @@ class Part:
 
 
 def part_of(memref: ir.Value) -> Part:
-    """The smallest part that is known to hold all that `memref` reaches. Different arguments are different memory."""
+    """The smallest known part that contains all elements of `memref`. Different arguments are different memory."""
     return _follow(memref)[0]
 
 
 def _follow(memref: ir.Value) -> tuple[Part, bool]:
-    """The part, and whether its axes are those of `memref`, whose index 0 is where each span begins."""
+    """The part, and whether its axes are those of `memref`, whose index 0 is the begin of each span."""
     owner = None if isinstance(memref.owner, ir.Block) else memref.owner.operation
     if owner is None or owner.name not in VIEWS:
         return Part(memref), True
     part, alike = _follow(owner.operands[0])
-    if owner.name == "memref.reinterpret_cast":  # begins anew, at the memory's own beginning
+    if owner.name == "memref.reinterpret_cast":  # its offset counts from the start of the memory
         return Part(part.memory), False
     if owner.name in _WITHIN:
         return part, alike and owner.name in _SAME_INDICES
@@ -71,7 +71,7 @@ def _follow(memref: ir.Value) -> tuple[Part, bool]:
 
 
 def _spans(view: ir.Operation) -> tuple[IndexSpan, ...] | None:
-    """What a subview takes of each axis of its source; None where an offset or a step is not known."""
+    """The indices that a subview takes of each axis of its source; None if an offset or a step is unknown."""
     segments = list(ir.DenseI32ArrayAttr(view.attributes["operandSegmentSizes"]))
     operands = iter(view.operands[segments[0] : sum(segments)])
     unknown = ir.ShapedType.get_dynamic_size()
@@ -88,7 +88,7 @@ def _spans(view: ir.Operation) -> tuple[IndexSpan, ...] | None:
 
 
 def _number(value: ir.Value) -> int | None:
-    """The number that an index is, where it is a constant."""
+    """The value of a constant index; None for others."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
         return None
     return ir.IntegerAttr(value.owner.operation.attributes["value"]).value

@@ -1,12 +1,12 @@
-"""Text with launches that lacks what upstream's parser asks for around them.
+"""Completes text with launches so that upstream's parser accepts it.
 
     func.func @main(…) { gpu.launch_func @kernels::@add … }
       →  module attributes {gpu.container_module} {
            func.func @main(…) { … }
-           gpu.binary @kernels […]                     kernels that are elsewhere
+           gpu.binary @kernels […]                     kernels defined elsewhere
          }
 
-A piece of a function's body, without the function, becomes one: of what it does not define are its arguments.
+A fragment of a function's body becomes a function; the values that it does not define are its arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOP = frozenset({"func.func", "gpu.module", "gpu.binary", "memref.global", "llv
 
 
 def launch_edits(source: Source) -> list[Edit]:
-    """Edits that mark the module as one with kernels, and name kernels that the text does not have."""
+    """Edits that mark the module as a container of kernels, and declare kernels that the text does not define."""
     texts = [token.text for token in source.tokens]
     if LAUNCH not in texts:
         return []
@@ -40,8 +40,8 @@ def launch_edits(source: Source) -> list[Edit]:
 
 
 def _undefined(source: Source, texts: list[str]) -> dict[str, str]:
-    """Values that a piece of a body uses and does not define, with their types: as written after them, else index,
-    which sizes are of."""
+    """The values that a fragment uses and does not define, with the types written after them; index, the type of
+    sizes, if there is none."""
     values = [(index, text) for index, text in enumerate(texts) if text.startswith("%")]
     defined: set[str] = set()
     for index, _ in values:
@@ -61,7 +61,7 @@ def _undefined(source: Source, texts: list[str]) -> dict[str, str]:
 
 
 def _missing(source: Source, texts: list[str]) -> list[str]:
-    """Modules of kernels that launches name and the text does not have."""
+    """The modules of kernels that launches name and the text does not define."""
     there = {source.at(i + 1) for i, text in enumerate(texts) if text in ("gpu.module", "gpu.binary")}
     named: list[str] = []
     for index, text in enumerate(texts):

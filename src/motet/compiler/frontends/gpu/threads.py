@@ -1,14 +1,14 @@
-"""The threads of a block, one after the other between barriers.
+"""Runs the threads of a block one after the other between barriers.
 
     %v = load …(thread)                   for each thread { %v = load …;  store %v, scratch[thread] }
     gpu.barrier                    →      for each thread { %v = load scratch[thread];  … %v … }
     … %v …
 
-Stretches of operations without barriers become loops over the threads. What a later stretch needs of an earlier one
-is computed again where that is arithmetic on ids, and else kept in memory with an element for each thread. A loop or
-branch that holds barriers stands around the loops over threads, so that its bounds or condition must be the same for
-all threads of a block. (The way of work-item loops: Jääskeläinen et al., "pocl: A Performance-Portable OpenCL
-Implementation", 2015.)
+Sequences of operations without barriers become loops over the threads. Values that a later sequence needs of an earlier
+one are recomputed if they are arithmetic on ids, and otherwise stored in memory with an element for each thread. A loop
+or branch that contains barriers is placed around the loops over threads; its bounds or condition must be the same for
+all threads of a block. Source: the work-item loops of Jääskeläinen et al., "pocl: A Performance-Portable OpenCL
+Implementation", 2015.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ _VIEWS = (
 
 @dataclass(frozen=True)
 class _Uniform:
-    """The same value for all threads of a block."""
+    """The same value in all threads of a block."""
 
     value: ir.Value
 
 
 @dataclass(frozen=True)
 class _Thread:
-    """The number of the thread in this axis."""
+    """The index of the thread along this axis."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """An element for each thread in `memory`; for a memref, a part of it."""
+    """Stored in `memory`, with an element for each thread; for a memref, a part of it."""
 
     memory: ir.Value
 
 
 @dataclass(frozen=True)
-class _Again:
-    """Computed by this operation wherever it is needed."""
+class _Recomputed:
+    """Recomputed by this operation at each use."""
 
     operation: ir.Operation
 
 
-_Known = _Uniform | _Thread | _Kept | _Again
+_Known = _Uniform | _Thread | _Kept | _Recomputed
 
 
 @dataclass
 class _Scope:
-    """Values within one turn of a loop over the threads, whose counters in x, y and z are `ids`; operations go before
-    `end`."""
+    """The values of one iteration of a loop over the threads, whose indices in x, y and z are `ids`; operations are
+    inserted before `end`."""
 
     ids: list[ir.Value]
     end: ir.Operation
@@ -75,8 +75,8 @@ class _Scope:
 
 
 class Threads:
-    """Runs a kernel's block for the threads of one block. `sizes` are those of the block in x, y and z; new
-    operations go before `at`."""
+    """Runs a kernel's block for the threads of one block of the launch. `sizes` are the block's sizes in x, y and z;
+    new operations are inserted before `at`."""
 
     def __init__(self, sizes: Sequence[ir.Value], at: ir.Operation) -> None:
         self.sizes = list(sizes)
@@ -84,8 +84,8 @@ class Threads:
         self.known: dict[ir.Value, _Known] = {}
 
     def run(self, block: ir.Block, known: Mapping[ir.Value, ir.Value], private: Sequence[ir.Value]) -> None:
-        """`known` are values that are the same for all threads; `private` are arguments that are memory of each
-        thread's own."""
+        """Converts `block`. `known` are values that are the same in all threads; `private` are arguments that are
+        memory of a single thread."""
         self.known.update({value: _Uniform(here) for value, here in known.items()})
         operations = [entry.operation for entry in block.operations][:-1]
         for operation in operations:
@@ -97,14 +97,14 @@ class Threads:
                 self.known[memory] = _Kept(self._scratch(ir.MemRefType(memory.type), memory.location))
         else:
             for memory in private:
-                self.known[memory] = _Again(alloca(memory, self.at))
+                self.known[memory] = _Recomputed(alloca(memory, self.at))
         self._sequence([op for op in operations if not len(op.results) or op.results[0] not in self.known])
         for memory in private:
             known_memory = self.known[memory]
-            if isinstance(known_memory, _Again):
+            if isinstance(known_memory, _Recomputed):
                 known_memory.operation.erase()
 
-    # -- stretches -------------------------------------------------------------------------------
+    # -- sequences -------------------------------------------------------------------------------
 
     def _sequence(self, operations: Sequence[ir.Operation]) -> None:
         stretch: list[ir.Operation] = []
@@ -118,11 +118,11 @@ class Threads:
         self._stretch(stretch)
 
     def _stretch(self, operations: Sequence[ir.Operation]) -> None:
-        """A loop over the threads for `operations`, which hold no barriers."""
+        """Creates a loop over the threads for `operations`, which contain no barriers."""
         needed = [op for op in operations if not self._can_do_again(op)]
         for operation in operations:
             if not any(operation == other for other in needed):
-                self.known[operation.results[0]] = _Again(operation)
+                self.known[operation.results[0]] = _Recomputed(operation)
         if not needed:
             return
         inside = {result for operation in needed for result in operation.results}
@@ -144,7 +144,7 @@ class Threads:
                 self.known[value] = _Kept(kept[value])
 
     def _can_do_again(self, operation: ir.Operation) -> bool:
-        """Arithmetic on what is known, free of effects: on ids, sizes and arguments, not on memory."""
+        """Whether an operation is arithmetic without effects on ids, sizes and arguments, which can be recomputed."""
         if len(operation.regions) or len(operation.results) != 1:
             return False
         if not operation.name.startswith("arith.") and operation.name not in _VIEWS:
@@ -167,7 +167,7 @@ class Threads:
         body(_Scope(ids, at))
 
     def _value(self, value: ir.Value, scope: _Scope) -> ir.Value:
-        """What `value` of the kernel is for the thread of `scope`."""
+        """The value of the kernel's `value` in the thread of `scope`."""
         if value not in scope.values:
             known = self.known.get(value)
             if known is None:
@@ -176,7 +176,7 @@ class Threads:
                 return known.value
             if isinstance(known, _Thread):
                 return scope.ids[known.axis]
-            if isinstance(known, _Again):
+            if isinstance(known, _Recomputed):
                 self._clone(known.operation, scope, value)
             else:
                 scope.values[value] = self._of_thread(known.memory, value, scope)
@@ -225,7 +225,7 @@ class Threads:
     def _keep(self, value: ir.Value, memory: ir.Value, scope: _Scope) -> None:
         create("memref.store", [], [value, memory, *scope.ids[::-1]], scope.end)
 
-    # -- what all threads do together ------------------------------------------------------------
+    # -- operations of all threads together ------------------------------------------------------
 
     def _collective(self, operation: ir.Operation) -> None:
         if operation.name == "gpu.barrier":
@@ -247,11 +247,11 @@ class Threads:
             )
 
     def _uniform(self, value: ir.Value, user: ir.Operation) -> ir.Value:
-        """`value` before the loops over threads. Raises CompileError where it is not the same for all."""
+        """`value`, computed before the loops over threads. Raises CompileError if it differs between threads."""
         known = self.known.get(value)
         if isinstance(known, _Uniform):
             return known.value
-        if isinstance(known, _Again):
+        if isinstance(known, _Recomputed):
             captured = {operand: self._uniform(operand, user) for operand in known.operation.operands}
             with ir.InsertionPoint(self.at):
                 copy = known.operation.clone()
@@ -278,7 +278,7 @@ class Threads:
         self.known[operation.results[0]] = _Uniform(loaded)
 
     def _subgroup_reduce(self, operation: ir.Operation) -> None:
-        """Threads combine what they have, one after the other, in an element of their subgroup's."""
+        """Threads combine their values, one after the other, in an element of their subgroup."""
         named = operation.attributes
         width = ir.IntegerAttr(named["cluster_size"]).value if "cluster_size" in named else SUBGROUP
         if "cluster_stride" in named and ir.IntegerAttr(named["cluster_stride"]).value != 1:
@@ -302,7 +302,7 @@ class Threads:
         self._give(operation, take)
 
     def _shuffle(self, operation: ir.Operation) -> None:
-        """All threads leave what they have, then each takes what its lane asks for; its own where there is none."""
+        """All threads store their values, then each loads that of the requested lane; its own if there is none."""
         kind = operation.results[0].type
         memory = self._flat(kind)
 
@@ -334,7 +334,7 @@ class Threads:
         self._give(operation, take)
 
     def _give(self, operation: ir.Operation, take: Callable[[_Scope], tuple[ir.Value, ...]]) -> None:
-        """What `take` makes for a thread are the results of `operation`."""
+        """Sets the results of `operation` in each thread to the values that `take` creates."""
         used = [number for number, result in enumerate(operation.results) if any(True for _ in result.uses)]
         memories = {number: self._scratch(operation.results[number].type, operation.location) for number in used}
 
@@ -347,7 +347,7 @@ class Threads:
         self.known.update({operation.results[number]: _Kept(memory) for number, memory in memories.items()})
 
     def _number(self, scope: _Scope) -> ir.Value:
-        """The number of the thread in its block, x fastest."""
+        """The linear index of the thread in its block, x fastest."""
         number = scope.ids[2]
         for axis in (1, 0):
             above = binary("arith.muli", number, self.sizes[axis], scope.end)
@@ -355,12 +355,12 @@ class Threads:
         return number
 
     def _count(self, at: ir.Operation) -> ir.Value:
-        """How many threads a block has."""
+        """The number of threads of a block."""
         above = binary("arith.muli", self.sizes[0], self.sizes[1], at)
         return binary("arith.muli", above, self.sizes[2], at)
 
     def _flat(self, kind: ir.Type) -> ir.Value:
-        """Memory with an element for each thread of a block, by its number."""
+        """Memory with an element for each thread of a block, by linear index."""
         sizes = [constant(size) for size in self.sizes]
         known = [size for size in sizes if size is not None]
         if len(known) == len(sizes):
@@ -399,7 +399,7 @@ class Threads:
         self.known.update({r: _Kept(m) for r, m in zip(operation.results, memories, strict=True)})
 
     def _hand_on(self, values: Sequence[ir.Value], memories: Sequence[ir.Value], user: ir.Operation) -> None:
-        """Every thread writes its `values` to its elements of `memories`, having read all before."""
+        """Every thread stores its `values` in its elements of `memories`, after loading all values."""
         if not memories:
             return
 
@@ -416,7 +416,7 @@ def _is_collective(operation: ir.Operation) -> bool:
 
 
 def _is_used_outside(value: ir.Value, operations: Sequence[ir.Operation]) -> bool:
-    """Whether an operation that is none of `operations`, nor in one of them, uses `value`."""
+    """Whether an operation outside `operations` and their regions uses `value`."""
     for use in value.uses:
         owner: ir.Operation | None = use.owner.operation
         while owner is not None and not any(owner == operation for operation in operations):

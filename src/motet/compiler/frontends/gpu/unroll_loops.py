@@ -1,11 +1,11 @@
-"""Loops of the host's side around launches, turn by turn, where there are few.
+"""Unrolls short loops on the host around launches.
 
     scf.for %t = 0 to 3 iter_args(%a = %x, %b = %y) {          gpu.launch_func @step … args(%x, %y)
       gpu.launch_func @step … args(%a, %b)                →    gpu.launch_func @step … args(%y, %x)
       scf.yield %b, %a }                                       gpu.launch_func @step … args(%x, %y)
 
-Each launch then is a kernel of its own call, on any device; those that are alike share their code. Memory that a loop
-hands on from turn to turn has a name in every turn. Other loops run on the host.
+Each launch then becomes a separate kernel call, on any device; equal kernels share their code. Memory that a loop
+carries from iteration to iteration is then known in each. Other loops run on the host.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.compiler.ir.remap import remap
 
-_MOST = 64  # launches that a loop may become
+_MOST = 64  # launches that unrolling may create from a loop
 _FOR = "scf.for"
 
 
 def unroll_loops(module: ir.Module) -> None:
-    """Rewrite the functions of `module` in place."""
+    """Rewrites the functions of `module` in place."""
     functions = [entry for entry in module.body.operations if isinstance(entry, func.FuncOp)]
     loops = [op for function in functions for op in within(function.operation) if op.name == "affine.for"]
     if any(_launches(loop) for loop in loops):
@@ -35,7 +35,7 @@ def _launches(operation: ir.Operation) -> int:
 
 
 def _unroll(block: ir.Block) -> None:
-    """Loops that stand directly in `block`; those that were within them stand there then, too."""
+    """Unrolls the loops of `block`, and then those that were inside them."""
     todo = [entry.operation for entry in block.operations]
     while todo:
         operation = todo.pop()
@@ -45,21 +45,21 @@ def _unroll(block: ir.Block) -> None:
         bounds = [constant(value) for value in list(operation.operands)[:3]]
         if not launches or None in bounds:
             continue
-        turns = range(*(bound for bound in bounds if bound is not None))
-        if launches * len(turns) <= _MOST:
-            todo += _take_apart(operation, turns)
+        counters = range(*(bound for bound in bounds if bound is not None))
+        if launches * len(counters) <= _MOST:
+            todo += _unroll_loop(operation, counters)
 
 
-def _take_apart(loop: ir.Operation, turns: range) -> list[ir.Operation]:
-    """Put the turns of `loop` in its place; the operations that they consist of."""
+def _unroll_loop(loop: ir.Operation, counters: range) -> list[ir.Operation]:
+    """Replaces `loop` by its iterations; returns their operations."""
     body = loop.regions[0].blocks[0]
     counter, *carried = body.arguments
     handed = list(loop.operands)[3:]
     *operations, last = [entry.operation for entry in body.operations]
     made: list[ir.Operation] = []
-    for turn in turns:
+    for current in counters:
         number = ir.Operation.create(
-            "arith.constant", results=[counter.type], attributes={"value": ir.IntegerAttr.get(counter.type, turn)},
+            "arith.constant", results=[counter.type], attributes={"value": ir.IntegerAttr.get(counter.type, current)},
             loc=loop.location, ip=ir.InsertionPoint(loop),
         ).result  # fmt: skip
         values = {counter: number, **dict(zip(carried, handed, strict=True))}

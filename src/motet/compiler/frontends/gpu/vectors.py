@@ -1,4 +1,4 @@
-"""Short vectors in kernels, element by element: the host's own vectors are made of loops over threads.
+"""Writes short vectors in kernels as scalars; the host vectorizes loops over threads instead.
 
     %v = vector.load %x[%i] : memref<64xf32>, vector<2xf32>        %0 = memref.load %x[%i];  %1 = memref.load %x[%i + 1]
     %w = arith.mulf %v, %v : vector<2xf32>                    →    %2 = arith.mulf %0, %0;   %3 = arith.mulf %1, %1
@@ -17,8 +17,8 @@ _MOST = 64  # elements
 
 
 def make_scalar(holder: ir.Module) -> None:
-    """Rewrite all vectors in `holder`. Raises CompileError, at the operation, for those of several dimensions and for
-    operations on vectors that have no such form."""
+    """Rewrites all vectors in `holder`. Raises CompileError, at the operation, for vectors of several dimensions and
+    for operations without a scalar form."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:

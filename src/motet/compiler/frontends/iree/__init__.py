@@ -1,1 +1,1 @@
-"""The dialects of IREE's users, rewritten as upstream's and Motet's."""
+"""Rewrites IREE's dialects to upstream's and Motet's."""

@@ -1,4 +1,4 @@
-"""Spellings of devices in MLIR text, rewritten so that upstream's parser takes them.
+"""Rewrites IREE's syntax of devices to MLIR that upstream's parser accepts.
 
     util.global private @cpu = #hal.device.alias<"local"> : !hal.device
         →  "util.global"() {sym_name = "cpu", …, initial_value = #hal.device.alias<"local">, type = …} : () -> ()
@@ -7,8 +7,8 @@
     %1 = flow.tensor.transfer %0 : tensor<?xf32>{%n} to #hal.device.promise<@cpu>
         →  %1 = "motet.transfer"(%0) {to = #hal.device.promise<@cpu>} : (tensor<?xf32>) -> tensor<?xf32>
 
-Attributes stay as they are, checked here where they have a place in the text; aliases inside them, which the
-parser does not look for, are exchanged for what they stand for. `placement/read_devices.py` gives them meaning.
+Attributes stay unchanged and are checked here, with their place in the text. Aliases inside them, which the parser does
+not resolve, are replaced by their definitions. `placement/read_devices.py` interprets them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _log = logging.getLogger("motet")
 
 _PREFIX = "#hal.device."
 _TRANSFERS = {"flow.tensor.transfer": "to", "flow.tensor.barrier": "on"}
-# Names of operations that stand for another one with the same syntax.
+# Operations with the same syntax as another one, by name.
 _RENAMED = {"util.return": "func.return", "util.initializer.return": "func.return", "util.call": "func.call"}
 _INDIRECT = ("util.global.load.indirect", "util.global.store.indirect")
 _LOWERED = ("hal.", "stream.", "flow.", "vm.")
 
 
 def device_edits(source: Source) -> list[Edit]:
-    """The edits for all that `source` says of devices. Raises CompileError at the place of what is wrong."""
+    """The edits for all devices in `source`. Raises CompileError at the place of an error."""
     return _Spellings(source).edits()
 
 
@@ -49,7 +49,7 @@ class _Spellings:
         self.source = source
         self.aliases = _aliases(source)
         self.offsets = {name: source.tokens[index].start for name, index in self.aliases.items()}
-        self.globals: dict[str, int] = {}  # by name, the token of the first
+        self.globals: dict[str, int] = {}  # name → the token of its first definition
         self.initializers = 0
         self.rules: dict[str, Callable[[int], list[Edit]]] = {
             "util.func": self._function,
@@ -90,7 +90,7 @@ class _Spellings:
     # -- attributes ------------------------------------------------------------------------------
 
     def _attribute(self, index: int) -> int:
-        """The token after the attribute at `index`, which is checked."""
+        """Checks the attribute at `index`; returns the token after it."""
         text = self.source.at(index)
         end = self.source.group_end(index + 1) if self.source.at(index + 1) == "<" else index + 1
         if not text.startswith(_PREFIX):
@@ -121,7 +121,7 @@ class _Spellings:
         ]
 
     def _expanded(self, index: int) -> str:
-        """What the attribute at `index` says without aliases."""
+        """The text of the attribute at `index` with aliases expanded."""
         end = self._value_end(index)
         pieces: list[str] = []
         for i in range(index, end):
@@ -131,7 +131,7 @@ class _Spellings:
         return " ".join(pieces).replace(" <", "<", 1)
 
     def _plain(self, text: str) -> str:
-        """`text` without aliases, where it has any."""
+        """`text` with aliases expanded."""
         def stands_for(match: re.Match[str]) -> str:
             index = self.aliases.get(match[1])
             return match[0] if index is None else self._expanded(index)
@@ -139,7 +139,7 @@ class _Spellings:
         return re.sub(r"#([A-Za-z_]\w*)(?![\w.<])", stands_for, text) if "#" in text else text
 
     def _value_end(self, index: int) -> int:
-        """The token after the attribute value that begins at `index`, its type included."""
+        """The token after the attribute value at `index`, including its type."""
         if self.source.at(index) == "-":
             index += 1
         if self.source.at(index) in ("[", "{", "("):
@@ -152,7 +152,7 @@ class _Spellings:
     # -- operations ------------------------------------------------------------------------------
 
     def _function(self, index: int) -> list[Edit]:
-        """`util.func public @f`: a function; that it is public goes without saying."""
+        """`util.func public @f`: becomes a function; public is the default."""
         public = self.source.at(index + 1) == "public"
         return [self._replace(index, index + 1 + public, "func.func")]
 
@@ -225,7 +225,7 @@ class _Spellings:
         return [self._replace(index, end, f'"util.global.store"({value}) {{global = @{name}}} : ({kind}) -> ()')]
 
     def _initializer(self, index: int) -> list[Edit]:
-        """`util.initializer [attributes {…}] {…}`: a function of its own, which `resolve-globals` reads."""
+        """`util.initializer [attributes {…}] {…}`: becomes a separate function, which `resolve-globals` reads."""
         begin = index + 1
         if self.source.at(begin) == "attributes":
             begin = self.source.group_end(begin + 1)
@@ -295,7 +295,7 @@ class _Spellings:
         return edits
 
     def _names_operation(self, index: int) -> bool:
-        """Whether a dotted word is the name of an operation rather than of an attribute or a part of one."""
+        """Whether a dotted word names an operation rather than an attribute or a part of one."""
         before, after = self.source.at(index - 1), self.source.at(index + 1)
         return before not in (",", "{", ".", "!") and after not in ("=", ",", "}")
 
@@ -314,7 +314,7 @@ class _Spellings:
     # -- helpers ---------------------------------------------------------------------------------
 
     def _symbol(self, index: int) -> tuple[int, str]:
-        """The token after a symbol's name, and the name."""
+        """The token after a symbol name, and the name."""
         text = self.source.at(index)
         if text == "@" and self.source.at(index + 1).startswith('"'):
             return index + 2, self.source.at(index + 1)[1:-1]
@@ -323,12 +323,12 @@ class _Spellings:
         return index + 1, text[1:]
 
     def _replace(self, begin: int, end: int, text: str) -> Edit:
-        """Exchanges the tokens `[begin, end)`."""
+        """Replaces the tokens `[begin, end)`."""
         return Edit(self.source.tokens[begin].start, self.source.tokens[end - 1].end, text)
 
 
 def _aliases(source: Source) -> dict[str, int]:
-    """The tokens at which what `#name = …` stands for begins, by name, for all aliases of the text."""
+    """The aliases of the text: name → the token at which the definition of `#name = …` begins."""
     found: dict[str, int] = {}
     for index in range(len(source.tokens) - 2):
         text = source.at(index)

@@ -1,4 +1,4 @@
-"""resolve-flow: operations on tensors of IREE's dialects become upstream's.
+"""resolve-flow: replaces operations on tensors of IREE's dialects by upstream's.
 
     %0 = "hal.tensor.import"(%view) {name = "x"}            →   (the argument %view is a tensor)
     %1 = "flow.tensor.splat"(%v, %n) : … -> tensor<?xf32>   →   %1 = tensor.splat %v[%n]
@@ -7,8 +7,8 @@
     %4 = "hal.tensor.alias"(%2, %storage)                   →   (a result that is written into the argument %storage)
     %5 = "hal.tensor.export"(%2)                            →   (%2 is returned as a tensor)
 
-What an operation says of devices its replacement says; an import says it of the argument, an export of the result.
-Arguments that are fences vanish: a call waits for its inputs, and whoever reads its results waits for them.
+The replacement of an operation keeps its device; the device of an import moves to the argument, that of an export to
+the result. Fence arguments are removed: a call waits for its inputs, and readers of its results wait for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BUFFERS = (BUFFER_VIEW, "!hal.buffer")
 
 @dataclass(frozen=True)
 class ResolveFlow(ModulePass):
-    """Raises CompileError, at the operation, for what has no counterpart."""
+    """Raises CompileError, at the operation, for operations without an equivalent."""
 
     name = "resolve-flow"
 
@@ -63,7 +63,7 @@ def _create(
     operation: ir.Operation, name: str, result: ir.Type, operands: list[ir.Value],
     attributes: Mapping[str, ir.Attribute] = MappingProxyType({}),
 ) -> ir.Value:
-    """An operation in place of `operation`, which says of devices what that says."""
+    """Creates an operation in place of `operation`, on the same device."""
     said = {key: operation.attributes[key] for key in (AFFINITY,) if key in operation.attributes}
     return ir.Operation.create(
         name, results=[result], operands=operands, attributes={**attributes, **said}, loc=operation.location,
@@ -78,7 +78,7 @@ def _tensor(operation: ir.Operation, value: ir.Value) -> ir.RankedTensorType:
 
 
 def _extents(operation: ir.Operation, given: list[ir.Value], kind: ir.RankedTensorType) -> list[ir.Value]:
-    """The extents that `given` has for what is dynamic in `kind`."""
+    """The values in `given` for the dynamic extents of `kind`; checks their number."""
     dynamic = sum(kind.is_dynamic_dim(axis) for axis in range(kind.rank))
     if len(given) != dynamic:
         raise CompileError(
@@ -128,12 +128,12 @@ def _reshape(operation: ir.Operation) -> list[ir.Value]:
     if kind == old:
         return [source]
     extents = _extents(operation, given, kind)
-    # Through one dimension, and not by tensor.reshape, whose tensor of extents would be a value to place and move.
+    # Through one dimension; tensor.reshape would need a tensor of extents, to be placed and transferred.
     return [_split(operation, _merge(operation, source, old), kind, extents)]
 
 
 def _merge(operation: ir.Operation, value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
-    """All dimensions as one; a tensor of rank 0 as one of one element."""
+    """Collapses all dimensions to one; a tensor of rank 0 gets one element."""
     unknown = ir.ShapedType.get_dynamic_size()
     total = unknown if unknown in kind.shape else prod(kind.shape)
     merged = ir.RankedTensorType.get([total], kind.element_type)
@@ -145,7 +145,7 @@ def _merge(operation: ir.Operation, value: ir.Value, kind: ir.RankedTensorType) 
 
 
 def _split(operation: ir.Operation, value: ir.Value, kind: ir.RankedTensorType, extents: list[ir.Value]) -> ir.Value:
-    """A tensor of rank 0 or 1 with the extents of `kind`, of which `extents` are the dynamic ones."""
+    """Expands a tensor of rank 0 or 1 to the extents of `kind`, with `extents` as the dynamic ones."""
     rank = ir.RankedTensorType(value.type).rank
     if kind.rank == 0:
         groups = ir.ArrayAttr.get([])
@@ -160,13 +160,13 @@ def _split(operation: ir.Operation, value: ir.Value, kind: ir.RankedTensorType, 
 
 
 def _all(rank: int) -> ir.ArrayAttr:
-    """The reassociation of all dimensions with one."""
+    """The reassociation of all dimensions with a single one."""
     kind = ir.IntegerType.get_signless(64)
     return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.IntegerAttr.get(kind, axis) for axis in range(rank)])])
 
 
 def _bitcast(operation: ir.Operation) -> list[ir.Value]:
-    """Elements of one width, in one shape."""
+    """A bitcast between elements of the same width and tensors of the same shape."""
     source = operation.operands[0]
     old, kind = _tensor(operation, source), _tensor(operation, operation.results[0])
     if old.shape != kind.shape or _width(old.element_type) != _width(kind.element_type):
@@ -225,7 +225,7 @@ def _update(operation: ir.Operation) -> list[ir.Value]:
 def _places(
     rank: int, from_source: bool, sizes: list[int] | None = None, dynamic_sizes: int | None = None
 ) -> dict[str, ir.Attribute]:
-    """The attributes of a slice with unit strides, whose starts, and sizes where none are given, are operands."""
+    """The attributes of a slice with unit strides, with dynamic starts, and dynamic sizes if `sizes` are not given."""
     unknown = ir.ShapedType.get_dynamic_size()
     given = [unknown] * rank if sizes is None else sizes
     dynamic = rank if dynamic_sizes is None else dynamic_sizes
@@ -254,7 +254,7 @@ _RULES: Mapping[str, Callable[[ir.Operation], list[ir.Value]]] = MappingProxyTyp
     "flow.tensor.update": _update,
     "util.optimization_barrier": _same,
     "hal.tensor.barrier": _same,
-    "hal.tensor.transients": _first,  # where intermediate values lie is Motet's to decide
+    "hal.tensor.transients": _first,  # Motet allocates intermediate values itself
 })
 
 
@@ -262,12 +262,12 @@ _RULES: Mapping[str, Callable[[ir.Operation], list[ir.Value]]] = MappingProxyTyp
 
 
 class _Signature:
-    """A function whose arguments and results are buffers, of which it is told with imports and exports."""
+    """A function whose arguments and results are buffers, with the imports and exports that give their tensor types."""
 
     def __init__(self, function: ir.Operation) -> None:
         self.function = function
         self.blocks = list(function.regions[0].blocks)
-        self.aliases: list[tuple[ir.Value, int]] = []  # what is written into which argument
+        self.aliases: list[tuple[ir.Value, int]] = []  # values and the arguments that they are written into
         self.pins: dict[tuple[str, int], dict[str, ir.Attribute]] = {}  # attributes of arguments and results
 
     def resolve(self) -> None:
@@ -303,7 +303,7 @@ class _Signature:
         return operations[len(operations) - 1].operation
 
     def _exports(self) -> None:
-        """What is exported is returned, or written into the storage that the export names."""
+        """Returns exported values, or writes them into the storage that the export names."""
         last = self.returned
         for index, value in enumerate(list(last.operands)):
             owner = value.owner
@@ -334,7 +334,7 @@ class _Signature:
         )
 
     def _import(self, index: int, argument: ir.BlockArgument) -> None:
-        """An argument has the type as which it is imported, or with which something is written into it."""
+        """Gives an argument the type of its import, or of the value written into it."""
         uses = [use.owner for use in argument.uses]
         imports = [one for one in uses if one.name == "hal.tensor.import"]
         kinds = [one.results[0].type for one in imports]
@@ -345,7 +345,7 @@ class _Signature:
                     f"{self._what()}: argument {index}: {uses[0].name} reads it; expected hal.tensor.import",
                     locate(uses[0].location),
                 )
-            # A buffer that nothing reads or writes: memory for intermediate values, which Motet has its own of.
+            # An unused buffer: memory for intermediate values, which Motet allocates itself.
             argument.set_type(ir.Type.parse(_FENCE))
             return
         if any(kind != kinds[0] for kind in kinds):
@@ -371,7 +371,7 @@ class _Signature:
         operation.erase()
 
     def _say(self, what: str, index: int, operation: ir.Operation) -> None:
-        """An argument or result has the place and the name that `operation`, an import or export, says."""
+        """Gives an argument or result the device and name of `operation`, an import or export."""
         for key, meant in ((AFFINITY, PIN), ("name", NAME)):
             if key in operation.attributes:
                 self._pin(what, index, meant, operation.attributes[key])
@@ -380,7 +380,7 @@ class _Signature:
         self.pins.setdefault((group, index), {}).setdefault(name, value)
 
     def _drop_fences(self) -> list[int]:
-        """Erases the arguments that are fences; their indices."""
+        """Erases fence arguments; returns their indices."""
         block = self.blocks[0]
         dropped = [index for index, argument in enumerate(block.arguments) if str(argument.type) == _FENCE]
         for index in reversed(dropped):
@@ -394,7 +394,7 @@ class _Signature:
         return dropped
 
     def _destinations(self, dropped: list[int]) -> None:
-        """What is written into an argument is a result too."""
+        """Makes values written into an argument results."""
         if not self.aliases:
             return
         last = self.returned
@@ -408,7 +408,7 @@ class _Signature:
         last.erase()
 
     def _attributes(self, group: str, what: str, dropped: list[int], count: int) -> None:
-        """Adds what imports and exports say of arguments and results to what the function says of them."""
+        """Merges the attributes from imports and exports into those of the function's arguments and results."""
         there = self.function.attributes
         given = [ir.DictAttr(one) for one in ir.ArrayAttr(there[group])] if group in there else []
         given += [ir.DictAttr.get({})] * (count + len(dropped) - len(given))

@@ -1,13 +1,13 @@
-"""Operations on tensors in IREE's spelling, rewritten to MLIR's generic form, which upstream's parser takes.
+"""Rewrites IREE's syntax of operations on tensors to MLIR's generic form, which upstream's parser accepts.
 
     %1 = flow.tensor.splat %v : tensor<?x4xf32>{%n}
         →  %1 = "flow.tensor.splat"(%v, %n) : (f32, index) -> tensor<?x4xf32>
     %2 = hal.tensor.import on(#hal.device.promise<@a>) wait(%f) => %view "x" : !hal.buffer_view -> tensor<4xf32>
         →  %2 = "hal.tensor.import"(%view) {stream.affinity = #hal.device.promise<@a>, name = "x"} : …
 
-`resolve_flow.py` then writes them with upstream's operations. Extents in braces are read and left out: the tensors
-have them, except where a tensor is made (`splat`, `empty`) or reshaped. Fences are left out: a call waits for its
-inputs, and its results are waited for by who reads them.
+`resolve_flow.py` then replaces them by upstream's operations. Extents in braces are parsed and dropped, because the
+tensors have them, except where a tensor is created (`splat`, `empty`) or reshaped. Fences are dropped: a call waits for
+its inputs, and readers of its results wait for them.
 
 The grammar is that of IREE's Flow, HAL and Util dialects: https://github.com/iree-org/iree,
 compiler/src/iree/compiler/Dialect/{Flow,HAL,Util}/IR.
@@ -27,18 +27,18 @@ BUFFER_VIEW = "!hal.buffer_view"
 
 @dataclass
 class GenericOperation:
-    """An operation in MLIR's generic form, as far as it is read, and the next token of the text."""
+    """An operation in MLIR's generic form, as far as it is parsed, and the index of the next token."""
 
     source: Source
     name: str
-    start: int  # the token of the name
+    start: int  # the token of the operation's name
     index: int
-    operands: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])  # and their types
+    operands: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])  # names and types
     results: list[str] = field(default_factory=list[str])
     attributes: list[str] = field(default_factory=list[str])
 
     def take(self, text: str) -> bool:
-        """Whether `text` is next; it is read."""
+        """Consumes `text` if it is next; returns whether it was."""
         found = self.source.at(self.index) == text
         self.index += found
         return found
@@ -49,7 +49,7 @@ class GenericOperation:
             raise self.source.error(f"{self.name}: expected `{text}`; there is `{there}`", self.index)
 
     def value(self) -> str:
-        """A value's name."""
+        """Parses the name of a value."""
         text = self.source.at(self.index)
         if not text.startswith("%"):
             raise self.source.error(f"{self.name}: expected a value, `%…`; there is `{text or 'the end'}`", self.index)
@@ -57,7 +57,7 @@ class GenericOperation:
         return text
 
     def values(self, close: str) -> list[str]:
-        """Values up to `close`, with commas between them."""
+        """Parses values, separated by commas, up to `close`."""
         found: list[str] = []
         while not self.take(close):
             found.append(self.value())
@@ -67,7 +67,7 @@ class GenericOperation:
         return found
 
     def type(self) -> str:
-        """A type."""
+        """Parses a type."""
         if not self.source.at(self.index):
             raise self.source.error(f"{self.name}: expected a type; the text ends", self.index)
         end = self.source.type_end(self.index)
@@ -76,14 +76,14 @@ class GenericOperation:
         return text
 
     def extents(self) -> list[str]:
-        """`{%n, %m}` behind a type; none where nothing is said."""
+        """Parses `{%n, %m}` after a type; returns an empty list if absent."""
         if self.source.at(self.index) != "{" or not self.source.at(self.index + 1).startswith("%"):
             return []
         self.index += 1
         return self.values("}")
 
     def dictionary(self) -> None:
-        """`{…}`, the operation's attributes, if there are any."""
+        """Parses `{…}`, the optional attributes."""
         if self.source.at(self.index) != "{":
             return
         end = self.source.group_end(self.index)
@@ -92,7 +92,7 @@ class GenericOperation:
         self.index = end
 
     def sized(self) -> tuple[str, list[str]]:
-        """A type and its extents."""
+        """Parses a type and its extents."""
         kind = self.type()
         return kind, self.extents()
 
@@ -100,7 +100,7 @@ class GenericOperation:
         self.operands += [(value, "index") for value in values]
 
     def affinity(self) -> None:
-        """`on(#…)`."""
+        """Parses the optional `on(#…)`."""
         if self.take("on"):
             self.expect("(")
             end = self.source.group_end(self.index - 1)
@@ -108,18 +108,18 @@ class GenericOperation:
             self.index = end
 
     def fence(self) -> None:
-        """`wait(%fence) =>`."""
+        """Parses the optional `wait(%fence) =>`."""
         if self.take("wait"):
             self.index = self.source.group_end(self.index)
             self.arrow()
 
     def arrow(self) -> None:
-        """`=>`, which are two tokens."""
+        """Parses `=>`, which is two tokens."""
         self.expect("=")
         self.expect(">")
 
     def generic(self) -> str:
-        """The operation in generic form."""
+        """The text of the operation in generic form."""
         attributes = f" {{{', '.join(self.attributes)}}}" if self.attributes else ""
         kinds = ", ".join(kind for _, kind in self.operands)
         values = ", ".join(value for value, _ in self.operands)
@@ -127,7 +127,7 @@ class GenericOperation:
 
 
 def read_tensor_operation(source: Source, index: int) -> GenericOperation:
-    """The operation whose name is at `index`, a key of `OPERATIONS`. Raises CompileError at what does not parse."""
+    """Parses the operation whose name, a key of `OPERATIONS`, is at `index`. Raises CompileError with the place."""
     name = source.at(index)
     reading = GenericOperation(source, name, index, index + 1)
     OPERATIONS[name](reading)
@@ -334,7 +334,7 @@ def _alias(reading: GenericOperation) -> None:
 
 
 def _join_fence(reading: GenericOperation) -> None:
-    """`join(%x, … : TYPE, …) => %fence : !hal.fence`; the fence is signalled by the call's end."""
+    """`join(%x, … : TYPE, …) => %fence : !hal.fence`; the end of the call signals the fence."""
     reading.expect("join")
     reading.expect("(")
     values = reading.values(":")

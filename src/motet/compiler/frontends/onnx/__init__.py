@@ -1,1 +1,1 @@
-"""ONNX models: read, rewritten operator by operator, and lowered."""
+"""ONNX models: reads them, rewrites them operator by operator, and lowers them."""

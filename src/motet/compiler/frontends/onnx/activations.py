@@ -1,8 +1,8 @@
-"""Writes activations whose lowering is wrong or imprecise.
+"""Rewrites activations that the torch-mlir wheel lowers wrongly or imprecisely.
 
 - Hardmax before operator set 13, and Sign of NaN.
-- Selu before operator set 18, whose factors the wheel rounds.
-- Softplus of float64, which the wheel takes for its operand beyond 20, as PyTorch does.
+- Selu before operator set 18, whose constants the wheel rounds.
+- Softplus of float64, for which the wheel returns the operand above 20, as PyTorch does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _hardmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Before operator set 13 it is over all axes from `axis` on together."""
+    """Hardmax before operator set 13: over all axes from `axis` on, flattened."""
     axis, rank = attribute(node, "axis", 1), facts.rank(node.input[0])
     if facts.version >= 13 or rank is None or axis % rank == rank - 1:
         return None
@@ -29,7 +29,7 @@ def _hardmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
 
 
 def _selu(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Before operator set 18, from which on it is defined by others: the wheel rounds its factors to five digits."""
+    """Selu before operator set 18, where it became a function: the wheel rounds its constants to five digits."""
     import onnx
 
     wide = facts.types.get(node.input[0]) in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
@@ -42,7 +42,7 @@ def _selu(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _sign(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """NaN stays, where the wheel has 0."""
+    """Sign that propagates NaN; the wheel returns 0."""
     if facts.version < 13 or node.input[0] not in facts.types or facts.dtype(node.input[0]).kind in "iu":
         return None
     w = NodeWriter(node, facts)
@@ -51,8 +51,8 @@ def _sign(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _softplus(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """max(x, 0) + log(1 + exp(-|x|)), which is exact at either side: what is left out beyond 20 is 2e-9, less than
-    float32 has digits for."""
+    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow. The term that the wheel drops above 20 is at most 2e-9,
+    below float32's precision but not float64's."""
     import onnx
 
     if facts.types.get(node.input[0]) != onnx.TensorProto.DOUBLE:

@@ -1,9 +1,9 @@
-"""Writes FlexAttention as products around a softmax, with the graphs that change scores and probabilities in place.
+"""Writes FlexAttention as products around a softmax, with its graphs that modify scores and probabilities inlined.
 
     FlexAttention(Q, K, V)  →  MatMul(prob_mod(Softmax(score_mod(MatMul(Q·√s, Kᵀ·√s)))), V)
 
-Types are those of the specification: scores are rounded to the operands' type, the softmax and the product after it
-are of `softmax_precision`, which is float32 for narrower operands.
+Types follow the specification: scores are rounded to the operands' type; the softmax and the second product have
+`softmax_precision`, which is float32 for narrower operands.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _flex_attention(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
 
 
 def _for_each_head(w: NodeWriter, value: str, group: int) -> str:
-    """Heads of keys or values, each as often as there are heads of queries that share it."""
+    """Repeats each head of keys or values for the query heads that share it."""
     if group == 1:
         return value
     heads = (w.facts.extents(w.node.input[1]) or [0, 0])[1] or 0
@@ -62,7 +62,7 @@ def _for_each_head(w: NodeWriter, value: str, group: int) -> str:
 
 
 def _modified(w: NodeWriter, name: str, value: str) -> str:
-    """What the graph that is attribute `name` makes of `value`; its names are those of no other."""
+    """Applies the graph in attribute `name` to `value`, under unique names."""
     import onnx
 
     body: onnx.GraphProto | None = attribute(w.node, name, None)

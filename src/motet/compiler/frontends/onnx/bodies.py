@@ -1,8 +1,7 @@
-"""Bodies of If, Loop and Scan, each as a model of its own, so that what is done to the main graph is done to them.
+"""Presents the bodies of If, Loop and Scan as separate models, so that rewrites of the main graph apply to them.
 
-`separate_bodies` gives every value and node of a model a name that no other has, and lets the constants of bodies join
-those of the model. `each_body` then shows a body as a model whose inputs are its own and those values from outside that
-it reads.
+`separate_bodies` gives every value and node of a model a unique name, and moves the constants of bodies to those of the
+model. `each_body` then presents a body as a model whose inputs are its own inputs and the outer values that it reads.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Those of bodies included, which come behind the node that they are a body of."""
+    """All nodes, including those of bodies, which follow the node that owns the body."""
     for node in graph.node:
         yield node
         for inner in graphs_of(node):
@@ -31,7 +30,7 @@ def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Node
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that a node reads, those of its bodies included."""
+    """The names that a node reads, including those that its bodies read."""
     yield from node.input
     for graph in graphs_of(node):
         for inner in graph.node:
@@ -40,8 +39,8 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def each_body(model: OnnxModel, work: Callable[[OnnxModel], bool | None]) -> bool:
-    """Let `work` change each body of the nodes of `model`'s graph; whether it says that it has. What stands in bodies
-    of bodies is its own to reach."""
+    """Applies `work` to each body of the nodes of `model`'s graph; returns whether any call reported a change. Bodies
+    inside bodies are left to `work`."""
     changed = False
     for node in model.proto.graph.node:
         for graph in graphs_of(node):
@@ -53,7 +52,7 @@ def each_body(model: OnnxModel, work: Callable[[OnnxModel], bool | None]) -> boo
 
 
 def _inside(model: OnnxModel, node: onnx.NodeProto, graph: onnx.GraphProto) -> tuple[OnnxModel, int]:
-    """The body `graph` of `node` as a model, and how many of its inputs are its own, which come first."""
+    """The body `graph` of `node` as a model, and the number of its declared inputs, which come first."""
     import onnx
 
     outer = model.proto.graph
@@ -78,7 +77,7 @@ def _inside(model: OnnxModel, node: onnx.NodeProto, graph: onnx.GraphProto) -> t
 
 
 def _give_shapes(node: onnx.NodeProto, body: onnx.GraphProto, declared: dict[str, onnx.ValueInfoProto]) -> None:
-    """Give inputs of a Scan's body that are declared without a shape those of the states, and of slices of operands."""
+    """Gives inputs of a Scan's body without a declared shape the shapes of the states and of the operands' slices."""
     attributes = {item.name: item for item in node.attribute}
     states = len(node.input) - attributes["num_scan_inputs"].i
     axes = list(attributes["scan_input_axes"].ints) if "scan_input_axes" in attributes else []
@@ -94,15 +93,15 @@ def _give_shapes(node: onnx.NodeProto, body: onnx.GraphProto, declared: dict[str
 
 
 def _given(node: onnx.NodeProto) -> list[str]:
-    """The values of `node` that inputs of its body begin with, or are slices of; "" where there is none."""
+    """The operands of `node` that initialise the inputs of its body, or that these are slices of; "" for none."""
     if node.op_type == "Loop":
         return ["", "", *node.input[2:]]
     return list(node.input) if node.op_type == "Scan" else []
 
 
 def separate_bodies(model: OnnxModel) -> None:
-    """In place; nodes of the main graph have names of their own already. Raises CompileError for constants of a body
-    whose data is missing or does not fit."""
+    """Makes names unique, in place; the nodes of the main graph must already have unique names. Raises CompileError
+    for constants of a body whose data is missing or does not fit."""
     graph = model.proto.graph
     names = _Names(
         model, {*model.constants, *(value.name for value in graph.input)}, {node.name for node in graph.node}
@@ -119,7 +118,7 @@ def _initializers(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProt
 
 
 class _Names:
-    """Names that values and nodes have."""
+    """The names of values and nodes that are in use."""
 
     def __init__(self, model: OnnxModel, values: set[str], nodes: set[str]) -> None:
         self.model = model
@@ -127,7 +126,7 @@ class _Names:
         self.nodes = nodes
 
     def separate(self, graph: onnx.GraphProto, where: str, outside: dict[str, str]) -> None:
-        """`outside` has what values around the body are called now."""
+        """Renames the values and nodes of `graph`. `outside` maps outer values to their current names."""
         import onnx
 
         known = dict(outside)
@@ -152,7 +151,7 @@ class _Names:
                 self.separate(inner, f"{node.name}/{inner.name}", known)
         for value in graph.output:
             name = known.get(value.name, value.name)
-            if name not in made:  # a constant, or a value from outside: results are made inside
+            if name not in made:  # a constant or an outer value, but results must be made inside
                 value.name = self._own(name, where, {})
                 graph.node.append(onnx.helper.make_node("Identity", [name], [value.name], f"{where}/{value.name}"))
                 self.nodes.add(graph.node[-1].name)
@@ -169,7 +168,7 @@ class _Names:
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """`name`, or, where that is taken, `name` with the first number that makes it free."""
+    """`name`, or `name` with the lowest number that makes it unique."""
     count, found = 1, name
     while found in taken:
         count += 1

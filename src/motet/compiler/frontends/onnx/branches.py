@@ -1,8 +1,8 @@
-"""Puts the nodes of a branch in the place of an If whose condition is known when compiling.
+"""Replaces an If whose condition is constant by the nodes of the taken branch.
 
     c = True; y = If(c) { then: z = Squeeze(x) } { else: z = Identity(x) }    →    z = Squeeze(x); y = Identity(z)
 
-Exporters write one where the rank of a result depends on an extent, as that of PyTorch's `squeeze` does.
+Exporters write such an If where the rank of a result depends on an extent, for example for PyTorch's `squeeze`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def inline_branches(model: OnnxModel) -> bool:
-    """In place, in the graph of `model`, whose bodies have names of their own; whether there was any."""
+    """Rewrites the graph of `model` in place; names in bodies must be unique. Returns whether it changed."""
     import onnx
 
     graph = model.proto.graph

@@ -1,4 +1,4 @@
-"""Stretches operands that broadcast along extents that only a call knows.
+"""Broadcasts operands explicitly along dynamic extents.
 
     %2 = torch.operator "onnx.Add"(%0, %1)       cf.assert (n = m, or n = 1, or m = 1)
          : [?], [?]                        →     %a = torch_c.to_builtin_tensor %0
@@ -6,8 +6,8 @@
                                                  %x = torch_c.from_builtin_tensor %b … and so for %1
                                                  %2 = torch.operator "onnx.Add"(%x, %y)
 
-An operand whose extent may be 1 where another's is not is stretched: `settle_stretches` drops that where the extents
-turn out to be the same expression.
+An operand whose extent may be 1 where another's is not is expanded ("stretched"). `settle_stretches` removes the
+expansion where both extents prove to be the same expression.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _BROADCASTS = (
 
 
 def _broadcast(node: NodeOperands) -> None:
-    """All operands, of which any may be stretched."""
+    """Broadcasts all operands with each other."""
     _stretch_together(node, [(operand, 0) for operand in node.operands])
 
 
 def _where(node: NodeOperands) -> None:
-    """Where that stands for an assertion (`Numbers.require`) becomes one; else its operands broadcast."""
+    """Converts a Where that encodes an assertion (`Numbers.require`) into one; broadcasts operands of others."""
     name = next((name for name in names_of(node.op.location) if REQUIRE in name), "")
     if not name:
         _broadcast(node)
@@ -61,12 +61,12 @@ def _where(node: NodeOperands) -> None:
 
 
 def _matmul(node: NodeOperands) -> None:
-    """Axes before the two of a matrix."""
+    """Broadcasts the batch axes, which precede the two axes of the matrices."""
     _stretch_together(node, [(operand, 2) for operand in node.operands if operand.rank > 2])
 
 
 def _stretch_together(node: NodeOperands, operands: Sequence[tuple[ExtentOperand, int]]) -> None:
-    """`operands` broadcast along all axes but so many of the last ones."""
+    """Broadcasts each operand with the others, except along the given number of its trailing axes."""
     targets: dict[int, dict[int, tuple[OperandAxis, ...]]] = {operand.number: {} for operand, _ in operands}
     rank = max((operand.rank - last for operand, last in operands), default=0)
     for back in range(1, rank + 1):
@@ -87,7 +87,7 @@ def _stretch_together(node: NodeOperands, operands: Sequence[tuple[ExtentOperand
 
 
 def _together(places: Sequence[OperandAxis]) -> ir.Value:
-    """The extent of what `places` broadcast to, which are asserted to fit."""
+    """The common extent of `places` after broadcasting; asserts that they are compatible."""
     known = next((place for place in places if not place.is_dynamic), None)
     first, *others = [known, *(place for place in places if place is not known)] if known else places
     total = first.size
@@ -99,14 +99,14 @@ def _together(places: Sequence[OperandAxis]) -> ir.Value:
             continue
         one = constant_index(1)
         assert_any([(total, size), (total, one), (size, one)], said)
-        # The other one where one is 1; else both are the same. 0 and 1 make 0.
+        # max · min(first, second, 1): the larger one if one of them is 1, the common one if equal, 0 for 0 and 1.
         least = on_indices("arith.minsi", on_indices("arith.minsi", total, size), one)
         total = on_indices("arith.muli", on_indices("arith.maxsi", total, size), least)
     return total
 
 
 def _follow(node: NodeOperands) -> None:
-    """Slopes, factors and the like, which are stretched to the first operand."""
+    """Broadcasts slopes, scales and similar operands to the first operand."""
     data, *others = node.operands
     for other in others:
         axes: dict[int, ir.Value] = {}
@@ -119,7 +119,7 @@ def _follow(node: NodeOperands) -> None:
 
 
 def _gemm(node: NodeOperands) -> None:
-    """The third operand is stretched to the product of the others."""
+    """Broadcasts the third operand to the product of the others."""
     added = node.operand(2)
     if added is None:
         return
@@ -137,7 +137,7 @@ def _gemm(node: NodeOperands) -> None:
 
 
 def _to(place: OperandAxis, size: ir.Value, what: str) -> ir.Value:
-    """`size`, which the extent at `place` is asserted to be, unless it is 1."""
+    """Asserts that the extent at `place` is 1 or `size`; returns `size`."""
     assert_any([(place.size, size), (place.size, constant_index(1))], f"{place} must be 1, or equal to {what}")
     return size
 
@@ -174,7 +174,7 @@ def _expanded(place: OperandAxis, size: ir.Value, said: str) -> ir.Value:
 
 
 def _stretched(operand: ExtentOperand, axes: Mapping[int, ir.Value]) -> ir.Value:
-    """`operand` with other extents along `axes`, of its own rank."""
+    """`operand` expanded to new extents along `axes`; its rank is unchanged."""
     sizes = [axes[axis] if axis in axes else OperandAxis(operand, axis).size for axis in range(operand.rank)]
     made = _read_stretched(operand, sizes, axes)
     shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in operand.kind.extents)
@@ -184,8 +184,8 @@ def _stretched(operand: ExtentOperand, axes: Mapping[int, ir.Value]) -> ir.Value
 
 
 def _read_stretched(operand: ExtentOperand, sizes: Sequence[ir.Value], axes: Iterable[int]) -> ir.Value:
-    """A tensor of `sizes` whose elements are those of `operand`, along its `axes` the only one again where it has one:
-    places are multiplied by 0 then, else by 1, so that LLVM makes a loop for each."""
+    """A tensor of extents `sizes` with the elements of `operand`. Along each of `axes` the index is multiplied by 0 if
+    the operand's extent is 1, else by 1; LLVM unswitches the loop into one version for each."""
     source = builtin(operand)
     rank, shift = len(sizes), len(sizes) - operand.rank
     moves = {axis: _moves(OperandAxis(operand, axis).size) for axis in axes}
@@ -208,7 +208,7 @@ def _read_stretched(operand: ExtentOperand, sizes: Sequence[ir.Value], axes: Ite
 
 
 def _moves(size: ir.Value) -> ir.Value:
-    """0 for an extent of 1, and of 0, which nothing is read of; else 1."""
+    """The factor of an index: 0 for an extent of 1 (and of 0, where it is not used), else 1."""
     bounded = on_indices("arith.minsi", on_indices("arith.subi", size, constant_index(1)), constant_index(1))
     return on_indices("arith.maxsi", bounded, constant_index(0))
 

@@ -1,9 +1,8 @@
-"""Corrects what shape inference says of pools with ceil_mode: before operator set 22 it counts windows that would begin
-in the padding at the end, which the specification drops, as every runtime does.
+"""Corrects inferred shapes of pools with ceil_mode. Before operator set 22 inference counts windows that begin in the
+padding at the end; the specification and all runtimes drop these.
 
     MaxPool(x: 9x8; kernel 3x3, strides 2x3, pads 1, ceil_mode 1): 5x4  →  5x3
 """
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,9 +16,8 @@ _POOLS = ("AveragePool", "LpPool", "MaxPool")
 
 
 def drop_windows(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
-    """Declare in `graph` the extents of the first pool with ceil_mode that was inferred to have windows which begin in
-    the padding at the end; whether there is one. The specification drops them, inference does from operator set 22 on.
-    What was declared of values that depend on it is dropped."""
+    """Declares in `graph` the corrected extents of the first pool whose inferred extents count windows that begin in
+    the padding at the end, and drops the declarations of values that depend on it. Returns whether there was one."""
     infos = {info.name: info for info in (*inferred.input, *inferred.value_info, *inferred.output)}
     for node in graph.node:
         if node.op_type not in _POOLS or node.input[0] not in infos or node.output[0] not in infos:
@@ -44,7 +42,8 @@ def drop_windows(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
 def _without_windows(
     node: onnx.NodeProto, source: onnx.ValueInfoProto, result: onnx.ValueInfoProto
 ) -> onnx.ValueInfoProto | None:
-    """`result` of a pool without windows that begin behind the image, if it has ceil_mode; None if it has no such."""
+    """`result` of a pool with ceil_mode without windows that begin past the image; None if nothing is to be
+    corrected."""
     import onnx
 
     extents = source.type.tensor_type.shape.dim[2:]

@@ -1,9 +1,9 @@
-"""Writes recurrent operators of forms that the wheel's lowering lacks step by step.
+"""Unrolls recurrent operators of forms that the torch-mlir wheel cannot lower.
 
     LSTM(x, w, r, b, …, peepholes)  →  for each step: gates = x · wᵀ + h · rᵀ + b; i = f(gates[0] + p · c) …
 
-These are peepholes, `clip`, `input_forget`, other activations, and sequences shorter than the input, behind which
-results are zero and states stay.
+These forms are peepholes, `clip`, `input_forget`, other activations, and sequences shorter than the input. Past the end
+of a sequence the results are zero and the states stay unchanged.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 USUAL = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_OF_STEP = 40  # nodes, at most
+_OF_STEP = 40  # nodes of one step, at most
 _ALPHA = {"Affine": 1.0, "Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "ScaledTanh": 1.0, "ThresholdedRelu": 1.0}
 _BETA = {"Affine": 0.0, "HardSigmoid": 0.5, "ScaledTanh": 1.0}
 _PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
 
 
 def is_special(node: onnx.NodeProto) -> bool:
-    """Whether a node has another form than its lengths that the wheel does not know."""
+    """Whether a node has a form, other than sequence lengths, that the wheel does not support."""
     usual = USUAL[node.op_type]
     named = _names(node)
     return (
@@ -42,7 +42,7 @@ def is_special(node: onnx.NodeProto) -> bool:
 
 
 def write_steps(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
-    """Raises CompileError for more steps than are written out, and for activations that ONNX does not know."""
+    """The unrolled node. Raises CompileError for too many steps and for activations that ONNX does not define."""
     w, layout = NodeWriter(node, facts), attribute(node, "layout", 0)
     extents = facts.extents(node.input[0])
     steps = extents[1 if layout else 0] if extents else None
@@ -94,7 +94,7 @@ class _Activation:
 
 
 def _activations(node: onnx.NodeProto, facts: ModelFacts, count: int) -> list[_Activation]:
-    """Those of all directions; numbers are given for those that take them, in this order."""
+    """The activations of all directions. Alphas and betas are consumed, in order, by the activations that take them."""
     names, usual = _names(node), USUAL[node.op_type]
     named = {name.lower(): name for name in (*_PLAIN, *_ALPHA)}
     alphas, betas = (iter(attribute(node, f"activation_{kind}", [])) for kind in ("alpha", "beta"))
@@ -114,7 +114,7 @@ def _next(given: Iterator[float], defaults: dict[str, float], name: str) -> floa
 
 
 class _Cell:
-    """One direction, `number` of `count`."""
+    """One direction of the operator: number `number` of `count`."""
 
     def __init__(self, w: NodeWriter, number: int, count: int) -> None:
         node, self.w = w.node, w
@@ -139,7 +139,7 @@ class _Cell:
         return self.w.constant(np.array(value, self.dtype), "number")
 
     def run(self, steps: int) -> list[str]:
-        """The results of all steps, and the last states, each with an axis for the direction."""
+        """The results of all steps, and the final states, each with an axis for the direction."""
         w, node = self.w, self.w.node
         x = w.add("Transpose", self.inputs[0], perm=[1, 0, 2]) if self.layout else self.inputs[0]
         projected = w.add("MatMul", x, self.weights)
@@ -176,7 +176,7 @@ class _Cell:
         return [self.w.slice(value, 1, n * self.size, (n + 1) * self.size) for n in range(count)]
 
     def _biases(self) -> list[list[str]]:
-        """By input and recurrent ones, of each gate; none where there are none."""
+        """The input and recurrent biases of each gate; empty lists if there are no biases."""
         if not self.inputs[3]:
             return []
         w, count, own = self.w, _GATES[self.w.node.op_type], self._own(3)
@@ -193,7 +193,7 @@ class _Cell:
         return self.activations[which].of(self, value)
 
     def _inner(self, x: str, h: str) -> list[str]:
-        """The sums of every gate."""
+        """The pre-activation sums of all gates."""
         own, biases = self._gates(self.w.add("MatMul", h, self.recurrent)), self._biases()
         return [
             self._sum(a, b, *(part[gate] for part in biases))

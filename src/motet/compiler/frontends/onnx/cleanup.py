@@ -1,4 +1,4 @@
-"""Removes what the lowering from ONNX leaves behind."""
+"""Cleans up the module after the lowering from ONNX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _REFUSES_ZERO = "unimplemented: tensor with zero element"
 
 
 def clean_up(module: ir.Module) -> None:
-    """Simplify, without the assertion that no divisor is zero: 1/0 is an infinity, which ends no process."""
+    """Simplifies the module and removes its assertions that divisors are not zero: 1/0 must be an infinity."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:

@@ -1,11 +1,11 @@
-"""Reads conditions about extents, as `Numbers` writes them on graphs of ONNX, as arithmetic on indices.
+"""Converts conditions about extents, which `Numbers` writes as ONNX nodes, to arithmetic on indices.
 
     %1 = "onnx.Shape"(%x)                          %d = tensor.dim %x, 1
     %2 = "onnx.Gather"(%1, 1)                 →    %e = arith.cmpi eq, %d, 9
     %3 = "onnx.Equal"(%2, 9)
 
-An assertion of such a condition is a constraint of the function (`scheduling/assertions.py`); one of elements of
-tensors is looked at in every call.
+An assertion of such a condition becomes a constraint of the function (`scheduling/assertions.py`); an assertion about
+elements of tensors is checked in every call.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.sizes import constant_index, extent_of
 
 _JOINING = {"And": "arith.andi", "Or": "arith.ori"}
-_ARITHMETIC = {"Add": "arith.addi", "Div": "arith.floordivsi"}  # of what is not negative
-_SAME = ("Identity", "Reshape")  # of one element
+_ARITHMETIC = {"Add": "arith.addi", "Div": "arith.floordivsi"}  # of non-negative numbers
+_SAME = ("Identity", "Reshape")  # that keep the one element
 
 
 def condition_of(value: ir.Value) -> ir.Value | None:
-    """The condition that the one element of `value`, in the dialect `torch`, says; None for others."""
+    """The condition in the single element of `value`, in the dialect `torch`; None for other values."""
     op, operator = _operator(value)
     if op is None:
         return None
@@ -39,7 +39,7 @@ def condition_of(value: ir.Value) -> ir.Value | None:
 
 
 def _number(value: ir.Value) -> ir.Value | None:
-    """An extent, a constant, or what is made of them."""
+    """An extent, a constant, or arithmetic on them, as an index; None for other values."""
     op, operator = _operator(value)
     if op is None:
         return None
@@ -57,7 +57,7 @@ def _number(value: ir.Value) -> ir.Value | None:
 
 
 def _extent(gather: ir.Operation) -> ir.Value | None:
-    """What is taken of a shape."""
+    """The extent that `gather` takes from a shape; None for other operations."""
     shape, operator = _operator(gather.operands[0])
     place, _ = _operator(gather.operands[1])
     axis = None if place is None else _constant(place)
@@ -77,7 +77,7 @@ def _constant(op: ir.Operation) -> int | None:
 
 
 def _operator(value: ir.Value) -> tuple[ir.Operation | None, str]:
-    """The operation that makes `value`, and its operator in ONNX."""
+    """The operation that makes `value`, and its ONNX operator."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "torch.operator":
         return None, ""
     op = value.owner.operation

@@ -1,8 +1,8 @@
-"""Constant nodes whose value is in a file, or sparse, become readers of constants that the model keeps as arrays.
+"""Moves the values of Constant nodes that are sparse or in a file to the constants that the model keeps as arrays.
 
     y = Constant[value = tensor with external data]()   →   y = Identity(y/value)
 
-Other tensors of attributes, and those of functions, get their data from the file.
+External data of other tensor attributes, and of those in functions, is loaded into the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def take_constants(model: OnnxModel) -> None:
-    """In place. Raises CompileError for data that is missing or does not fit."""
+    """Rewrites the model in place. Raises CompileError for data that is missing or does not fit."""
     import onnx
 
     taken: set[str] | None = None
@@ -40,7 +40,7 @@ def take_constants(model: OnnxModel) -> None:
 
 
 def _value(node: onnx.NodeProto) -> onnx.TensorProto | onnx.SparseTensorProto | None:
-    """What a Constant has that is not in the model, or sparse."""
+    """The value of a Constant if it is sparse or external data; None otherwise."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return None
     for item in node.attribute:
@@ -80,7 +80,7 @@ def _function_nodes(function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
 
 
 def _names(model: OnnxModel) -> set[str]:
-    """Names of all values, those of bodies included."""
+    """The names of all values, including those of bodies."""
     names = {*model.constants, *(value.name for value in model.proto.graph.input)}
     for node in all_nodes(model.proto.graph):
         names.update(node.output)

@@ -1,7 +1,7 @@
-"""Writes activations, products and normalisations of the domain `com.microsoft`, of which onnxruntime's optimiser makes
-one of several operators, with ONNX's own again.
+"""Writes activations, products and normalisations of the domain `com.microsoft`, which onnxruntime's optimiser creates
+by fusing several operators, with ONNX's operators.
 
-Narrow floats are normalised in float32, as onnxruntime does.
+16-bit floats are normalised in float32, as in onnxruntime.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def given(node: onnx.NodeProto, place: int) -> str:
-    """The name of an input that may be absent: then ""."""
+    """The name of an optional input; "" if it is absent."""
     return node.input[place] if len(node.input) > place else ""
 
 
 def wanted(node: onnx.NodeProto, place: int) -> bool:
-    """Whether a result that may be absent is there."""
+    """Whether an optional result is present."""
     return len(node.output) > place and bool(node.output[place])
 
 
@@ -34,7 +34,7 @@ def number(w: NodeWriter, value: float, like: str) -> str:
 
 
 def done(w: NodeWriter, values: dict[int, str]) -> list[onnx.NodeProto]:
-    """The nodes, whose values are results of these numbers."""
+    """The nodes of `w`, with `values` as the node's results of these numbers."""
     made = [values.get(place, "") for place in range(len(w.node.output))]
     for place, output in enumerate(w.node.output):
         if output and not made[place]:
@@ -67,7 +67,7 @@ def _tanh_gelu(w: NodeWriter, value: str, like: str) -> str:
 
 
 def _gelu(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Gelu, BiasGelu and FastGelu, of which the last is the one by Tanh."""
+    """Gelu, BiasGelu, and FastGelu, which is the tanh approximation."""
     w = NodeWriter(node, facts)
     value, kind = node.input[0], facts.types[node.input[0]]
     if given(node, 1):
@@ -78,7 +78,7 @@ def _gelu(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _like(w: NodeWriter, kind: int) -> str:
-    """The name of a value of the type that `_widened` gives."""
+    """The name of a value of the type that `_widened` returns."""
     import onnx
 
     double = kind == onnx.TensorProto.DOUBLE
@@ -101,7 +101,7 @@ def _quick_gelu(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
 
 
 def _bias_softmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """With the bias over inner axes alone; it is broadcast."""
+    """BiasSoftmax with a bias that is broadcast to the inner axes."""
     rank, own, axis = facts.rank(node.input[0]), facts.rank(node.input[1]), attribute(node, "axis", 1)
     if rank is None or own is None:
         return None
@@ -114,7 +114,7 @@ def _bias_softmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProt
 
 
 def activated(w: NodeWriter, value: str, like: str, activation: str, params: list[float]) -> str:
-    """`value` after an activation that a fused node names."""
+    """`value` after the activation that a fused node names."""
     node, facts = w.node, w.facts
     if not activation:
         return value
@@ -135,7 +135,7 @@ def _plain_attributes(made: onnx.NodeProto, node: onnx.NodeProto, left_out: set[
 
 
 def _fused(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """FusedConv and FusedGemm: the operator, what is added, and an activation."""
+    """FusedConv and FusedGemm: the operator, an addition, and an activation."""
     w, operator = NodeWriter(node, facts), node.op_type.removeprefix("Fused")
     activation = attribute(node, "activation", b"").decode()
     params = list(attribute(node, "activation_params", []))
@@ -159,7 +159,7 @@ def _fused_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
         return None
     for place, side in enumerate("AB"):
         rank = facts.rank(operands[place]) or 0
-        if attribute(node, f"transBatch{side}", 0) and rank > 2:  # the first axis goes behind the batch
+        if attribute(node, f"transBatch{side}", 0) and rank > 2:  # the first axis moves behind the batch axes
             operands[place] = w.add("Transpose", operands[place], perm=[*range(1, rank - 1), 0, rank - 1])
         if attribute(node, f"trans{side}", 0) and rank > 1:
             operands[place] = transposed(w, operands[place], rank)
@@ -173,18 +173,18 @@ def _fused_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
 def normalised(
     w: NodeWriter, value: str, kind: int, scale: str, shift: str, axes: list[int], *, centred: bool = True
 ) -> dict[int, str]:
-    """`value`, of type `kind`, over `axes`, which are its last: by number the result, the mean, and what it is
-    multiplied by."""
+    """Normalises `value`, of type `kind`, over its trailing axes `axes`. Returns by result number: the result, the
+    mean, and the factor (the inverse of the standard deviation)."""
     like, results = _like(w, kind), dict[int, str]()
-    apart = wide = _widened(w, value, kind)
+    deviations = wide = _widened(w, value, kind)
     if centred:
         results[1] = w.over("ReduceMean", wide, axes, keepdims=1)
-        apart = w.add("Sub", wide, results[1])
-    variance = w.over("ReduceMean", w.add("Mul", apart, apart), axes, keepdims=1)
+        deviations = w.add("Sub", wide, results[1])
+    variance = w.over("ReduceMean", w.add("Mul", deviations, deviations), axes, keepdims=1)
     default = 1e-5 if w.node.op_type.endswith("LayerNormalization") and "Skip" not in w.node.op_type else 1e-12
     epsilon = number(w, attribute(w.node, "epsilon", default), like)
     results[2] = w.add("Reciprocal", w.add("Sqrt", w.add("Add", variance, epsilon)))
-    unit = w.add("Mul", w.add("Mul", apart, results[2]), _widened(w, scale, w.facts.types[scale]))
+    unit = w.add("Mul", w.add("Mul", deviations, results[2]), _widened(w, scale, w.facts.types[scale]))
     if shift:
         unit = w.add("Add", unit, _widened(w, shift, w.facts.types[shift]))
     return {0: w.cast(unit, kind), **results}
@@ -217,7 +217,8 @@ def _skip_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.No
 
 
 def _embed_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Words, their places and segments looked up and added; the second result counts words that are not masked."""
+    """EmbedLayerNormalization: the sum of word, position and segment embeddings; the second result counts the words
+    that are not masked."""
     import onnx
 
     words, segments, word_table, place_table, segment_table, scale, shift = node.input[:7]
@@ -243,7 +244,7 @@ def _embed_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
 
 
 def _moved(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """What ONNX has by the same name since."""
+    """Operators that ONNX's domain has since adopted under the same name."""
     import onnx
 
     if not onnx.defs.has(node.op_type, facts.version):
@@ -259,8 +260,8 @@ def _distances(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
     if metric not in ("euclidean", "sqeuclidean"):
         raise refused(node, facts, f"with metric {metric}", "euclidean or sqeuclidean")
     w = NodeWriter(node, facts)
-    apart = w.add("Sub", w.over("Unsqueeze", node.input[0], [1]), w.over("Unsqueeze", node.input[1], [0]))
-    squares = w.over("ReduceSum", w.add("Mul", apart, apart), [2], keepdims=0)
+    deviations = w.add("Sub", w.over("Unsqueeze", node.input[0], [1]), w.over("Unsqueeze", node.input[1], [0]))
+    squares = w.over("ReduceSum", w.add("Mul", deviations, deviations), [2], keepdims=0)
     return done(w, {0: squares if metric == "sqeuclidean" else w.add("Sqrt", squares)})
 
 
@@ -283,7 +284,7 @@ def _pool_last(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 def constant(node: onnx.NodeProto, facts: ModelFacts, place: int, what: str) -> Any:
-    """The value of an input that must be known when compiling."""
+    """The value of an input that must be constant."""
     found = facts.model.constants.get(given(node, place))
     if found is None:
         raise refused(node, facts, f"of {what} that a call gives", "an initializer")

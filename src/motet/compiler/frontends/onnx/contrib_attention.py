@@ -1,11 +1,11 @@
-"""Writes attention of the domain `com.microsoft` with products and Softmax.
+"""Writes attention operators of the domain `com.microsoft` with products and Softmax.
 
-    Attention(x, weights, bias)      →  heads of x · weights + bias, and what follows
+    Attention(x, weights, bias)      →  heads of x · weights + bias, then as MultiHeadAttention
     MultiHeadAttention(q, k, v)      →  Softmax(q · kᵀ · scale + masks) · v by heads
-    GroupQueryAttention(q, k, v, …)  →  the same, each head of k and v for several of q, causal, after earlier keys
-    RotaryEmbedding(x, places)       →  x · cos + turned x · sin
+    GroupQueryAttention(q, k, v, …)  →  the same, causal, after cached keys; several query heads share one of k and v
+    RotaryEmbedding(x, positions)    →  x · cos + rotated x · sin
 
-Masks are added as `mask_filter_value`; what comes later is left out by the lowest number there is.
+Masks are added as `mask_filter_value`; causal masking adds the lowest finite number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TO_THE_END = np.iinfo(np.int64).max
 
 
 def _heads(w: NodeWriter, value: str, heads: int) -> str:
-    """[batch, sequence, features] by heads: [batch, heads, sequence, head]."""
+    """Splits [batch, sequence, features] into heads: [batch, heads, sequence, head size]."""
     return w.add("Transpose", w.reshape(value, [0, 0, heads, -1]), perm=[0, 2, 1, 3])
 
 
@@ -41,21 +41,21 @@ def _extent(w: NodeWriter, value: str, axis: int) -> str:
 
 
 def _count(w: NodeWriter, extent: str) -> str:
-    """0, 1, … before `extent`."""
+    """0, 1, …, `extent` - 1."""
     zero, one = (w.constant(np.array(item, np.int64), "number") for item in (0, 1))
     return w.add("Range", zero, extent, one)
 
 
 @dataclass
 class _Attention:
-    """Queries, keys and values by heads; what is added to their products, where they may look, and the scale."""
+    """Queries, keys and values by heads; the masks and biases added to their scores, and the scale."""
 
     query: str
     key: str
     value: str
     bias: list[str]
     scale: float
-    like: str  # a value of the type
+    like: str  # a value of the operands' type
 
     def result(self, w: NodeWriter, softcap: float = 0.0) -> str:
         scores = w.add("MatMul", self.query, transposed(w, self.key, 4))
@@ -78,19 +78,20 @@ def _lowest(w: NodeWriter, like: str) -> str:
 
 
 def _closed(w: NodeWriter, open_: str, value: str, like: str) -> str:
-    """What is added so that only what is `open_` counts."""
+    """The term added to scores: 0 where `open_` holds, else `value`."""
     return w.add("Where", open_, number(w, 0.0, like), value)
 
 
 def _causal(w: NodeWriter, query: str, key: str, like: str) -> str:
-    """Each query sees the keys up to its own, of which the last is that of the last query."""
+    """The causal mask: each query attends to the keys up to its own; the last query's is the last key."""
     length, total = _extent(w, query, 2), _extent(w, key, 2)
     own = w.over("Unsqueeze", w.add("Add", _count(w, length), w.add("Sub", total, length)), [1])
     return _closed(w, w.add("Not", w.add("Greater", _count(w, total), own)), _lowest(w, like), like)
 
 
 def _mask(w: NodeWriter, mask: str, key: str, like: str) -> str | None:
-    """A mask that is 0 where nobody looks, or has the length of each row's keys; None where its rank is not known."""
+    """A mask that is 0 where attention is masked, or that holds each row's number of keys; None if its rank is
+    unknown."""
     rank = w.facts.rank(mask)
     if rank is None:
         return None
@@ -106,6 +107,19 @@ def _mask(w: NodeWriter, mask: str, key: str, like: str) -> str | None:
         raise refused(w.node, w.facts, f"with a mask of {rank} axes", "one of 1, 2 or 3")
     open_ = w.cast(w.over("Unsqueeze", mask, [1, 2] if rank == 2 else [1]), 9)
     return _closed(w, open_, filled, like)
+
+
+def _biases(w: NodeWriter, mask: str, query: str, key: str, like: str) -> list[str] | None:
+    """What is added to the scores: input 5, the mask, and one that hides later keys; None where the mask's rank is not
+    known."""
+    found = [given(w.node, 5)] if given(w.node, 5) else []
+    if mask:
+        if (added := _mask(w, mask, key, like)) is None:
+            return None
+        found.append(added)
+    if attribute(w.node, "unidirectional", 0):
+        found.append(_causal(w, query, key, like))
+    return found
 
 
 def _after(w: NodeWriter, past: str, value: str) -> str:
@@ -133,13 +147,9 @@ def _attention(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
         key, value = _after(w, parts[0], key), _after(w, parts[1], value)
     if wanted(node, 1):
         present = w.add("Concat", *(w.over("Unsqueeze", each, [0]) for each in (key, value)), axis=0)
-    bias = [given(node, 5)] if given(node, 5) else []
-    if mask:
-        if (added := _mask(w, mask, key, like)) is None:
-            return None
-        bias.append(added)
-    if attribute(node, "unidirectional", 0):
-        bias.append(_causal(w, query, key, like))
+    bias = _biases(w, mask, query, key, like)
+    if bias is None:
+        return None
     scale = attribute(node, "scale", 0.0) or (sizes[0] // heads) ** -0.5
     result = _Attention(query, key, value, bias, scale, like).result(w)
     return done(w, {0: _joined(w, result), 1: present})
@@ -160,19 +170,15 @@ def _several_heads(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
         name if rank == 4 else _heads(w, name, heads) for name, rank in zip(names, found, strict=True)
     )
     key, value = _after(w, given(node, 6), key), _after(w, given(node, 7), value)
-    bias = [given(node, 5)] if given(node, 5) else []
-    if mask := given(node, 4):
-        if (added := _mask(w, mask, key, like)) is None:
-            return None
-        bias.append(added)
-    if attribute(node, "unidirectional", 0):
-        bias.append(_causal(w, query, key, like))
+    bias = _biases(w, given(node, 4), query, key, like)
+    if bias is None:
+        return None
     result = _Attention(query, key, value, bias, attribute(node, "scale", 0.0), like).result(w)
     return done(w, {0: _joined(w, result), 1: key, 2: value})
 
 
 def _biased(w: NodeWriter, names: list[str], plain: list[bool]) -> list[str]:
-    """Queries, keys and values with their part of one bias, which those of a cache have had."""
+    """Adds the slices of the bias to queries, keys and values, except to cached ones, which already include it."""
     extents, total = [w.facts.extents(name) for name in names], w.facts.shapes[w.node.input[3]][0]
     size = (extents[0] or [None])[-1]
     if size is None:
@@ -188,8 +194,8 @@ def _biased(w: NodeWriter, names: list[str], plain: list[bool]) -> list[str]:
 
 
 def _rotated(w: NodeWriter, value: str, places: str, tables: tuple[str, str], *, interleaved: bool) -> str:
-    """[batch, heads, sequence, head], turned by the angles at `places`, [batch, sequence]; what is beyond the tables'
-    width twice stays."""
+    """Rotates [batch, heads, sequence, head size] by the angles at `places`, [batch, sequence]. Elements beyond twice
+    the tables' width are unchanged."""
     shape = w.facts.shapes.get(tables[0])
     if shape is None:
         raise refused(w.node, w.facts, "with tables of unknown width", "known ones")
@@ -223,7 +229,7 @@ def _rotary(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
             raise refused(node, facts, "without num_heads", "num_heads, or operands of 4 axes")
         heads = width // (2 * facts.shapes[tables[0]][1])
     split = _heads(w, value, heads) if rank == 3 else value
-    if facts.shapes.get(places) == (1,) or of_places < 2:  # from there on, for every row alike
+    if facts.shapes.get(places) == (1,) or of_places < 2:  # the first position, the same for all rows
         counted = w.add("Add", _count(w, _extent(w, split, 2)), w.cast(w.reshape(places, [-1]), 7))
         places = w.over("Unsqueeze", counted, [0])
     turned = _rotated(w, split, places, (tables[0], tables[1]), interleaved=bool(attribute(node, "interleaved", 0)))
@@ -234,7 +240,7 @@ def _rotary(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _groups(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The past ends where the first new key comes: `seqlens_k` is the number of the last key of each row."""
+    """GroupQueryAttention. `seqlens_k` is the index of the last key of each row; the new keys follow the past."""
     heads, own = attribute(node, "num_heads", 0), attribute(node, "kv_num_heads", 0)
     query, key, value = node.input[:3]
     if facts.rank(query) is None or (attribute(node, "do_rotary", 0) and given(node, 7) not in facts.shapes):
@@ -259,7 +265,7 @@ def _groups(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _places(w: NodeWriter, last: str, past: str, length: str) -> str:
-    """The number of the key of each query, [batch, sequence]; a prompt, which is padded behind, begins at 0."""
+    """The key position of each query, [batch, sequence]; a prompt, padded at its end, begins at 0."""
     counted = w.over("Unsqueeze", _count(w, length), [0])
     if not past:
         return w.add("Add", counted, w.add("Mul", last, w.constant(np.array(0, np.int64), "zero")))
@@ -285,7 +291,7 @@ def _window(w: NodeWriter, places: str, key: str, like: str) -> str:
 
 
 def _repeated(w: NodeWriter, value: str, own: int, times: int) -> str:
-    """Each head as often as there are queries' heads for it."""
+    """Repeats each of `own` heads `times` times, once for each query head that uses it."""
     if times == 1:
         return value
     heads = np.repeat(np.arange(own, dtype=np.int64), times)

@@ -1,4 +1,4 @@
-"""Writes what onnxruntime's quantiser makes beyond ONNX's own operators, of the domain `com.microsoft`.
+"""Writes the operators of onnxruntime's quantiser, of the domain `com.microsoft`, with ONNX's operators.
 
     QLinearAdd(a, b)                     →  QuantizeLinear(DequantizeLinear(a) + DequantizeLinear(b))
     MatMulNBits(a, packed, scales)       →  MatMul(a, bytes · scales), the weights kept as bytes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _real(w: NodeWriter, place: int, axis: int = 1) -> str:
-    """The input at `place` as floats; its scale and zero point come behind it."""
+    """The dequantised input at `place`; its scale and zero point are the inputs after it."""
     value, scale, zero = (given(w.node, place + step) for step in range(3))
     scales = w.facts.rank(scale)
     along = {"axis": axis} if scales and w.facts.shapes.get(scale) != (1,) else {}
@@ -44,7 +44,7 @@ def _between_two(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _of_one(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Activations and means: the operator over floats."""
+    """Activations and means: dequantises, applies the operator to floats, and quantises."""
     w, operator = NodeWriter(node, facts), node.op_type.removeprefix("QLinear")
     rank, last = facts.rank(node.input[0]), attribute(node, "channels_last", 0)
     if rank is None:
@@ -92,7 +92,7 @@ def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The bias is in units of both scales; the result is in floats where it has no scale."""
+    """QGemm. The bias has the product of both scales as unit; without a scale of the result, the result is float."""
     import onnx
 
     w = NodeWriter(node, facts)
@@ -144,14 +144,14 @@ def _dynamic_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeP
 
 
 def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers of `bits` along the last axis, the lowest of a byte first."""
+    """Numbers of `bits` bits along the last axis; the lowest bits of a byte come first."""
     places = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> places) & np.uint8((1 << bits) - 1)
     return parts.reshape(*packed.shape[:-1], -1)
 
 
 def _packed_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Weights of 2, 4 or 8 bits, in blocks along the axis that is summed."""
+    """A product with weights of 2, 4 or 8 bits, quantised in blocks along K."""
     inner, outer, bits = (attribute(node, name, 0) for name in ("K", "N", "bits"))
     bits, block, kind = bits or 4, attribute(node, "block_size", 32), facts.types[node.input[0]]
     if bits not in (2, 4, 8) or given(node, 4):
@@ -166,10 +166,10 @@ def _packed_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
             raise refused(node, facts, f"with zero points of {found.dtype}", "uint8")
         zeros = _unpacked(found.reshape(outer, -1), bits)[:, :blocks].astype(np.int16)
     w, dtype = NodeWriter(node, facts), dtype_of(kind)
-    apart = np.ascontiguousarray((weights[:, :, :block] - zeros[:, :, None]).transpose(1, 2, 0))
-    small = np.int8 if np.abs(apart).max(initial=0) < 128 else np.int16
+    unscaled = np.ascontiguousarray((weights[:, :, :block] - zeros[:, :, None]).transpose(1, 2, 0))
+    small = np.int8 if np.abs(unscaled).max(initial=0) < 128 else np.int16
     factors = np.ascontiguousarray(scales.reshape(outer, blocks).T[:, None, :]).astype(dtype)
-    wide = w.add("Mul", w.cast(w.constant(apart.astype(small), "weights"), kind), w.constant(factors, "scales"))
+    wide = w.add("Mul", w.cast(w.constant(unscaled.astype(small), "weights"), kind), w.constant(factors, "scales"))
     matrix = w.reshape(wide, [blocks * block, outer])
     if blocks * block != inner:
         matrix = w.slice(matrix, 0, 0, inner)
@@ -190,7 +190,7 @@ def _convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _moved(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """QuantizeLinear and DequantizeLinear, which onnxruntime has of more types than older operator sets."""
+    """QuantizeLinear and DequantizeLinear, which onnxruntime supports for more types than older operator sets."""
     made = copy(node)
     made.domain = ""
     return [made]
@@ -203,7 +203,7 @@ def _leaky(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 
 
 def _recurrent(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """DynamicQuantizeLSTM: an LSTM by the weights that its bytes are, whose operands stay floats."""
+    """DynamicQuantizeLSTM: an LSTM with dequantised weights; the operands stay floats."""
     weights: list[str] = []
     for place, scale, zero in ((1, 8, 9), (2, 10, 11)):
         value = constant(node, facts, place, "weights").astype(np.float32)

@@ -1,10 +1,9 @@
-"""Writes control flow that the wheel's lowering does not know without.
+"""Rewrites control flow that the torch-mlir wheel cannot lower.
 
-- If, whose branches only give constants and values from outside, becomes Where;
-- Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch; a later one whose
-  iterations depend on their slices alone, the operators of its body (`maps.py`);
-- Loop, whose number of turns follows from constants, becomes its turns, one after the other; as many as its results
-  have slices, where the model declares that.
+- If whose branches only return constants and outer values: becomes Where.
+- Scan of operator set 8, whose operands are batched: its iterations are written out for each element of the batch. A
+  later Scan whose iterations only depend on their slices: becomes the operators of its body (`maps.py`).
+- Loop whose number of iterations follows from constants, or from the declared extents of its results: unrolled.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 _CONVERSIONS = ("Cast", "CastLike", "Identity")
-NODES = 4096  # a loop is taken apart into no more
+NODES = 4096  # nodes that unrolling may create, at most
 
 
 def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -44,7 +43,7 @@ def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _constant_or_input(inner: onnx.NodeProto, facts: ModelFacts) -> str:
-    """What an Identity reads, or, as one of the model's constants, what a Constant has."""
+    """The operand of an Identity; the value of a Constant, added to the constants of the model."""
     import onnx
 
     if inner.op_type == "Identity":
@@ -66,31 +65,31 @@ def _source(name: str, known: dict[str, str]) -> str:
 
 
 def unroll(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The turns of a Loop, one after the other; None where a call decides how many there are, or they are too many."""
-    turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
+    """The iterations of a Loop, one after the other; None if their number is dynamic or too large."""
+    iterations = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)
     carried = len(node.input) - 2
-    if turns is None or begins is None or not begins.all():
+    if iterations is None or begins is None or not begins.all():
         return None
-    count = max(0, int(turns.reshape(-1)[0]))
+    count = max(0, int(iterations.reshape(-1)[0]))
     if not _goes_on(inner, facts) and (count := _counted(node, inner, facts, count)) is None:
         return None
     if (count == 0 and len(inner.output) > 1 + carried) or count * sum(1 for _ in all_nodes(inner)) > NODES:
         return None
     w = NodeWriter(node, facts)
     going = w.constant(np.array(True), "going")
-    values, collected, _ = _turns(w, inner, count, going)
+    values, collected, _ = _iterations(w, inner, count, going)
     return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
 
 
 def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, most: int) -> int | None:
-    """How many of `most` turns a Loop makes whose condition follows from constants and the numbers of turns, as that
-    of Keras' loops over steps does; None where it follows from anything else."""
+    """The number of iterations, at most `most`, of a Loop whose condition follows from constants and the iteration
+    number, as in Keras' loops over time steps; None if it depends on anything else."""
     carried = [facts.model.constants.get(name) for name in node.input[2:]]
-    within = NODES // max(1, sum(1 for _ in all_nodes(inner)))  # which is as many as are written out
-    for turn in range(min(most, within)):
-        given = [np.array(turn, np.int64), np.array(True), *carried]
+    within = NODES // max(1, sum(1 for _ in all_nodes(inner)))  # iterations that unrolling may write
+    for iteration in range(min(most, within)):
+        given = [np.array(iteration, np.int64), np.array(True), *carried]
         names = [value.name for value in inner.input]
         known = facts.model.constants | {n: v for n, v in zip(names, given, strict=True) if v is not None}
         model = replace(facts.model, constants=known)
@@ -100,27 +99,27 @@ def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, mo
         if goes_on is None:
             return None
         if not goes_on.all():
-            return turn + 1
+            return iteration + 1
         carried = results[: len(carried)]
     return most
 
 
-def _turns(
+def _iterations(
     w: NodeWriter, inner: onnx.GraphProto, count: int, going: str
 ) -> tuple[list[str], list[list[str]], list[str]]:
-    """`count` turns of a Loop: what it carries after the last one, what is collected of each turn, and the conditions
-    after each."""
+    """Writes `count` iterations of a Loop. Returns the carried values after the last one, the values collected from
+    each iteration, and the conditions after each."""
     carried = len(w.node.input) - 2
     values = list(w.node.input[2:])
     collected: list[list[str]] = [[] for _ in inner.output[1 + carried :]]
     conditions: list[str] = []
-    for turn in range(count):
+    for iteration in range(count):
         names = {
-            inner.input[0].name: w.constant(np.array(turn, np.int64), "turn"),
+            inner.input[0].name: w.constant(np.array(iteration, np.int64), "turn"),
             inner.input[1].name: going,
             **{value.name: given for value, given in zip(list(inner.input)[2:], values, strict=True)},
         }
-        _turn(w, inner, names, turn)
+        _write_iteration(w, inner, names, iteration)
         going, *results = [names.get(value.name, value.name) for value in inner.output]
         conditions.append(going)
         values = results[:carried]
@@ -130,10 +129,10 @@ def _turns(
 
 
 def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """A Loop whose number of turns is known, or follows from the extents that its results are declared with: a call
-    that asks for another number fails."""
-    if (turns := unroll(node, facts)) is not None:
-        return turns
+    """Unrolls a Loop whose number of iterations is constant or follows from the declared extents of its results; in
+    the latter case a call that needs another number fails."""
+    if (iterations := unroll(node, facts)) is not None:
+        return iterations
     inner: onnx.GraphProto = attribute(node, "body", None)
     carried = len(node.input) - 2
     counts = {found for name in node.output[carried:] if name and (found := _slices(name, facts))}
@@ -143,7 +142,7 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
         return None
     w = NodeWriter(node, facts)
     begins = node.input[1] or w.constant(np.array(True), "going")
-    values, collected, (*goes_on, last) = _turns(w, inner, count, begins)
+    values, collected, (*goes_on, last) = _iterations(w, inner, count, begins)
     ends = w.add("Not", last) if not _goes_on(inner, facts) else ""
     if node.input[0]:
         exact = w.add("Equal", w.reshape(node.input[0], []), w.constant(np.array(count, np.int64), "turns"))
@@ -151,7 +150,7 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
         ends = w.add("Or", exact, w.add("And", more, w.reshape(ends, []))) if ends else exact
     conditions = [begins, *goes_on, ends] if ends else [begins, *goes_on]
     fits = [w.reshape(name, []) for name in dict.fromkeys(conditions)]
-    fine = w.required(w.joined("And", fits), f"its results have {count} slices, those of as many turns")
+    fine = w.required(w.joined("And", fits), f"its results have {count} slices, those of as many iterations")
     results = [*values, *(w.add("Concat", *found, axis=0) for found in collected)]
     return w.done([
         w.add("Where", fine, result, w.constant(np.zeros((), facts.dtype(name)), "zero")) if name else result
@@ -160,7 +159,7 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _slices(name: str, facts: ModelFacts) -> int | None:
-    """The first extent of a value, or of what it is converted to."""
+    """The first extent of a value, or of the value that it is converted to."""
     while name:
         extents = facts.extents(name)
         if extents and extents[0]:
@@ -175,7 +174,7 @@ def _scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
-    """Of operator set 8: lengths of sequences, then states and operands, all of which begin with the batch."""
+    """Scan of operator set 8: sequence lengths, then states and operands, all with the batch as first axis."""
     inner, count = attribute(node, "body", None), attribute(node, "num_scan_inputs", 0)
     shapes = [facts.shapes.get(name) for name in node.input[1:]]
     if node.input[0] or not shapes or any(shape is None for shape in shapes):
@@ -184,27 +183,29 @@ def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
             "are known when compiling; convert it to operator set 9 or later"
         )
     known = [shape for shape in shapes if shape is not None]
-    batch, turns, states = known[0][0], known[-1][1], len(known) - count
-    if not batch or not turns or batch * turns * sum(1 for _ in all_nodes(inner)) > NODES:
-        raise facts.model.error(f"node {node.name!r}: Scan of {batch} batches of {turns} turns is more than is written "
-                                f"out; expected {NODES} nodes; convert it to operator set 9 or later")  # fmt: skip
+    batch, iterations, states = known[0][0], known[-1][1], len(known) - count
+    if not batch or not iterations or batch * iterations * sum(1 for _ in all_nodes(inner)) > NODES:
+        raise facts.model.error(
+            f"node {node.name!r}: Scan of {batch} batches of {iterations} iterations is more than is written out; "
+            f"expected {NODES} nodes; convert it to operator set 9 or later"
+        )
     w, backwards = NodeWriter(node, facts), attribute(node, "directions", [0] * count)
-    rows = [_row(w, inner, number, (states, turns, backwards)) for number in range(batch)]
+    rows = [_row(w, inner, number, (states, iterations, backwards)) for number in range(batch)]
     return w.done([w.add("Concat", *parts, axis=0) for parts in zip(*rows, strict=True)])
 
 
 def _row(w: NodeWriter, inner: onnx.GraphProto, number: int, form: tuple[int, int, list[int]]) -> list[str]:
-    """The results for one element of the batch, each of which has an axis for it, of extent 1."""
-    states, turns, backwards = form
+    """The results for one element of the batch, each with a batch axis of extent 1."""
+    states, iterations, backwards = form
     own = [w.over("Squeeze", w.slice_of(name, 0, number), [0]) for name in w.node.input[1:]]
     values, collected = own[:states], [list[str]() for _ in inner.output[states:]]
-    for turn in range(turns):
+    for iteration in range(iterations):
         slices = [
-            w.over("Squeeze", w.slice_of(value, 0, turns - 1 - turn if back else turn), [0])
+            w.over("Squeeze", w.slice_of(value, 0, iterations - 1 - iteration if back else iteration), [0])
             for value, back in zip(own[states:], backwards, strict=True)
         ]
         names = {value.name: given for value, given in zip(inner.input, [*values, *slices], strict=True)}
-        _turn(w, inner, names, number * turns + turn)
+        _write_iteration(w, inner, names, number * iterations + iteration)
         results = [names.get(value.name, value.name) for value in inner.output]
         values = results[:states]
         for found, result in zip(collected, results[states:], strict=True):
@@ -214,28 +215,28 @@ def _row(w: NodeWriter, inner: onnx.GraphProto, number: int, form: tuple[int, in
 
 
 def _goes_on(inner: onnx.GraphProto, facts: ModelFacts) -> bool:
-    """Whether the condition of a body is the one that it begins with, or always true."""
+    """Whether a body returns the condition that it receives, or always true."""
     known = {n.output[0]: n.input[0] for n in inner.node if n.op_type in ("Identity", "Cast")}
     name = _source(inner.output[0].name, known)
     array = facts.model.constants.get(name)
     return name == inner.input[1].name or (array is not None and bool(array.all()))
 
 
-def _turn(w: NodeWriter, inner: onnx.GraphProto, names: dict[str, str], turn: int) -> None:
-    """The nodes of the body once more, whose values get the names that `names` has of them then."""
+def _write_iteration(w: NodeWriter, inner: onnx.GraphProto, names: dict[str, str], iteration: int) -> None:
+    """Writes one iteration: the nodes of the body, whose values are renamed and added to `names`."""
     for each in inner.node:
         made = copy(each)
-        made.name = f"{each.name}/{turn}"
+        made.name = f"{each.name}/{iteration}"
         _rename(made, names)
         for index, name in enumerate(made.output):
             if name:
-                names[name] = f"{name}/{turn}"
+                names[name] = f"{name}/{iteration}"
                 made.output[index] = names[name]
         w.nodes.append(made)
 
 
 def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
-    """Of what a node and its bodies read."""
+    """Renames the values that a node and its bodies read."""
     for index, name in enumerate(node.input):
         node.input[index] = names.get(name, name)
     for graph in graphs_of(node):

@@ -1,10 +1,9 @@
-"""Writes operators whose results are as long as what they find in data with others.
+"""Writes operators whose number of results depends on data: NonZero, Compress, Unique and NonMaxSuppression.
 
-    NonZero(x)    →    a mark for each element, its number among the marked ones (CumSum), places in this order
-                       (ScatterElements), of which as many as there are marks are taken (Slice)
+    NonZero(x)    →    a mark (0 or 1) for each element; the rank of each marked element (CumSum); indices in this
+                       order (ScatterElements); a Slice of as many as there are marks
 
-`value_extents` computes the numbers of elements before the rest of the call runs. Compress, NonZero, Unique,
-NonMaxSuppression.
+`read_value_extents` makes the calls compute the number of elements before the rest of the program runs.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 
 _F32, _I64, _F16, _BF16 = 1, 7, 10, 16  # element types
 _BOOL = 9
-_LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
+_LARGE = (1 << 31) - 1  # the end of an axis of any extent
 
 
 def _places(n: Numbers, marks: str) -> str:
-    """The places of the ones in `marks`, a vector of zeros and ones, in order."""
+    """The indices of the ones in `marks`, a vector of zeros and ones, in order."""
     w = n.w
     extent = w.add("Shape", marks)
     order = n.sub(w.add("CumSum", marks, n.of(0)), n.of(1))
     every = w.add("Range", n.of(0), w.reshape(extent, []), n.of(1))
-    # What is not marked goes to one place more than there are.
+    # Unmarked elements write to one index past the others.
     target = n.choose(w.cast(marks, _BOOL), order, w.reshape(extent, [1]))
     room = w.add("ConstantOfShape", n.add(extent, n.of([1])), value=_zero())
     found = w.add("ScatterElements", room, target, every)
@@ -86,7 +85,7 @@ def _non_zero(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 
 def _unique(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Elements, or parts along an axis, in order; those that differ from the one before are the different ones."""
+    """Unique: sorts elements, or slices along an axis; those that differ from their predecessor are the results."""
     rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
     axis = attribute(node, "axis", None)
     if rank is None or kind is None or 0 in (facts.shapes.get(node.input[0]) or ()):
@@ -125,19 +124,19 @@ def _unique(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _but(n: Numbers, value: str, number: int) -> str:
-    """All but the first, or but the last, along the first axis."""
+    """`value` without its first or its last element along axis 0."""
     begin, end = (1, _LARGE) if number > 0 else (0, -1)
     return n.w.slice(value, 0, begin, end)
 
 
 def _order_of_rows(n: Numbers, rows: str) -> str:
-    """Numbers of rows, the least first: each row's place is how many are less, or equal and before it. Two
-    rows are compared at the first column in which they differ."""
+    """The indices that sort rows in ascending order. The rank of a row is the number of rows that are less, or equal
+    and before it; two rows compare at the first column in which they differ."""
     w = n.w
     left, right = w.over("Unsqueeze", rows, [1]), w.over("Unsqueeze", rows, [0])
     differs = n.flag(w.add("Not", w.add("Equal", left, right)))
     column = w.over("Unsqueeze", w.add("ArgMax", differs, axis=2, keepdims=0), [2])
-    less = n.flag(w.add("Less", right, left))  # the row of the second axis than that of the first
+    less = n.flag(w.add("Less", right, left))  # [i, j]: row j is less than row i
     less = w.reshape(w.add("GatherElements", less, column, axis=2), [0, -1])
     equal = n.sub(n.of(1), w.over("ReduceMax", differs, [2], keepdims=0))
     every = w.add("Range", n.of(0), w.add("Gather", w.add("Shape", rows), n.of(0), axis=0), n.of(1))
@@ -150,14 +149,14 @@ def _order_of_rows(n: Numbers, rows: str) -> str:
 
 
 def _non_max_suppression(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Boxes by falling score; each is kept unless it overlaps with one that is kept."""
+    """Visits boxes by descending score; a box is kept unless it overlaps with one already kept."""
     scores, names = facts.shapes.get(node.input[1]), [*node.input, "", "", ""]
     if scores is None or 0 in scores:
         raise refused(node, facts, "numbers of batches, classes and boxes that a call decides, or that are 0")
     batches, classes, boxes = scores
     w = NodeWriter(node, facts)
     n = Numbers(w)
-    if not names[2]:  # none at most
+    if not names[2]:  # the default: no boxes
         return w.done([n.of(np.zeros((0, 3)))])
     score, order = w.add_all("TopK", 2, node.input[1], n.of([boxes]))
     valid = w.cast(n.add(n.mul(order, n.of(0)), n.of(1)), _F32)
@@ -180,7 +179,7 @@ def _non_max_suppression(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
 
 
 def _overlaps(n: Numbers, boxes: str, centred: int, threshold: str) -> str:
-    """1 for each pair of boxes that overlap by more than `threshold`, of which the second has the higher score."""
+    """1 for each pair of boxes that overlap by more than `threshold`, where the second has the higher score."""
     w = n.w
     zero, half = (w.constant(np.array(value, np.float32), "number") for value in (0, 0.5))
     parts = [w.add("Gather", boxes, n.of(number), axis=3) for number in range(4)]
@@ -205,7 +204,7 @@ def _overlaps(n: Numbers, boxes: str, centred: int, threshold: str) -> str:
 
 
 def _kept(n: Numbers, valid: str, overlaps: str, shape: tuple[int, int, int]) -> str:
-    """1 for each box that is valid and overlaps with none before it that is kept: one box after the other."""
+    """1 for each valid box that overlaps with no kept box before it; a Loop over the boxes."""
     import onnx
 
     w, boxes = n.w, shape[2]

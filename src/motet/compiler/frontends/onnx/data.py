@@ -1,6 +1,6 @@
-"""Reads the values of ONNX tensors: those in the model, those in files next to it, and sparse ones.
+"""Reads the values of ONNX tensors: in the model, in external data files, and sparse.
 
-Data in a file is memory-mapped, each file once, and not copied, unless its elements are packed.
+Data in a file is memory-mapped, each file once, and not copied unless its elements are packed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from motet.compiler.external_data import InvalidLocation, State, resolve, state_
 if TYPE_CHECKING:
     import onnx
 
-MOST_DENSE_BYTES = 1 << 32  # of a sparse tensor, whose elements are all written out
+MOST_DENSE_BYTES = 1 << 32  # of a sparse tensor, which is stored densely
 
 
 class DataError(ValueError):
-    """What is wrong with the data of a tensor; its reader knows which tensor that is."""
+    """The data of a tensor is invalid. The caller adds which tensor it is."""
 
 
 class DataFiles:
-    """The files that hold data of the model in the file `model`. Where `states` are given, no others may be read, and
-    those only in the state that is given."""
+    """The external data files of the model in the file `model`. If `states` are given, only those files may be read,
+    and only in the given state."""
 
     def __init__(self, model: str, states: Mapping[str, State] | None = None) -> None:
         self._model = model
@@ -36,7 +36,7 @@ class DataFiles:
         self._opened: dict[str, mmap.mmap | bytes] = {}
 
     def content(self, location: str) -> mmap.mmap | bytes:
-        """The file that a tensor means by `location`. Raises DataError for one that cannot or may not be read."""
+        """The content of the file that `location` names. Raises DataError if it cannot or must not be read."""
         if location not in self._opened:
             self._opened[location] = self._open(location)
         return self._opened[location]
@@ -171,7 +171,7 @@ def _kind(tensor: onnx.TensorProto) -> str:
 
 
 def _number(where: Mapping[str, str], key: str, location: str) -> int | None:
-    """A number of bytes in a description of external data."""
+    """A number of bytes in the description of external data."""
     text = where.get(key)
     if text is None:
         return None

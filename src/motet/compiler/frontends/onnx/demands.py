@@ -1,11 +1,11 @@
-"""Asserts what operators demand of extents that only a call knows, before they are written with others.
+"""Asserts operators' requirements on dynamic extents before the operators are rewritten.
 
-    BatchNormalization(x, s, …)   →   y = Where(Shape(x)[1] = Shape(s)[0], x, x), in whose name REQUIRE is
+    BatchNormalization(x, s, …)   →   y = Where(Shape(x)[1] = Shape(s)[0], x, x), a node whose name has REQUIRE
                                       BatchNormalization(y, s, …)
 
-What such an operator becomes broadcasts, gathers or pads, where an extent of 1 stretches and a part of the elements
-does for the whole: nothing after this would notice. `onnx_broadcasts` makes an assertion of the Where. Extents that are
-known when compiling are compared here.
+Such operators become broadcasts, gathers or pads, which accept an extent of 1 or only a part of the elements, so that
+no later stage would detect a mismatch. `broadcasts.py` converts the Where into an assertion. Static extents are
+compared here.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WHERE_SINCE = 9  # the operator set
 
 @dataclass(frozen=True)
 class _Tie:
-    """Axis `axis` of input `number` is as long as axis `along` of input `of`, or has an element for every `block` of
-    its elements; or is 1, where it `stretches`."""
+    """Axis `axis` of input `number` has the extent of axis `along` of input `of`, or one element for every `block` of
+    its elements; or is 1, if it `stretches`."""
 
     number: int
     axis: int
@@ -53,7 +53,7 @@ _Demands = Callable[["onnx.NodeProto", Sequence[_Extents]], Iterable[_Tie]]
 
 
 def demand_extents(model: OnnxModel) -> None:
-    """In place, in the main graph. Raises CompileError where extents that are known do not fit."""
+    """Rewrites the main graph in place. Raises CompileError where static extents do not fit."""
     graph = model.proto.graph
     if model.opsets.get("", 0) < _WHERE_SINCE or not any(node.op_type in _RULES for node in graph.node):
         return
@@ -77,7 +77,7 @@ def demand_extents(model: OnnxModel) -> None:
 def _asserted(
     node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[_Extents], ties: Iterable[_Tie]
 ) -> list[onnx.NodeProto]:
-    """`node`, and before it the assertions of those `ties` that are not known to hold."""
+    """`node`, preceded by assertions of those `ties` that are not known to hold."""
     w, made = NodeWriter(node, facts, f"{node.name}/demand"), copy(node)
     n = Numbers(w)
     for tie in ties:
@@ -106,26 +106,26 @@ def _present(node: onnx.NodeProto, numbers: Iterable[int]) -> Iterator[int]:
 
 
 def _of_channels(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """Statistics, factors and offsets: one for each channel."""
+    """Statistics, scales and offsets: one for each channel."""
     if len(extents[0]) > 1:
         yield from (_Tie(number, 0, 0, 1) for number in _present(node, range(1, 5)) if len(extents[number]) == 1)
 
 
 def _group_normalization(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """Before operator set 21 there is one for each group: such a scale is the number of groups."""
+    """GroupNormalization. Before operator set 21 scales and offsets are one for each group."""
     groups = attribute(node, "num_groups", 1)
     if any(extent != groups for number in (1, 2) for extent in extents[number]):
         yield from _of_channels(node, extents)
 
 
 def _trailing(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """A factor that is stretched to the first input."""
+    """A scale that is broadcast to the first input."""
     shift = len(extents[0]) - len(extents[1])
     yield from (_Tie(1, axis, 0, axis + shift, stretches=True) for axis in range(len(extents[1])) if shift >= 0)
 
 
 def _linear(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """A scale for all, for each place along an axis, or for each block of places; zero points as many as scales."""
+    """A scale for the tensor, for each index along an axis, or for each block of indices; as many zero points."""
     rank, own, block = len(extents[0]), len(extents[1]), attribute(node, "block_size", 0)
     axis = attribute(node, "axis", 1)
     if not -rank <= axis < rank:
@@ -140,7 +140,7 @@ def _linear(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]
 
 
 def _integer_product(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """Zero points for all, for each row of the first matrix, for each column of the second one."""
+    """Zero points for the tensor, for each row of the first matrix, for each column of the second one."""
     for zero, factor, back in ((2, 0, 2), (3, 1, 1)):
         for number in _present(node, [zero]):
             if len(extents[number]) == 1 and len(extents[factor]) >= back:
@@ -148,7 +148,7 @@ def _integer_product(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Itera
 
 
 def _loss(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """A target for each row of scores, a weight for each class."""
+    """A target for each row of scores, and a weight for each class."""
     if len(extents[1]) == len(extents[0]) - 1:
         yield from (_Tie(1, axis, 0, axis + (axis > 0)) for axis in range(len(extents[1])))
         yield from (_Tie(number, 0, 0, 1) for number in _present(node, [2]))
@@ -167,7 +167,7 @@ def _regions(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie
 
 
 def _written(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """An update is as large as the cache, but for the axis along which it is written."""
+    """An update has the extents of the cache, except along the axis where it is written."""
     rank = len(extents[0])
     axis = attribute(node, "axis", -2) % max(rank, 1)
     if len(extents[1]) == rank:
@@ -176,7 +176,7 @@ def _written(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie
 
 
 def _masked(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """A mask is stretched to queries, heads and batch; along the keys it may be shorter."""
+    """A mask is broadcast to batch, heads and queries; along the keys it may be shorter."""
     for number in _present(node, [3]):
         rank = len(extents[number])
         alike = [2, 1, 0] if len(extents[0]) == 4 else [1]
@@ -187,7 +187,7 @@ def _masked(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]
 
 
 def _joined(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
-    """Parts of which one has no elements, and is left out."""
+    """A concatenation with an empty part, which is left out."""
     rank = len(extents[0])
     if not rank or any(len(part) != rank for part in extents):
         return

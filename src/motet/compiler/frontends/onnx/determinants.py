@@ -1,7 +1,7 @@
-"""Writes Det as Gaussian elimination with partial pivoting, which the wheel's lowering does without.
+"""Writes Det as Gaussian elimination with partial pivoting; the torch-mlir wheel's lowering does not pivot.
 
-Step by step, the row whose first element is the largest changes places with the first one, and multiples of it are
-taken from the others; the determinant is the product of the pivots, negative after an odd number of changes.
+In each step, the row whose first element is largest in magnitude is swapped with the first one, and multiples of it are
+subtracted from the others. The determinant is the product of the pivots, negated for an odd number of swaps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 if TYPE_CHECKING:
     import onnx
 
-_LARGEST = 32  # each row is a step
+_LARGEST = 32  # rows; each is a step
 
 
 def _determinant(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -24,7 +24,7 @@ def _determinant(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
     extents, kind = facts.extents(node.input[0]), facts.types.get(node.input[0])
     size = (extents or [None])[-1]
     if extents is not None and len(extents) > 1 and size is None and extents[-2] is None:
-        return None  # the wheel's lowering refuses, in a call, what it needs other pivots for
+        return None  # the wheel's lowering checks in the call whether it needs to pivot, and refuses then
     if extents is None or len(extents) < 2 or size is None or size > _LARGEST or kind is None or 0 in extents:
         raise facts.model.error(
             f"node {node.name!r}: Det is supported for matrices of at most {_LARGEST} rows, whose number is known when "
@@ -48,8 +48,8 @@ def _determinant(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _eliminated(w: NodeWriter, matrices: str, size: int, dtype: np.dtype[np.floating]) -> tuple[str, str]:
-    """The pivots of `matrices` of [batch, size, size], [batch, 1, 1], negative where rows change places, and what is
-    left without their rows and columns."""
+    """The pivots of `matrices` ([batch, size, size]), [batch, 1, 1], negated where rows are swapped, and the remaining
+    submatrices."""
     if size == 1:
         return matrices, ""
     number = [w.constant(np.array(value, dtype), "number") for value in (0, 1, -1)]

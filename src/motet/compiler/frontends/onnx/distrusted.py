@@ -1,4 +1,4 @@
-"""Operators that have no lowering, or whose lowering ends the process."""
+"""Refuses operators that have no lowering, or whose lowering crashes the process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def refuse_unknown(model: OnnxModel) -> None:
-    """Raise CompileError for the first node of an operator that has no lowering, or whose lowering ends the process.
-    To be called when nodes of constants are folded, and types known."""
+    """Raises CompileError for the first node whose operator has no lowering, or whose lowering crashes the process.
+    Call it after constant folding and type inference."""
     for node in model.proto.graph.node:
         if model.inner and node.op_type in OF_DATA and not _is_constant(node, model):
             raise model.error(
@@ -26,7 +26,7 @@ def refuse_unknown(model: OnnxModel) -> None:
 
 
 def _is_constant(node: onnx.NodeProto, model: OnnxModel) -> bool:
-    """Whether what a Compress takes is known when compiling."""
+    """Whether the condition of a Compress is constant."""
     return node.op_type == "Compress" and node.input[1] in model.constants
 
 

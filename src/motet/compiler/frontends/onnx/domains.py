@@ -1,11 +1,11 @@
-"""Writes operators of other domains than ONNX's own with operators of that one.
+"""Writes operators of other domains with operators of ONNX's own domain.
 
     y = com.microsoft.FusedMatMul[transB=1](a, b)        →  t = Transpose(b); y = MatMul(a, t)
     r = ai.onnx.ml.LinearRegressor[coefficients](x)      →  m = MatMul(x, c); r = Add(m, i)
 
-Those of `ai.onnx.ml` (scikit-learn's models), of `com.microsoft` (what onnxruntime's optimiser and quantiser write,
-also where they name ONNX's own domain, in which there is no such operator) and of `ai.onnx.preview.training`. Types are
-inferred anew where an operator needs those of what another one gave.
+The domains are `ai.onnx.ml` (scikit-learn's models), `com.microsoft` (onnxruntime's optimiser and quantiser, which
+sometimes name ONNX's own domain for their operators) and `ai.onnx.preview.training`. Types are inferred again where an
+operator needs the type of another rewritten operator's result.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from motet.compiler.frontends.onnx import contrib as onnx_contrib
-from motet.compiler.frontends.onnx import contrib_attention as onnx_contrib_attention
-from motet.compiler.frontends.onnx import contrib_quantised as onnx_contrib_quantised
-from motet.compiler.frontends.onnx import ml as onnx_ml
-from motet.compiler.frontends.onnx import ml_trees as onnx_ml_trees
-from motet.compiler.frontends.onnx import ml_vectors as onnx_ml_vectors
-from motet.compiler.frontends.onnx import training as onnx_training
+from motet.compiler.frontends.onnx import (
+    contrib,
+    contrib_attention,
+    contrib_quantised,
+    ml,
+    ml_trees,
+    ml_vectors,
+    training,
+)
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
     import onnx
 
 _log = logging.getLogger("motet")
-_OPSET = 21  # of the default domain, where a model imports only others
+_OPSET = 21  # of the default domain, for models that do not import it
 _RULES: dict[str, dict[str, Rule]] = {
-    "ai.onnx.ml": {**onnx_ml.RULES, **onnx_ml_trees.RULES, **onnx_ml_vectors.RULES},
-    "ai.onnx.preview.training": onnx_training.RULES,
-    "com.microsoft": {**onnx_contrib.RULES, **onnx_contrib_attention.RULES, **onnx_contrib_quantised.RULES},
+    "ai.onnx.ml": {**ml.RULES, **ml_trees.RULES, **ml_vectors.RULES},
+    "ai.onnx.preview.training": training.RULES,
+    "com.microsoft": {**contrib.RULES, **contrib_attention.RULES, **contrib_quantised.RULES},
 }
-# Why there is no rule for one.
+# Why an operator has no rule.
 _REFUSED = {
     "CategoryMapper": "it maps strings", "DictVectorizer": "there are no maps; expected a tensor of features",
     "Gradient": "it is of other nodes; write the gradient with operators, as exporters of training graphs do",
@@ -44,7 +46,7 @@ _REFUSED = {
 
 
 def strip_zip_maps(model: OnnxModel) -> None:
-    """Leave ZipMap out, in place: it only names columns. The result is their tensor, of which a warning tells."""
+    """Replaces ZipMap, which only names columns, by Identity, in place. Warns that the result is a tensor."""
     graph = model.proto.graph
     results = {value.name: value for value in graph.output}
     for node in graph.node:
@@ -61,7 +63,7 @@ def strip_zip_maps(model: OnnxModel) -> None:
 
 
 def write_domains(model: OnnxModel) -> None:
-    """In place, in the graph of `model` and its bodies. Raises CompileError for forms that no rule knows."""
+    """Rewrites the graph of `model` and its bodies in place. Raises CompileError for unsupported forms."""
     if "" not in model.opsets:
         model.proto.opset_import.add(domain="", version=_OPSET)
     if not any(_rule(node, model) for node in all_nodes(model.proto.graph)):
@@ -93,7 +95,7 @@ def _count(model: OnnxModel) -> int:
 
 
 def _round(model: OnnxModel) -> None:
-    """Every node whose inputs' types are known."""
+    """Rewrites every node whose inputs' types are known."""
     facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:
@@ -107,7 +109,7 @@ def _round(model: OnnxModel) -> None:
 
 
 def _rule(node: onnx.NodeProto, model: OnnxModel) -> Rule | None:
-    """That of `node`; None for ONNX's own operators, and for those without one."""
+    """The rule of `node`; None for operators of ONNX's domain and those without a rule."""
     import onnx
 
     domain = "" if node.domain == "ai.onnx" else node.domain

@@ -1,7 +1,7 @@
-"""Replaces values without elements by constants, sums of no products by zeros, scatters of no updates by their data.
+"""Replaces empty values by constants, sums over an empty axis by zeros, and scatters of no updates by their data.
 
-Lowerings divide by extents, and guess an extent from the number of elements, neither of which 0 allows. Where an extent
-of 0 is next to one that only a call knows, nothing can be replaced, and those operators are refused.
+The lowerings divide by extents, or compute an extent from the number of elements, which fails for 0. Where an extent of
+0 is next to a dynamic one, these replacements do not apply, and such operators are refused.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
 
 def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """In place, in the graph of `model`, whose types are inferred, and whose known shapes are `shapes`; whether
-    anything changed. A result of the graph stays a node, which gives the constant."""
+    """Rewrites the graph of `model` in place, given its known shapes; its types must be inferred. Returns whether it
+    changed. A result of the graph stays a node, which returns the constant."""
     import onnx
 
     empty = _empty(model, shapes)
@@ -54,7 +54,7 @@ def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """What is known to have no elements, or to be sums of no products, and whose type is known, by name."""
+    """The values of known type that are empty, or sums over an empty axis, by name."""
     import onnx
 
     graph = model.proto.graph
@@ -71,7 +71,7 @@ def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 def _keep_data(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Make a scatter of no updates the tensor that it would update; whether it is one."""
+    """Replaces a scatter of no updates by its data; returns whether `node` was one."""
     if node.op_type not in _SCATTERS or 0 not in shapes.get(node.input[2], ()):
         return False
     node.op_type = "Identity"
@@ -84,15 +84,15 @@ def _gives_constant(model: OnnxModel, node: onnx.NodeProto) -> bool:
 
 
 def refuse_empty(module: ir.Module, model: OnnxModel) -> None:
-    """Raise CompileError for an operator in `module`, in the dialect `torch`, whose lowering ends the process where an
-    extent is 0 and another one unknown."""
-    old_softmax = ("LogSoftmax", "Softmax") if model.opsets.get("", 0) < 13 else ()  # over all axes from one on
+    """Raises CompileError for an operator in `module`, in the dialect `torch`, whose lowering crashes the process if
+    one extent is 0 and another one dynamic."""
+    old_softmax = ("LogSoftmax", "Softmax") if model.opsets.get("", 0) < 13 else ()  # over all axes from `axis` on
     refused = {*_REGROUPING, *_INDEXING, *old_softmax}
     for op in find_operations(module, "torch.operator"):
         operator = ir.StringAttr(op.attributes["name"]).value.removeprefix("onnx.")
         kinds = [kind_of(value) for value in (*op.operands, *op.results)] if operator in refused else []
         extents = [list(kind.extents) for kind in kinds if kind is not None]
-        if operator == "MatMul":  # which regroups the axes before those of a matrix
+        if operator == "MatMul":  # whose lowering collapses the batch axes
             extents = [each[:-2] for each in extents]
         if any(0 in each and DYNAMIC in each for each in extents):
             name = next(names_of(op.location), "")

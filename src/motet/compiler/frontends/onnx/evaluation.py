@@ -1,9 +1,9 @@
 """Evaluates single ONNX nodes on constants.
 
-Element-wise functions of floats are computed in double precision and rounded once. Other operators are left to onnx's
-reference evaluator, except for those in `_INEXACT` on floats: the evaluator computes these in the narrow type, by
-formulas that overflow or cancel, or with other rules for NaN and infinities than the operator's. They stay in the
-graph, and their kernels run when compiling.
+Element-wise functions of floats are computed in double precision and rounded once. Other operators are evaluated by
+onnx's reference evaluator, except those in `_INEXACT` on floats: the evaluator computes these in the narrow type, by
+formulas that overflow or cancel, or handles NaN and infinities unlike the operator. They stay in the graph, and their
+kernels run when compiling.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from motet.compiler.frontends.onnx.model import OnnxModel
 if TYPE_CHECKING:
     import onnx
 
-# A constant larger than this is folded only through operations that do not grow it.
+# A constant of more bytes is folded only through operations that do not grow it.
 FOLD_BYTES = 64 << 10
 NEVER_FOLDED = frozenset({
     "Bernoulli", "DequantizeLinear", "Dropout", "EyeLike", "Multinomial", "RandomNormal", "RandomNormalLike",
     "RandomUniform", "RandomUniformLike", "If", "Loop", "Scan", "SequenceConstruct", "SequenceEmpty",
     "SplitToSequence", "Optional", "ImageDecoder",
-    "LpNormalization",  # of which the evaluator adds the elements, not their magnitudes, for p=1
+    "LpNormalization",  # for p=1 the evaluator adds the elements, not their magnitudes
 })  # fmt: skip
 _INEXACT = frozenset({
     "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum",
@@ -40,18 +40,18 @@ _INEXACT = frozenset({
 def evaluate(
     model: OnnxModel, node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray] | None:
-    """Results of a constant node by name, or None when it is not constant or its result would be too large."""
+    """The results of a node with constant inputs by name; None if it is not constant or a result would be too large."""
     if node.op_type in NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
         return None
     if any(item.name in ("short_from", "short_to") for item in node.attribute):
-        return None  # the evaluator does not know that bytes are meant as other elements
+        return None  # the evaluator cannot know that bytes represent other elements
     if any(name and name not in model.constants for name in node.input) or _has_subgraph(node):
         return None
     inputs = {name: model.constants[name] for name in node.input if name}
     if node.op_type in _INEXACT and any(is_floating(array) for array in inputs.values()):
         return None
     limit = max([FOLD_BYTES, *(array.nbytes for array in inputs.values())])
-    # Do not even compute what would be too large (at least one byte an element).
+    # Skip the evaluation of results that would be too large (an element has at least one byte).
     if any(int(np.prod(shapes.get(name, ()))) > limit for name in node.output):
         return None
     results = _of_function(node, inputs) or _run_reference(model, node, inputs)
@@ -65,7 +65,7 @@ def evaluate(
 
 
 def is_floating(array: np.ndarray) -> bool:
-    """Whether an array is of floats, those of `ml_dtypes` included."""
+    """Whether the elements of an array are floats, including those of `ml_dtypes`."""
     return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
 
 
@@ -90,7 +90,7 @@ def _run_reference(model: OnnxModel, node: onnx.NodeProto, inputs: dict[str, np.
     try:
         return ReferenceEvaluator(single).run(None, inputs)
     except (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError):
-        return None  # the evaluator is not complete; the node is then lowered like any other
+        return None  # the evaluator lacks some operators; the node is then lowered like any other
 
 
 # -- functions of single elements ------------------------------------------------------------------
@@ -124,8 +124,8 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def _softplus(x: np.ndarray, given: Attributes) -> np.ndarray:
-    """The evaluator computes log(exp(x) + 1), an infinity for large elements, and the wheel's lowering of a constant's
-    Softplus ends the process."""
+    """Softplus without overflow: the evaluator computes log(exp(x) + 1), an infinity for large x, and the wheel's
+    lowering of a constant's Softplus crashes the process."""
     return np.logaddexp(x, 0.0)
 
 

@@ -1,18 +1,15 @@
-"""Writes what ONNX says of extents that only a call knows, where the wheel's lowering takes them for granted.
+"""Adds the checks and broadcasts of dynamic extents that ONNX specifies and the torch-mlir wheel omits.
 
-Operands that broadcast are stretched (`onnx_broadcasts`); parts of Split, what is gathered and scattered, and the like
-are asserted to fit (`onnx_fits`); indices along one element are looked at (`onnx_single_gathers`); products along them
-are reductions of `linalg` (`reduced_products`).
+Operands that broadcast are expanded (`broadcasts.py`). Parts of Split, indices of gathers and scatters, and the like
+are asserted to fit (`fits.py`). Indices along an axis of one element are checked (`single_gathers.py`). Products along
+dynamic axes become reductions of `linalg` (`reduced_products.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from motet.compiler.frontends.onnx import broadcasts as onnx_broadcasts
-from motet.compiler.frontends.onnx import fits as onnx_fits
-from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
-from motet.compiler.frontends.onnx import single_gathers as onnx_single_gathers
+from motet.compiler.frontends.onnx import broadcasts, fits, reduced_products, single_gathers
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.places import Extents, NodeOperands
 from motet.compiler.frontends.onnx.tensors import know_operations
@@ -20,12 +17,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
 _RULES: dict[str, Callable[[NodeOperands], None]] = (
-    onnx_broadcasts.RULES | onnx_fits.RULES | onnx_single_gathers.RULES | onnx_reduced_products.SETTLED
+    broadcasts.RULES | fits.RULES | single_gathers.RULES | reduced_products.SETTLED
 )
 
 
 def symbolic_shapes(model: OnnxModel) -> Extents:
-    """Extents of all values whose rank is known: numbers, the names that the model gives them, None for others."""
+    """The extents of all values of known rank: numbers, the model's names of dynamic extents, None for others."""
     graph = model.proto.graph
     found: dict[str, list[int | str | None]] = {
         info.name: [
@@ -38,7 +35,8 @@ def symbolic_shapes(model: OnnxModel) -> Extents:
 
 
 def settle_extents(module: ir.Module, inputs: Mapping[str, Sequence[str]], extents: Extents) -> None:
-    """In place, in the dialect `torch` with operators of ONNX. `inputs` are those of nodes by name."""
+    """Rewrites the module, in the dialect `torch` with ONNX operators, in place. `inputs` maps nodes' names to their
+    inputs."""
     work = [(op, rule) for op in find_operations(module, "torch.operator") if (rule := _RULES.get(_operator(op)))]
     if not work:
         return

@@ -1,5 +1,5 @@
-"""Asserts what operators of ONNX demand of extents that only a call knows: that parts, letters, places and declared
-results fit."""
+"""Asserts the requirements of ONNX operators on dynamic extents: parts of Split, letters of Einsum, indices, declared
+results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu",
 
 
 def _split(node: NodeOperands) -> None:
-    """The parts are all there is."""
+    """Asserts that the parts add up to the extent."""
     if not node.operands[0].rank:
-        return  # not known, as that of a result of an If is not; what cannot lower is refused later
+        return  # of unknown rank, like the result of an If; a later step refuses what cannot be lowered
     place = OperandAxis(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
     parts = _parts(node)
     if not place.is_dynamic:
@@ -42,7 +42,7 @@ def _split(node: NodeOperands) -> None:
 
 
 def _even_split(place: OperandAxis, count: int) -> None:
-    """All parts but the last one have as many elements, rounded up: that many there must be."""
+    """Asserts that the extent is large enough for `count` parts, which all but the last have the rounded-up size."""
     each = on_indices("arith.ceildivsi", place.size, constant_index(count))
     others = on_indices("arith.muli", each, constant_index(count - 1))
     said = f"the first {count - 1} of {count} equal parts must be within {place}"
@@ -50,7 +50,7 @@ def _even_split(place: OperandAxis, count: int) -> None:
 
 
 def _parts(node: NodeOperands) -> list[int] | None:
-    """The extents that a Split names; None where it names none, or not in numbers."""
+    """The constant extents that a Split names; None if it names none, or if they are dynamic."""
     given = node.op.attributes
     if "torch.onnx.split" in given:  # before operator set 13
         return [ir.IntegerAttr(part).value for part in ir.ArrayAttr(given["torch.onnx.split"])]
@@ -58,7 +58,7 @@ def _parts(node: NodeOperands) -> list[int] | None:
 
 
 def _slice(node: NodeOperands) -> None:
-    """As many elements are taken as the model declares: what they become is not looked at again."""
+    """Asserts that a slice has as many elements as the model declares; no later stage checks this."""
     data, result = node.operands[0], kind_of(node.op.results[0])
     starts, ends, axes, steps = (numbers(node, number) for number in (1, 2, 3, 4))
     absent = [number for number in (3, 4) if node.operand(number) is None]
@@ -74,7 +74,7 @@ def _slice(node: NodeOperands) -> None:
 
 
 def _taken(extent: ir.Value, start: int, end: int, step: int) -> ir.Value:
-    """How many of `extent` elements a slice takes."""
+    """The number of elements that a slice takes of `extent` elements."""
     zero, one = constant_index(0), constant_index(1)
     lowest, highest = (zero, extent) if step > 0 else (constant_index(-1), on_indices("arith.subi", extent, one))
 
@@ -89,7 +89,7 @@ def _taken(extent: ir.Value, start: int, end: int, step: int) -> ir.Value:
 
 
 def _declared(node: NodeOperands) -> None:
-    """The operand has the extents that the model declares for the result."""
+    """Asserts that the operand has the extents that the model declares for the result."""
     result = kind_of(node.op.results[0])
     if not node.operands or result is None or len(result.extents) != node.operands[0].rank:
         return
@@ -100,7 +100,7 @@ def _declared(node: NodeOperands) -> None:
 
 
 def _reshape(node: NodeOperands) -> None:
-    """As many elements are there as the declared result has: a part of them is taken for the whole elsewhere."""
+    """Asserts that the operand has as many elements as the declared result; later stages would take a part of them."""
     data, result = node.operands[0], kind_of(node.op.results[0])
     if result is None or DYNAMIC in result.extents or DYNAMIC not in data.kind.extents:
         return
@@ -112,7 +112,7 @@ def _reshape(node: NodeOperands) -> None:
 
 
 def _einsum(node: NodeOperands) -> None:
-    """The extents of a letter are equal, unless one of them is known to be 1."""
+    """Asserts that the extents of each letter are equal, unless one of them is known to be 1."""
     given = node.op.attributes
     if "torch.onnx.equation" not in given:
         return
@@ -169,7 +169,7 @@ def _scatter_nd(node: NodeOperands) -> None:
 
 
 def _top_k(node: NodeOperands) -> None:
-    """There are as many as are asked for."""
+    """Asserts that the axis has at least as many elements as requested."""
     data, asked = node.operands[0], numbers(node, 1)
     if not data.rank:
         return
@@ -179,8 +179,8 @@ def _top_k(node: NodeOperands) -> None:
 
 
 def _recurrent(node: NodeOperands) -> None:
-    """The states that a caller begins with have as many rows as the sequences, and are read as so many: the states
-    that the loop over the steps carries are then known to keep their extents."""
+    """Asserts that initial states have one row for each sequence, and casts them to that extent, so that the loop over
+    the steps carries states of unchanging extents."""
     batch = 0 if node.attribute("layout", 0) else 1
     rows = OperandAxis(node.operands[0], batch)
     for number in (5, 6):
@@ -194,7 +194,7 @@ def _recurrent(node: NodeOperands) -> None:
 
 
 def _taken_as(operand: ExtentOperand, axis: int, place: OperandAxis) -> ir.Value:
-    """The elements of `operand`, whose extent along `axis` is equal to that at `place`, as a tensor of that extent."""
+    """`operand` as a tensor whose extent along `axis` is that at `place`, to which it is equal."""
     sizes = list(operand.kind.extents)
     sizes[axis] = place.extent
     dynamic = [

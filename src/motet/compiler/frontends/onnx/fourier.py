@@ -1,13 +1,13 @@
-"""Writes DFT and STFT as products with matrices of sines and cosines, which are constants.
+"""Writes DFT and STFT as products with constant matrices of sines and cosines.
 
-A complex number is a pair along the last axis, so that a transform of n numbers is one product of rows with a matrix
-of 2n×2n. Of more than `_DIRECT` numbers it is two steps by the factors of n, with weights between them,
+A complex number is a pair along the last axis, so that a transform of n numbers is a product of rows with a 2n×2n
+matrix. A transform of more than `_DIRECT` numbers is factored into two steps with twiddle factors w between them,
 
     X[c + n₁d] = Σ_b  W(n₂)[b, d] · w[b, c] · Σ_a W(n₁)[a, c] · x[n₂a + b]
 
-and of a number whose factors are too large a convolution with a chirp, by transforms of a power of two. Axes, lengths
-and steps that are given in the call choose among those that agree with the extents of the result; others are refused
-in the call.
+If a prime factor is too large, it is a convolution with a chirp (Bluestein's algorithm), by transforms of a power of
+two. An axis, length or step given in the call selects one of the transforms that agree with the result's extents; other
+values are refused in the call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIRECT = 512
 
 @dataclass(frozen=True)
 class _Rows:
-    """Writes transforms of rows, values of [rows, numbers, 1 or 2], in the type `kind`."""
+    """Writes transforms of rows: values of [rows, numbers, 1 (real) or 2 (complex)], in the type `kind`."""
 
     w: NodeWriter
     kind: np.dtype[Any]
@@ -39,20 +39,20 @@ class _Rows:
         return self.w.constant(array.astype(self.kind), "factors")
 
     def forward(self, value: str, count: int, parts: int, length: int, kept: int) -> str:
-        """The first `kept` of the `length` numbers that `count` numbers and zeros behind them have as a transform."""
+        """The first `kept` numbers of the transform of length `length` of `count` numbers padded with zeros."""
         if max(length, count) <= _DIRECT:
-            return self.product(value, _turns(min(count, length), kept, length), count, parts)
+            return self.product(value, _roots_of_unity(min(count, length), kept, length), count, parts)
         value = self.resized(value, count, length)
         if parts == 1:
             value = self.w.add("Concat", value, self.w.add("Sub", value, value), axis=2)
         return self.resized(self.factored(value, length), length, kept)
 
-    def product(self, value: str, turns: np.ndarray, count: int, parts: int, real: bool = False) -> str:
-        """Rows times a complex matrix, whose result is complex or the `real` part."""
-        read, made = turns.shape
+    def product(self, value: str, roots: np.ndarray, count: int, parts: int, real: bool = False) -> str:
+        """The product of rows with a complex matrix; its result is complex, or its `real` part only."""
+        read, made = roots.shape
         matrix = np.empty((read, parts, made, 1 if real else 2))
         for part in range(parts):
-            rotated = turns * (1j if part else 1)
+            rotated = roots * (1j if part else 1)
             matrix[:, part, :, 0] = np.real(rotated)
             if not real:
                 matrix[:, part, :, 1] = np.imag(rotated)
@@ -70,7 +70,7 @@ class _Rows:
     def factored(self, value: str, length: int) -> str:
         """The transform of `length` complex numbers."""
         if length <= _DIRECT:
-            return self.product(value, _turns(length, length, length), length, 2)
+            return self.product(value, _roots_of_unity(length, length, length), length, 2)
         first = max(factor for factor in range(1, _DIRECT + 1) if length % factor == 0)
         second = length // first
         if first == 1 or (second > _DIRECT and _largest_factor(second) > _DIRECT):
@@ -79,7 +79,7 @@ class _Rows:
         value = w.add("Transpose", w.reshape(value, [-1, first, second, 2]), perm=[0, 2, 1, 3])
         value = self.factored(w.reshape(value, [-1, first, 2]), first)
         value = w.reshape(value, [-1, second, first, 2])
-        value = self.times(value, _turns(second, first, length))
+        value = self.times(value, _roots_of_unity(second, first, length))
         value = w.add("Transpose", value, perm=[0, 2, 1, 3])
         value = w.reshape(self.factored(w.reshape(value, [-1, second, 2]), second), [-1, first, second, 2])
         return w.reshape(w.add("Transpose", value, perm=[0, 2, 1, 3]), [-1, length, 2])
@@ -93,7 +93,7 @@ class _Rows:
         return w.add("Add", plain, w.add("Mul", swapped, self.number(np.imag(factors)[..., None])))
 
     def chirped(self, value: str, length: int) -> str:
-        """By Bluestein's algorithm."""
+        """The transform of `length` complex numbers by Bluestein's algorithm."""
         whole = 1 << (2 * length - 2).bit_length()
         squares = np.arange(length, dtype=np.int64) ** 2 % (2 * length)
         chirp = np.exp(-1j * np.pi * squares / length)
@@ -109,21 +109,22 @@ class _Rows:
         return self.w.add("Mul", value, self.number(np.array([1.0, -1.0])))
 
     def backward(self, value: str, count: int, parts: int, length: int) -> str:
-        """The numbers of which `count` numbers and zeros behind them are the transform."""
+        """The inverse transform of length `length` of `count` numbers padded with zeros."""
         if max(length, count) <= _DIRECT:
-            return self.product(value, _turns(min(count, length), length, length).conj() / length, count, parts)
+            roots = _roots_of_unity(min(count, length), length, length).conj() / length
+            return self.product(value, roots, count, parts)
         if parts == 2:
             value = self.conjugate(value)
         found = self.forward(value, count, parts, length, length)
         return self.w.add("Mul", found, self.number(np.array([1.0, -1.0]) / length))
 
     def real_backward(self, value: str, count: int, length: int) -> str:
-        """The real numbers of whose transform `count` numbers are the first half."""
+        """The real inverse transform of `count` numbers, which are the first half of a spectrum."""
         half = length // 2 + 1
         if max(length, count) <= _DIRECT:
-            turns = _turns(min(count, half), length, length).conj() / length
-            turns[1 : (length + 1) // 2] *= 2  # those that the other half mirrors
-            return self.product(value, turns, count, 2, real=True)
+            roots = _roots_of_unity(min(count, half), length, length).conj() / length
+            roots[1 : (length + 1) // 2] *= 2  # their mirror images contribute the same
+            return self.product(value, roots, count, 2, real=True)
         value = self.resized(value, count, half)
         mirrored = self.w.constant(np.arange((length - 1) // 2, 0, -1), "mirrored")
         other = self.conjugate(self.w.add("Gather", value, mirrored, axis=1))
@@ -131,14 +132,14 @@ class _Rows:
         return self.w.slice(found, 2, 0, 1)
 
 
-def _turns(rows: int, columns: int, length: int) -> np.ndarray:
+def _roots_of_unity(rows: int, columns: int, length: int) -> np.ndarray:
     """exp(-2πi·row·column/length)."""
     places = np.outer(np.arange(rows, dtype=np.int64), np.arange(columns, dtype=np.int64)) % length
     return np.exp(-2j * np.pi * places / length)
 
 
 def _largest_factor(number: int) -> int:
-    """The largest of the prime factors."""
+    """The largest prime factor."""
     largest, factor = 1, 2
     while factor * factor <= number:
         while number % factor == 0:
@@ -148,7 +149,7 @@ def _largest_factor(number: int) -> int:
 
 
 def _along(w: NodeWriter, value: str, extents: Sequence[int | None], axis: int, work: _DftKind) -> str:
-    """`value` of `extents`, whose numbers along `axis` the transform `work` takes the place of."""
+    """`value` of `extents` with the numbers along `axis` replaced by their transform `work`."""
     import onnx
 
     kind = w.facts.types[w.node.input[0]]
@@ -176,7 +177,7 @@ def _along(w: NodeWriter, value: str, extents: Sequence[int | None], axis: int, 
 
 @dataclass(frozen=True)
 class _DftKind:
-    """Which transform, of which length."""
+    """The kind and length of a transform."""
 
     length: int
     inverse: bool
@@ -184,7 +185,7 @@ class _DftKind:
 
     @property
     def extents(self) -> list[int]:
-        """Of the result, along the transformed axis and of a number."""
+        """The extents of the result: along the transformed axis, and of the axis of complex parts."""
         if self.onesided:
             return [self.length, 1] if self.inverse else [self.length // 2 + 1, 2]
         return [self.length, 2]
@@ -204,7 +205,7 @@ def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileE
 
 
 def _scalar(facts: ModelFacts, node: onnx.NodeProto, index: int) -> tuple[str, int | None]:
-    """The name of input `index`, and its value where that is known."""
+    """The name of input `index`, and its value if it is constant."""
     name = node.input[index] if index < len(node.input) else ""
     array = facts.model.constants.get(name)
     return name, None if array is None else int(array.reshape(-1)[0])
@@ -250,7 +251,7 @@ def _dft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
 
 
 def _declare(node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[int | None]) -> None:
-    """Give the result its extents, some of which ONNX infers wrongly."""
+    """Declares the extents of the result, some of which ONNX infers wrongly."""
     graph = facts.model.proto.graph
     for output in (*graph.output, *graph.value_info):
         if output.name == node.output[0]:
@@ -262,7 +263,7 @@ def _declare(node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[int | No
 def _works(
     count: int | None, made: int | None, name: str, length: int | None, inverse: bool, onesided: bool
 ) -> list[_DftKind]:
-    """The transforms that there may be along an axis of `count` numbers, of whose results there are `made`."""
+    """The possible transforms along an axis of `count` numbers whose result has `made` numbers."""
     if name and length is None:
         lengths = [] if made is None else [2 * made - 2, 2 * made - 1] if onesided and not inverse else [made]
     elif length is None and count is not None:
@@ -277,7 +278,7 @@ def _equals(w: NodeWriter, name: str, number: int) -> str:
 
 
 def _chosen(w: NodeWriter, values: Sequence[str], conditions: Sequence[Sequence[str]], said: str) -> str:
-    """The one of `values` whose conditions hold in the call; where none is, the call fails with what is `said`."""
+    """Selects the one of `values` whose conditions hold in the call; if none does, the call fails with `said`."""
     if not said:
         return values[0]
     fits = [w.joined("And", each) for each in conditions]
@@ -330,7 +331,7 @@ def _stft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _places_given(w: NodeWriter, free: int, frames: int, length: int, step: str) -> tuple[str, str]:
-    """Places of the elements of `frames` frames, and whether a step leads to as many."""
+    """The indices of the elements of `frames` frames, and whether a step gives that number of frames."""
     given = w.cast(w.reshape(step, []), 7)
     one, zero = (w.constant(np.array(number), "number") for number in (1, 0))
     steps = w.add("Div", w.constant(np.array(free), "free"), w.add("Max", given, one))
@@ -341,7 +342,7 @@ def _places_given(w: NodeWriter, free: int, frames: int, length: int, step: str)
 
 
 def _frames(w: NodeWriter, work: _DftKind, extents: Sequence[int | None], places: str, frames: int | None) -> str:
-    """The transforms of parts of the signal, each times the window."""
+    """The transforms of the signal's frames, each multiplied by the window."""
     value = w.add("Gather", w.node.input[0], places, axis=1)
     if len(w.node.input) > 2 and w.node.input[2]:
         value = w.add("Mul", value, w.over("Unsqueeze", w.node.input[2], [1]))

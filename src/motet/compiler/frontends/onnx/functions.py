@@ -1,7 +1,7 @@
 """Expands ONNX operators that are defined as functions of simpler operators.
 
-Many operators of ONNX (Attention, GroupNormalization, the losses) are specified by a function body. Where an operator
-has no lowering of its own, its body takes its place in the graph; constants in it then fold like all others.
+ONNX specifies many operators (Attention, GroupNormalization, the losses) by a function body. An operator without its
+own lowering is replaced by its body, whose constants then fold like all others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def has_function(operator: str, version: int) -> bool:
 
 
 def expand_functions(model: OnnxModel, operators: Set[str]) -> bool:
-    """Replace every node, those in bodies included, whose operator is in `operators` by its body; whether any was.
+    """Replaces every node, in bodies too, whose operator is in `operators` by its function body; returns whether any
+    was replaced.
 
     Needs inferred types: the bodies of some operators depend on them.
     """
@@ -50,7 +51,7 @@ def expand_functions(model: OnnxModel, operators: Set[str]) -> bool:
 
 
 def _call_functions(model: OnnxModel, operators: Set[str], functions: list[onnx.FunctionProto]) -> None:
-    """Make the nodes calls of functions, which are added to `functions`."""
+    """Makes the nodes calls of functions, which are added to `functions`."""
     version = model.opsets.get("", 0)
     for node in model.proto.graph.node:
         if node.domain not in ("", "ai.onnx") or node.op_type not in operators:
@@ -66,9 +67,9 @@ def _call_functions(model: OnnxModel, operators: Set[str], functions: list[onnx.
 
 
 def _specialized(model: OnnxModel, node: onnx.NodeProto, version: int) -> onnx.FunctionProto | None:
-    """The body of `node`'s operator for its types and attributes; None when there is none.
+    """The function body of `node`'s operator for its types and attributes; None if there is none.
 
-    Attributes that the node leaves out are set to their defaults on the node.
+    Sets attributes that the node omits to their defaults, on the node.
     """
     import onnx
 

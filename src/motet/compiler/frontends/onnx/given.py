@@ -1,12 +1,12 @@
-"""Writes operators whose axes, ends and steps a call gives with others whose axes are known.
+"""Writes operators whose axes, ends or steps are dynamic with operators whose axes are static.
 
-- Reductions over axes that a call gives: each axis of extent n is split in two, of 1 and n where it is reduced, else of
-  n and 1, and the second ones are reduced.
-- Squeeze and Unsqueeze, which become Reshape to extents that are computed.
-- CumSum along an axis that a call gives: the axes before it and behind it are merged.
-- Slice with axes that a call gives, which has ends for every axis then, or with such steps, which become Gather.
+- Reductions over dynamic axes: each axis of extent n is split into two, 1 and n if it is reduced, else n and 1; the
+  second ones are reduced.
+- Squeeze and Unsqueeze: Reshape to computed extents.
+- CumSum along a dynamic axis: the axes before it and after it are merged.
+- Slice with dynamic axes: begins and ends for every axis. Slice with dynamic steps: Gather.
 
-`value_extents` makes extents of inputs of what is computed here. What a call may not give is asserted (`require`).
+`read_value_extents` makes the computed extents extents of inputs. Invalid values are refused by assertions (`require`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGE = 1 << 40  # longer than any axis
 
 
 def _to(w: NodeWriter, value: str, extents: str) -> str:
-    """`value` with these extents, of which any may be 0."""
+    """`value` reshaped to `extents`, any of which may be 0."""
     return w.add("Reshape", value, extents, allowzero=1)
 
 
@@ -62,13 +62,13 @@ def _reduce(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _without(n: Numbers, axes: Axes, shape: str) -> str:
-    """The extents of `shape` along all axes but `axes`."""
+    """The extents of `shape` along all axes except `axes`."""
     left = axes.rank - (axes.count or 0)
     if left < 1:
         return n.of([])
     w, rank = n.w, axes.rank
     others = n.sub(n.of(1), axes.marks)
-    before = n.sum(n.mul(n.of(np.tri(rank, k=-1, dtype=np.int64)), others), 1)  # how many stay before each
+    before = n.sum(n.mul(n.of(np.tri(rank, k=-1, dtype=np.int64)), others), 1)  # the kept axes before each axis
     met = n.flag(w.add("Equal", w.reshape(before, [-1, 1]), n.of(range(left))))
     return n.sum(n.mul(n.mul(met, w.reshape(others, [-1, 1])), w.reshape(shape, [-1, 1])), 0)
 
@@ -169,7 +169,7 @@ def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
         if len(node.input) <= number or not node.input[number]:
             return n.of([default] * rank)
         own = n.read(node.input[number], [-1, 1])
-        # Such numbers stand for an end, whatever the extent: sums with them must fit.
+        # Models write the largest integers for "to the end"; clamp, so that sums do not overflow.
         own = n.within(own, n.of(-_LARGE), n.of(_LARGE))
         return n.add(n.sum(n.mul(rows, own), 0), n.mul(others, n.of(default)))
 
@@ -184,7 +184,7 @@ def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 
 
 def _gathered(n: Numbers, value: str, rank: int, numbers: tuple[str, str, str]) -> str:
-    """`value` along each axis from begin to end by steps of any sign, as Slice says."""
+    """`value` along each axis from begin to end by steps of any sign, with the semantics of Slice."""
     w, shape = n.w, n.shape(value)
     begins, ends, strides = numbers
     zero, one = n.of(0), n.of(1)
@@ -192,9 +192,9 @@ def _gathered(n: Numbers, value: str, rank: int, numbers: tuple[str, str, str]) 
     last = n.choose(forward, shape, n.sub(shape, one))
     begin = n.within(n.from_start(begins, shape), zero, last)
     end = n.within(n.from_start(ends, shape), n.choose(forward, zero, n.of(-1)), last)
-    apart = n.mul(n.sub(end, begin), w.add("Sign", strides))
+    distance = n.mul(n.sub(end, begin), w.add("Sign", strides))
     size = w.add("Abs", strides)
-    counts = w.add("Div", n.add(w.add("Max", apart, zero), n.sub(size, one)), size)
+    counts = w.add("Div", n.add(w.add("Max", distance, zero), n.sub(size, one)), size)
     for axis in range(rank):
         place = n.of(axis)
         first, stride, count = (w.add("Gather", each, place, axis=0) for each in (begin, strides, counts))

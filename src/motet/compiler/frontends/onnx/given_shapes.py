@@ -1,10 +1,10 @@
-"""Writes operators whose pads, parts, repeats, counts and sizes a call gives with others.
+"""Writes operators whose pads, parts, repeats, counts or sizes are dynamic with other operators.
 
-- Pad, which becomes a Slice and either a Pad without negative pads or a Gather along each axis.
-- Split, which becomes Slices; TopK, which orders all elements; Range, whose numbers are counted first; AffineGrid.
-- Tile, Reshape, ConstantOfShape and Expand, whose numbers are asserted to fit.
+- Pad: a Slice, then a Pad without negative pads, or a Gather along each axis.
+- Split: Slices. TopK: sorts all elements. Range: counts the numbers first. AffineGrid.
+- Tile, Reshape, ConstantOfShape and Expand: assertions that the numbers fit.
 
-`value_extents` makes extents of inputs of what is computed here.
+`read_value_extents` makes the computed extents extents of inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LARGE = 1 << 40  # longer than any axis
 
 
 def _affine_grid(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The middles of the grid's cells, or its corners, along each axis, times a column of the matrices, added."""
+    """AffineGrid: along each axis the centres or corners of the grid's cells, times a column of the matrices; added."""
     kind, rank = facts.types.get(node.input[0]), (facts.shapes.get(node.input[1]) or (0,))[0] - 2
     if not given(node, facts, 1) or kind is None or rank not in (2, 3):
         return None
@@ -59,7 +59,7 @@ def _affine_grid(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """What negative pads remove is removed first; the elements of modes but constant are gathered axis by axis."""
+    """Pad: first a Slice for negative pads; modes other than constant gather the elements axis by axis."""
     rank, names = facts.rank(node.input[0]), [*node.input, "", ""]
     if facts.version < 11 or not rank or not (given(node, facts, 1) or given(node, facts, 3)):
         return None
@@ -93,7 +93,7 @@ def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
 
 
 def _source(n: Numbers, place: str, count: str, mode: str) -> str:
-    """The place among `count` elements that `place`, which may be outside of them, stands for."""
+    """The index into `count` elements that `place`, possibly out of bounds, maps to in `mode`."""
     w, one = n.w, n.of(1)
     count = w.add("Max", count, one)
     last = n.sub(count, one)
@@ -127,7 +127,7 @@ def _constant_of_shape(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Nod
 
 
 def _bounded(node: onnx.NodeProto, facts: ModelFacts, number: int, least: int, what: str) -> list[onnx.NodeProto]:
-    """`node` with elements of input `number` that are at least `least`."""
+    """`node` with the assertion that the elements of input `number` are at least `least`."""
     w = NodeWriter(node, facts)
     n = Numbers(w)
     name = node.input[number]
@@ -180,7 +180,7 @@ def _split(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 
 
 def _top_k(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """All of them in order, then as many as are asked for."""
+    """TopK: sorts all elements, then takes the requested number."""
     rank = facts.rank(node.input[0])
     if not given(node, facts, 1) or not rank:
         return None
@@ -200,7 +200,7 @@ def _top_k(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 
 
 def _range(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """As many numbers as there are before the limit, none where the step leads away from it."""
+    """Range: counts the numbers before the limit; none if the step leads away from it."""
     kind = facts.types.get(node.input[0])
     if kind is None or not any(given(node, facts, number) for number in range(3)):
         return None
@@ -211,15 +211,15 @@ def _range(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
     start, limit, step = (w.cast(w.reshape(name, []), wide) for name in node.input)
     zero = w.constant(np.array(0, np.int64 if whole else np.float64 if wide == _F64 else np.float32), "zero")
     if whole:
-        apart = w.add("Max", n.mul(n.sub(limit, start), w.add("Sign", step)), zero)
+        distance = w.add("Max", n.mul(n.sub(limit, start), w.add("Sign", step)), zero)
         size = w.add("Max", w.add("Abs", step), n.of(1))
-        left = n.sub(apart, n.mul(w.add("Div", apart, size), size))
-        count = n.add(w.add("Div", apart, size), n.flag(n.less(zero, left)))
+        left = n.sub(distance, n.mul(w.add("Div", distance, size), size))
+        count = n.add(w.add("Div", distance, size), n.flag(n.less(zero, left)))
         fits = w.add("Not", w.add("Equal", step, zero))
     else:
         count = w.add("Ceil", w.add("Div", n.sub(limit, start), step))
         most = w.constant(np.array(_LARGE, np.float64 if wide == _F64 else np.float32), "most")
-        fits = n.less(count, most)  # which NaN is not
+        fits = n.less(count, most)  # false for NaN
         count = w.cast(w.add("Max", count, zero), _I64)
     count = n.require(count, fits, "expected a step that leads to the limit, in fewer than 2^40 steps")
     places = w.cast(w.add("Range", n.of(0), count, n.of(1)), wide)

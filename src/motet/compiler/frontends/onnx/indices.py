@@ -1,10 +1,10 @@
-"""Rewrites the indices of GatherND, ScatterND and ScatterElements so that one out of bounds stays out of bounds.
+"""Rewrites the indices of GatherND, ScatterND and ScatterElements so that indices out of bounds stay out of bounds.
 
     GatherND(x: 5x4x3, i: kx2)  →  GatherND(x, Where(-e <= i < e, i, 20)), e = [5, 4]
 
-The wheel's lowering linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would be (1, 1), and
-wraps negative indices of ScatterElements once, where its scatter wraps them again. An index out of bounds is replaced
-by the number of indexed elements, which the kernel's own check then reports.
+The torch-mlir wheel linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would become (1, 1).
+It also wraps negative indices of ScatterElements twice. This pass replaces an index out of bounds by the number of
+indexed elements, which the kernel's own check then reports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPERATORS = ("GatherND", "ScatterND", "ScatterElements")
 
 
 def keep_outside(model: OnnxModel) -> bool:
-    """Change the indices of such nodes of `model`, whose types are inferred; whether there are any."""
+    """Rewrites the indices of such nodes of `model`, whose types must be inferred; returns whether there were any."""
     within = each_body(model, keep_outside)
     facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
@@ -43,7 +43,7 @@ def keep_outside(model: OnnxModel) -> bool:
 
 
 def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
-    """The nodes that make the indices of `node` anew, which reads them then."""
+    """`node`, preceded by the nodes that compute its new indices."""
     axes = _axes(node, facts)
     if axes is None or node.input[1] not in facts.types:
         return []
@@ -74,7 +74,7 @@ def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
 
 
 def _axes(node: onnx.NodeProto, facts: ModelFacts) -> list[int] | None:
-    """The axes that an index is one number each for; None where that is not known."""
+    """The axes that an index addresses, one number each; None if unknown."""
     if node.op_type == "ScatterElements":
         rank = facts.rank(node.input[0])
         return None if rank is None else [attribute(node, "axis", 0) % rank]

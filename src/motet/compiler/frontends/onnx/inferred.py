@@ -1,4 +1,4 @@
-"""What inference of ONNX's types is told, and what is made of its answers."""
+"""Prepares a model for ONNX's type inference, and applies the results."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _log = logging.getLogger("motet")
 
 
 def forget(graph: onnx.GraphProto) -> None:
-    """Have inference decide again what the model declares of its outputs, and where it could only make up names
-    (`unk__3`): it keeps such where it knows more."""
+    """Removes the declared shapes of outputs, and of values whose extents are all invented names (`unk__3`), so that
+    inference computes them again: it keeps what is declared even if it could infer more."""
     for info in [*graph.value_info]:
         dims = info.type.tensor_type.shape.dim
         if dims and all(dim.dim_param.startswith("unk__") for dim in dims):
@@ -26,8 +26,8 @@ def forget(graph: onnx.GraphProto) -> None:
 
 
 def refine_outputs(model: OnnxModel, inferred: onnx.GraphProto) -> None:
-    """Take over what inference learnt about outputs, but keep the extents and names the model declares. An extent that
-    inference finds to be another number is left to the lowering, with a warning, as ONNX Runtime does."""
+    """Applies inferred types to outputs; keeps the extents and names that the model declares. If inference finds
+    another number than declared, the extent is left to the lowering, with a warning, as in ONNX Runtime."""
     for declared, known in zip(model.proto.graph.output, inferred.output, strict=True):
         shape = declared.type.tensor_type.shape
         if not declared.type.tensor_type.HasField("shape"):

@@ -1,14 +1,13 @@
-"""Writes operators on integers, which the wheel's lowering from ONNX lacks or gets wrong, on tensors of MLIR's own.
+"""Writes integer operators that the torch-mlir wheel lacks or lowers wrongly, on MLIR's own tensors.
 
     %1 = torch.operator "onnx.Cast"(%0)          %a = torch_c.to_builtin_tensor %0
            : f32 → ui16                     →    %b = linalg.generic {fptosi, trunci} ins(%a)
                                                  %1 = torch_c.from_builtin_tensor %b
 
-The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign. Divisions, bounds and
-absolute values of unsigned integers it takes for those of signed ones, and it negates integers as 32-bit floating
-numbers; a remainder of narrow ones ends the process. As one instruction, a shift by as many bits as there are, or by a
-negative number, is not defined. Conversions of floating numbers to integers go by 64 bits, or by 32 where the integer
-is narrower, as those of processors do.
+The wheel has no conversions of 16-bit and unsigned types. It lowers division, bounds and absolute values of unsigned
+integers as signed, negates integers as 32-bit floats, and crashes on remainders of narrow integers. A shift by the
+width or more, or by a negative number, is undefined as one instruction. Conversions of floats to integers go through 64
+bits, or 32 bits for narrower integers, like a processor's instructions.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ _NOT_EQUAL, _SIGNED_LESS, _UNSIGNED_GREATER, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL =
 
 
 def settle_integers(module: ir.Module) -> None:
-    """Replace what the wheel cannot do with integers in `module`, in the dialect `torch` with operators of ONNX."""
+    """Replaces integer operators that the wheel cannot lower in `module`, in the dialect `torch` with ONNX
+    operators."""
     work = [(op, rule) for op in find_operations(module, "torch.operator") if (rule := _rule(op)) is not None]
     if not work:
         return
@@ -44,7 +44,7 @@ _Body = Callable[["_ScalarOperations", Sequence[ir.Value]], ir.Value]
 
 
 def _rule(op: ir.Operation) -> _Body | None:
-    """What is calculated for each element; None where the wheel can be left to it."""
+    """The scalar computation that replaces `op`; None if the wheel lowers it correctly."""
     kinds = [kind_of(value) for value in (*op.operands, *op.results)]
     known = [kind for kind in kinds if kind is not None and kind.element in _KNOWN]
     name = ir.StringAttr(op.attributes["name"]).value
@@ -85,7 +85,7 @@ def _negate(at: _ScalarOperations, values: Sequence[ir.Value], kind: TorchKind) 
 
 
 def _absolute(at: _ScalarOperations, values: Sequence[ir.Value], kind: TorchKind) -> ir.Value:
-    """The least signed number stays what it is."""
+    """The absolute value; that of the least signed number is itself."""
     if kind.unsigned:
         return values[0]
     below = at.compare("arith.cmpi", _SIGNED_LESS, [values[0], at.constant(kind.scalar, 0)])
@@ -104,7 +104,7 @@ _UNARY = {"onnx.Neg": _negate, "onnx.Abs": _absolute, "onnx.Sign": _sign}
 
 
 def _clip(kinds: Sequence[TorchKind | None]) -> _Body:
-    """Of unsigned integers, between the bounds that are given; the last of `kinds` is the result's."""
+    """Clip of unsigned integers between the given bounds; the last of `kinds` is the result's."""
     bounds = [name for name, kind in zip(("arith.maxui", "arith.minui"), kinds[1:-1], strict=False) if kind is not None]
 
     def body(at: _ScalarOperations, values: Sequence[ir.Value]) -> ir.Value:
@@ -117,7 +117,7 @@ def _clip(kinds: Sequence[TorchKind | None]) -> _Body:
 
 
 def _generic(op: ir.Operation, body: _Body) -> ir.Value:
-    """An element-wise operation over operands that broadcast as ONNX has it, in place of `op`."""
+    """Replaces `op` by an element-wise operation over operands that broadcast as in ONNX."""
     at = ir.InsertionPoint(op)
     operands = [(value, kind) for value in op.operands if (kind := kind_of(value)) is not None]
     result = kind_of(op.results[0])
@@ -148,7 +148,7 @@ def _generic(op: ir.Operation, body: _Body) -> ir.Value:
 
 
 def _extent(inputs: Sequence[ir.Value], kinds: Sequence[TorchKind], axis: int, at: ir.InsertionPoint) -> ir.Value:
-    """The extent of axis `axis` of the result, counted from the end, where it is dynamic."""
+    """The extent of the result along `axis`, counted from the end, if it is dynamic."""
     value, kind = next(
         (value, kind) for value, kind in zip(inputs, kinds, strict=True)
         if len(kind.extents) >= -axis and kind.extents[axis] == DYNAMIC
@@ -168,7 +168,7 @@ def _map(kind: TorchKind, rank: int) -> ir.AffineMap:
 
 @dataclass(frozen=True)
 class _ScalarOperations:
-    """Operations on numbers, written at `at`."""
+    """Creates scalar operations at `at`."""
 
     at: ir.InsertionPoint
 
@@ -187,18 +187,18 @@ class _ScalarOperations:
         ir.Operation.create("linalg.yield", operands=[value], ip=self.at)
 
     def remainder(self, values: Sequence[ir.Value], of_divisor: bool) -> ir.Value:
-        """The remainder of signed numbers, with the sign of the dividend or `of_divisor`."""
+        """The remainder of signed numbers, with the sign of the dividend, or of the divisor if `of_divisor`."""
         found = self.make("arith.remsi", values)
         if not of_divisor:
             return found
         zero = self.constant(found.type, 0)
         signs = [self.compare("arith.cmpi", _SIGNED_LESS, [one, zero]) for one in (found, values[1])]
-        apart = self.compare("arith.cmpi", _NOT_EQUAL, signs)
-        both = self.make("arith.andi", [apart, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
+        differ = self.compare("arith.cmpi", _NOT_EQUAL, signs)
+        both = self.make("arith.andi", [differ, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
         return self.make("arith.select", [both, self.make("arith.addi", [found, values[1]]), found], found.type)
 
     def shift(self, values: Sequence[ir.Value], kind: TorchKind, left: bool) -> ir.Value:
-        """The bits of a number moved; by more places than there are, what its sign fills all of them with."""
+        """A shift; by the width or more, all bits become the fill bit."""
         value, places = values
         last = self.constant(value.type, kind.bits - 1)
         beyond = self.compare("arith.cmpi", _UNSIGNED_GREATER, [places, last])
@@ -208,7 +208,7 @@ class _ScalarOperations:
         return self.make("arith.select", [beyond, filled, moved], moved.type)
 
     def reinterpret(self, value: ir.Value, source: TorchKind, target: TorchKind) -> ir.Value:
-        """The same bits as a number of another type; a truth value has a byte of its own."""
+        """The same bits as a number of another type; a boolean occupies a byte."""
         if source.element == "i1" and target.element != "i1":
             return self.make("arith.extui", [value], target.scalar)
         if target.element == "i1" and source.element != "i1":
@@ -236,7 +236,7 @@ class _ScalarOperations:
         return self.make("arith.trunci" if bits > target.bits else extend, [value], target.scalar)
 
     def _whole(self, value: ir.Value, target: TorchKind) -> ir.Value:
-        """A floating number as one of 64 bits; of unsigned ones those above 2⁶³ as well."""
+        """A float converted to a 64-bit integer; for unsigned targets also above 2⁶³."""
         wide = ir.IntegerType.get_signless(64)
         plain = self.make("arith.fptosi", [value], wide)
         if target.element != "ui64" or str(value.type) == "f16":

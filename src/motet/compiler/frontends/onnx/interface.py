@@ -1,9 +1,9 @@
-"""Takes inputs that are sequences apart into the tensors that a call gives, and leaves optional ones out.
+"""Replaces sequence inputs by one tensor input for each element, and removes optional inputs that are never given.
 
     x : seq(float)       with x=3xf32,?xf32    →    x[0] : float[3], x[1] : float[?]; x = SequenceConstruct(x[0], x[1])
     o : optional(float)  with o=none           →    o = Optional()
 
-A model does not say how many elements a sequence has; the option `sequences` does, `x=3xf32,?xf32;o=none`.
+A model does not declare the number of elements of a sequence; the option `sequences` does: `x=3xf32,?x4xf32;o=none`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _SHAPE = re.compile(r"((?:(?:[0-9]{1,18}|\?)x)*)([A-Za-z]\w*)")
 
 @dataclass(frozen=True)
 class Element:
-    """A tensor of a sequence: its extents, None for what only a call knows, and its type."""
+    """A tensor of a sequence: its extents, None for dynamic ones, and its type."""
 
     extents: tuple[int | None, ...]
     dtype: str
 
 
-Given = Mapping[str, Sequence[Element] | None]  # by the name of the input; None: a call does not give it
+Given = Mapping[str, Sequence[Element] | None]  # input name → its elements; None: never given
 
 
 def parse_sequences(text: str) -> Given:
-    """Raises OptionError for what does not parse."""
+    """Raises OptionError for invalid text."""
     found: dict[str, Sequence[Element] | None] = {}
     for part in text.split(";") if text else ():
         name, equals, shapes = part.strip().rpartition("=")
@@ -62,7 +62,8 @@ def _parse_element(shape: str, text: str) -> Element:
 
 
 def give_sequences(model: OnnxModel, given: Given) -> None:
-    """In place. Raises CompileError for sequences of which nothing is given, and for what does not fit the model."""
+    """Rewrites the model in place. Raises CompileError for sequences without given elements, and for elements that do
+    not fit the model."""
     import onnx
 
     graph = model.proto.graph
@@ -91,7 +92,7 @@ def give_sequences(model: OnnxModel, given: Given) -> None:
 def _taken_apart(
     model: OnnxModel, value: onnx.ValueInfoProto, given: Given
 ) -> tuple[list[onnx.ValueInfoProto], onnx.NodeProto]:
-    """The inputs in place of `value`, and the node that makes it of them."""
+    """The inputs that replace `value`, and the node that builds it from them."""
     import onnx
 
     name, make = value.name, onnx.helper.make_node

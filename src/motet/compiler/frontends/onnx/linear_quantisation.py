@@ -1,10 +1,10 @@
-"""Writes linear quantisation, which the wheel's lowering knows in its plainest form alone, with plain arithmetic.
+"""Writes linear quantisation with plain arithmetic; the torch-mlir wheel supports only its simplest forms.
 
     DequantizeLinear(x, s, z)   →  (x − z) · s, the difference in integers of 32 bits where they are integers
     QuantizeLinear(x, s, z)     →  min(max(round(x / s) + z, least), largest), or Cast(x / s + z) to a short float
 
-Scales and zero points are one for all, one for each place of an axis, or one for each block of it. The division is in
-the type of the scale, or in what `precision` says; the product in float32.
+Scales and zero points are per tensor, per index of an axis, or per block of it. The division is in the type of the
+scale, or in `precision`; the product is in float32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORDS = ("uint8", "int8", "uint16", "int16")
 
 
 def dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Any form whose types are known; None for others, and where blocks do not fit."""
+    """DequantizeLinear in any form; None if types are unknown or blocks do not fit."""
     import onnx
 
     if node.input[0] not in facts.types or node.input[1] not in facts.types:
@@ -45,7 +45,7 @@ def dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 def quantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Any form whose types are known; None for others, and where blocks do not fit."""
+    """QuantizeLinear in any form; None if types are unknown or blocks do not fit."""
     zero, kind = given(node, 2), quantized_type(node, facts)
     if kind is None or node.input[0] not in facts.types or node.input[1] not in facts.types:
         return None
@@ -59,7 +59,7 @@ def quantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
 
 
 def quantized_type(node: onnx.NodeProto, facts: ModelFacts) -> int | None:
-    """The element type of what a QuantizeLinear gives; None where it is unknown."""
+    """The element type of a QuantizeLinear's result; None if unknown."""
     import onnx
 
     zero = given(node, 2)
@@ -76,8 +76,8 @@ def _precision(node: onnx.NodeProto, facts: ModelFacts) -> int:
 
 
 def saturated(w: NodeWriter, value: str, zero: str, kind: int, saturate: bool = True) -> str:
-    """`value`, a float, moved by the zero point, which may be absent, as elements of `kind`: rounded and cut to the
-    range of integers, or converted to floats."""
+    """The float `value` plus the optional zero point, converted to `kind`: rounded and clamped for integers, converted
+    for floats."""
     import onnx
 
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
@@ -94,7 +94,7 @@ def saturated(w: NodeWriter, value: str, zero: str, kind: int, saturate: bool = 
 
 
 def given(node: onnx.NodeProto, number: int) -> str:
-    """The name of input `number`, "" where it is absent."""
+    """The name of input `number`, "" if absent."""
     return node.input[number] if len(node.input) > number else ""
 
 
@@ -103,7 +103,7 @@ def _is_integer(dtype: np.dtype[Any]) -> bool:
 
 
 def _aligned(w: NodeWriter, value: str) -> str | None:
-    """A scale or zero point so that it broadcasts with the first input; None where ranks do not say how."""
+    """Reshapes a scale or zero point to broadcast with the first input; None if ranks do not determine how."""
     rank, own = w.facts.rank(w.node.input[0]), w.facts.rank(value)
     block = attribute(w.node, "block_size", 0)
     if own == 0 or (own is not None and w.facts.shapes.get(value) == (1,) * own):
@@ -123,7 +123,7 @@ def _aligned(w: NodeWriter, value: str) -> str | None:
 
 
 def _of_blocks(w: NodeWriter, value: str, block: int, axis: int) -> str:
-    """For each place of the axis, the number of its block."""
+    """Repeats `value` so that each index of the axis gets the element of its block."""
     name = w.node.input[0]
     extent = (w.facts.extents(name) or w.facts.shapes.get(name) or {axis: None})[axis]
     array = w.facts.model.constants.get(name)
@@ -138,7 +138,7 @@ def _of_blocks(w: NodeWriter, value: str, block: int, axis: int) -> str:
 
 
 def _dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Forms that the wheel does not know: signed bytes with one zero point, or one for each place, are left to it."""
+    """Forms that the wheel does not support; it lowers signed bytes with a zero point per tensor or per index."""
     if node.input[0] not in facts.types or node.input[1] not in facts.types:
         return None
     kind, zero, own = facts.dtype(node.input[0]), given(node, 2), facts.rank(node.input[1])
@@ -149,7 +149,7 @@ def _dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
 
 
 def _quantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Forms that the wheel does not know: bytes with one zero point are left to it."""
+    """Forms that the wheel does not support; it lowers bytes with one zero point."""
     import onnx
 
     kind = quantized_type(node, facts)

@@ -1,15 +1,15 @@
-"""Reads ONNX models into programs in normal form.
+"""Reads ONNX models into programs.
 
-The function is called `main`, whatever the graph's name; its arguments are the model's inputs in order (those
-without an initializer), then large constants as parameters. Nothing is converted to another operator set unless
-an operator has no lowering at the model's own. Large initializers never pass through text: they leave the graph
-as arrays, mapped from the file where that is possible, and stay arrays.
+The function is named `main`, whatever the graph's name. Its arguments are the model's inputs in order (those without an
+initializer), then large constants as parameters. A model is converted to another operator set only if an operator has
+no lowering in the model's own. Large initializers never pass through text: they leave the graph as arrays, mapped from
+the file if possible.
 
-The way: `onnx_model` reads, `onnx_domains` writes operators of other domains with ONNX's own, `onnx_distrusted` refuses
-what there is no way for, `onnx_short_types` stores 8-bit floats and the like as bytes, `onnx_demands` asserts what
-operators demand of extents, `onnx_simplify` folds constants on the graph, `onnx_sequences` resolves sequences,
-`onnx_rewrites` and the files of its rules write with other operators what the wheel's lowering lacks or gets wrong,
-`onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup` removes what is left behind.
+Steps: `model.py` reads; `domains.py` rewrites operators of other domains; `distrusted.py` refuses unsupported
+operators; `short_types.py` stores 8-bit floats and the like as bytes; `demands.py` asserts operators' requirements on
+extents; `simplify.py` folds constants; `sequences.py` resolves sequences; `rewrites.py` and its rules rewrite operators
+that torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg, with `integers.py` on the way; `cleanup.py`
+simplifies the result.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 FUNCTION = "main"
 PREVIEWED = ("FlexAttention",)  # of the domain 'ai.onnx.preview'
-CONVERTED_OPSET = 21  # what the wheel's lowering covers best
+CONVERTED_OPSET = 21  # the operator set that torch-mlir covers best
 
 
 def load_onnx(
     data: Content | Path, file: str, files: DataFiles | None = None, sequences: str = ""
 ) -> Program:
-    """Read an ONNX model, from bytes or a path, into a program with one public function `main`.
+    """Reads an ONNX model, from bytes or a path, into a program with one public function `main`.
 
-    `file` is what errors call the model, `files` what external data is read from, where that is not next to a path.
-    Raises CompileError for a file that is no ONNX model or is damaged, for
-    operators and types that are unknown or have no lowering, and for missing external data.
+    `file` is the model's name in errors; `files` gives external data that is not next to the path. Raises CompileError
+    for a file that is not an ONNX model or is damaged, for operators and types that are unknown or have no lowering,
+    and for missing external data.
     """
     model = read_model(data, file, files)
     strip_zip_maps(model)
@@ -67,7 +67,7 @@ def load_onnx(
     write_domains(model)
     check_operators(model)
     store_short_types(model)
-    fold_constants(model)  # inference mistakes the value of a Slice at places that are computed for its operand's
+    fold_constants(model)  # inference would take the value of a Slice with computed bounds to be its operand's
     demand_extents(model)
     simplify(model)
     resolve_sequences(model)
@@ -75,13 +75,13 @@ def load_onnx(
     lowered = _lower_or_convert(model)
     try:
         finish(model, lowered)
-    except ir.MLIRError as error:  # what was lowered is wrong, which only the next pass sees
+    except ir.MLIRError as error:  # the lowering produced invalid code, which only a later pass detects
         raise _lowering_failed(model, explain(model, error)) from error
-    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters})
+    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters}, file=file)
 
 
 def check_types(model: OnnxModel) -> None:
-    """Inputs must be tensors of numbers, outputs those or sequences of such."""
+    """Checks that inputs are tensors of numbers, and outputs such tensors or sequences of them."""
     import onnx
 
     graph = model.proto.graph
@@ -107,7 +107,7 @@ def check_types(model: OnnxModel) -> None:
 
 
 def inline_functions(model: OnnxModel) -> None:
-    """Replace calls of the model's own functions by their bodies."""
+    """Inlines the functions that the model defines."""
     if not model.proto.functions:
         return
     import onnx.inliner
@@ -117,15 +117,15 @@ def inline_functions(model: OnnxModel) -> None:
     try:
         model.proto = onnx.inliner.inline_local_functions(model.proto, convert_version=True)
     except (RuntimeError, ValueError) as error:
-        said = str(error).rpartition("failed: ")[2]  # after the place in the inliner's source
+        said = str(error).rpartition("failed: ")[2]  # after the position in the inliner's source
         raise model.error(
             f"its functions cannot be inlined: {said}; expected functions of the model's own operator sets"
         ) from error
 
 
 def _relabel(function: onnx.FunctionProto, version: int) -> None:
-    """Have `function` import operator set `version` of ONNX, if its operators are the same there as in its own one:
-    converting them instead takes types that not every model has."""
+    """Makes `function` import operator set `version` of ONNX if its operators are the same in both sets. onnx's
+    conversion would need types that not every model has."""
 
     for entry in function.opset_import:
         used = {node.op_type for node in all_nodes(function) if node.domain in ("", "ai.onnx")}
@@ -144,7 +144,7 @@ def _unchanged(operator: str, one: int, other: int) -> bool:
 
 
 def check_operators(model: OnnxModel) -> None:
-    """Every operator must exist in the operator set that the model imports."""
+    """Checks that every operator exists in the operator set that the model imports."""
     import onnx
 
     opsets = model.opsets
@@ -178,7 +178,7 @@ def check_operators(model: OnnxModel) -> None:
 
 
 def _since(operator: str, domain: str) -> str:
-    """When an operator came or went, for the error about its absence."""
+    """In which operator set the operator exists, for the error about its absence."""
     import onnx
 
     if onnx.defs.has(operator, domain):
@@ -188,7 +188,7 @@ def _since(operator: str, domain: str) -> str:
 
 
 def _lower_or_convert(model: OnnxModel) -> Lowered:
-    """Lower at the model's own operator set, else converted to `CONVERTED_OPSET`; report the first failure."""
+    """Lowers at the model's own operator set, else after conversion to `CONVERTED_OPSET`; reports the first failure."""
     try:
         return lower(model)
     except LoweringError as error:
@@ -210,7 +210,7 @@ def _converted(model: OnnxModel) -> OnnxModel | None:
 
     if model.opsets.get("") in (None, CONVERTED_OPSET):
         return None
-    # Constants travel as inputs: the converter then neither copies nor touches them.
+    # Constants are passed as inputs, so that the converter neither copies nor changes them.
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     given = [value.name for value in proto.graph.input]
@@ -222,7 +222,7 @@ def _converted(model: OnnxModel) -> OnnxModel | None:
     try:
         proto = onnx.version_converter.convert_version(proto, CONVERTED_OPSET)
     except (RuntimeError, ValueError):
-        return None  # the converter does not know every operator
+        return None  # the converter lacks some operators
     constants = dict(model.constants)
     constants.update({tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer})
     del proto.graph.initializer[:]
@@ -266,12 +266,12 @@ def _form(model: OnnxModel, name: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """What MLIR said, where it says more than that there is none."""
+    """MLIR's message, unless it only says that there is no lowering."""
     return "" if text.startswith("failed to legalize operation 'torch") else f": {text}"
 
 
 def finish(model: OnnxModel, lowered: Lowered) -> None:
-    """Name the function, its arguments, results and dynamic extents; remove what the lowering left behind."""
+    """Names the function, its arguments, results and dynamic extents; cleans up after the lowering."""
     module = lowered.module
     function = next(op for op in module.body.operations if op.operation.name == "func.func")
     graph = model.proto.graph
@@ -299,7 +299,7 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
 
 
 def _unsigned(values: Iterable[onnx.ValueInfoProto], model: OnnxModel) -> list[int]:
-    """Which of `values` hold unsigned integers, that are no bytes of other elements."""
+    """The numbers of those `values` that hold unsigned integers and not the bytes of other elements."""
     import onnx
 
     kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
@@ -310,7 +310,7 @@ def _unsigned(values: Iterable[onnx.ValueInfoProto], model: OnnxModel) -> list[i
 
 
 def _input_attributes(value: onnx.ValueInfoProto) -> dict[str, ir.Attribute]:
-    """Name of an input and of its dynamic extents; an extent without a name gets one of its own."""
+    """The name of an input and of its dynamic extents; an unnamed extent gets a unique name."""
     attributes: dict[str, ir.Attribute] = {NAME: ir.StringAttr.get(value.name)}
     dims = value.type.tensor_type.shape.dim
     if any(not dim.HasField("dim_value") for dim in dims):

@@ -1,8 +1,9 @@
-"""Writes a Scan whose iterations depend on their slices alone with the operators of its body, over all slices at once.
+"""Writes a Scan whose iterations only depend on their slices as the operators of its body, over all slices at once.
 
     y = Scan(X, C): y[t] = ReduceSumSquare(X - C[t], 1)    →    y = ReduceSumSquare(X - Unsqueeze(C, 1), 2)
 
-It is how skl2onnx writes distances. The wheel's lowering makes a loop, and takes dynamic extents of slices for 1.
+skl2onnx writes distances in this form. The torch-mlir wheel would make a loop, and take dynamic extents of slices for
+1.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _REDUCTIONS = frozenset((
 
 @dataclass(frozen=True)
 class _Value:
-    """A value of the body: what it is called outside, its rank in the body, and whether it has an axis of slices in
-    front."""
+    """A value of the body: its outer name, its rank in the body, and whether the outer value has a leading axis of
+    slices."""
 
     name: str
     rank: int
@@ -38,7 +39,7 @@ class _Value:
 
 
 def at_once(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """None where an iteration reads a state that another has changed, or the body has operators of other kinds."""
+    """The rewritten Scan; None if an iteration reads a state that another changed, or the body has other operators."""
     body: onnx.GraphProto = attribute(node, "body", None)
     states = len(node.input) - attribute(node, "num_scan_inputs", 0)
     ways = ("scan_input_axes", "scan_output_axes", "scan_input_directions", "scan_output_directions")
@@ -68,7 +69,7 @@ def _kept(results: list[_Value | None], states: list[str]) -> bool:
 
 
 def _written(w: NodeWriter, inner: onnx.NodeProto, known: dict[str, _Value]) -> _Value | None:
-    """What a node of the body becomes outside."""
+    """The outer value that a node of the body becomes; None if unsupported."""
     values = [_value(w.facts, name, known) for name in inner.input if name]
     operands = [value for value in values if value is not None]
     if len(operands) != len(inner.input) or len(inner.output) != 1:
@@ -90,7 +91,7 @@ def _value(facts: ModelFacts, name: str, known: dict[str, _Value]) -> _Value | N
 
 
 def _elementwise(w: NodeWriter, inner: onnx.NodeProto, operands: list[_Value]) -> _Value:
-    """Operands of lower rank get axes of extent 1 behind that of slices, as broadcasting in the body gives them."""
+    """An element-wise node; operands of lower rank get axes of extent 1 after that of slices, to broadcast alike."""
     rank = max(value.rank for value in operands)
     made = copy(inner)
     names = [
@@ -107,7 +108,7 @@ def _elementwise(w: NodeWriter, inner: onnx.NodeProto, operands: list[_Value]) -
 
 
 def _reduction(w: NodeWriter, inner: onnx.NodeProto, operand: _Value) -> _Value | None:
-    """Over the same axes, one further to the right; None where a call gives them."""
+    """A reduction over the same axes, shifted by one; None if the axes are dynamic."""
     given = w.facts.model.constants.get(inner.input[1]) if len(inner.input) > 1 else None
     axes = [int(axis) for axis in (attribute(inner, "axes", []) if given is None else given.reshape(-1))]
     if (given is None and len(inner.input) > 1) or (not axes and attribute(inner, "noop_with_empty_axes", 0)):

@@ -1,7 +1,7 @@
-"""Writes what scikit-learn's converters make of scalers, encoders and linear models with ONNX's own operators.
+"""Writes scalers, encoders and linear models of `ai.onnx.ml`, as scikit-learn's converters make, with ONNX operators.
 
-Strings and maps are refused by name. Normalizer by MAX divides by the largest magnitude, as scikit-learn and ONNX's
-reference do; onnxruntime divides by the largest element.
+Strings and maps are refused by name. Normalizer with MAX divides by the largest magnitude, as in scikit-learn and
+ONNX's reference; onnxruntime divides by the largest element.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -
 
 
 def numbers(node: onnx.NodeProto, name: str, dtype: Any = np.float32) -> np.ndarray:
-    """An attribute's list, or that of its namesake `…_as_tensor`, which also has doubles."""
+    """An attribute's list, or the elements of attribute `…_as_tensor`, which may be doubles."""
     import onnx
 
     tensor = attribute(node, f"{name}_as_tensor", None)
@@ -34,7 +34,7 @@ def numbers(node: onnx.NodeProto, name: str, dtype: Any = np.float32) -> np.ndar
 
 
 def in_floats(w: NodeWriter, value: str) -> str:
-    """`value` in float32, or float64 if it is."""
+    """`value` in float32, or in float64 if it is float64."""
     import onnx
 
     floating = w.facts.types[value] in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
@@ -42,12 +42,12 @@ def in_floats(w: NodeWriter, value: str) -> str:
 
 
 def rows(w: NodeWriter, value: str, known: str) -> str:
-    """`value` as a matrix: a vector, which the input `known` is, is a row."""
+    """`value` as a matrix: if the input `known` is a vector, it is one row."""
     return w.over("Unsqueeze", value, [0]) if w.facts.rank(known) == 1 else value
 
 
 def float_kind(w: NodeWriter, value: str) -> int:
-    """The type that `in_floats` gives."""
+    """The type of `in_floats`' result."""
     import onnx
 
     double = w.facts.types[value] == onnx.TensorProto.DOUBLE
@@ -64,7 +64,7 @@ def dtype_of(kind: int) -> np.dtype[Any]:
 
 
 def class_labels(node: onnx.NodeProto, facts: ModelFacts, name: str) -> np.ndarray | None:
-    """Integers that classes are called; None where they have none, and are counted. Raises CompileError for strings."""
+    """The integer labels of classes; None if classes are numbered from 0. Raises CompileError for strings."""
     if attribute(node, "classlabels_strings", None):
         raise refused(node, facts, "with labels of strings", f"{name}: train with classes that are integers")
     found = attribute(node, name, None)
@@ -72,7 +72,7 @@ def class_labels(node: onnx.NodeProto, facts: ModelFacts, name: str) -> np.ndarr
 
 
 def transformed(w: NodeWriter, scores: str, how: str, dtype: np.dtype[Any]) -> str:
-    """`scores` after the attribute post_transform of what classifies or ensembles."""
+    """`scores` after post_transform `how` of a classifier or ensemble."""
     if how == "NONE":
         return scores
     if how == "LOGISTIC":
@@ -94,7 +94,7 @@ def transformed(w: NodeWriter, scores: str, how: str, dtype: np.dtype[Any]) -> s
 
 
 def _probit(w: NodeWriter, scores: str, dtype: np.dtype[Any]) -> str:
-    """The approximation of Winitzki that onnxruntime and ONNX's reference take."""
+    """√2 · erf⁻¹(2x - 1), by Winitzki's approximation, as in onnxruntime and ONNX's reference."""
 
     def number(value: float) -> str:
         return w.constant(np.array(value, dtype), "number")
@@ -108,7 +108,7 @@ def _probit(w: NodeWriter, scores: str, dtype: np.dtype[Any]) -> str:
 
 
 def chosen_labels(w: NodeWriter, places: str, labels: np.ndarray | None) -> str:
-    """What the classes at `places` are called."""
+    """The labels of the classes at `places`."""
     if labels is None or np.array_equal(labels, np.arange(len(labels))):
         return places
     return w.add("Gather", w.constant(labels, "labels"), places, axis=0)
@@ -157,7 +157,7 @@ def _linear_classifier(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Nod
     ), numbers(node, "intercepts")
     kind = dtype_of(float_kind(w, node.input[0]))
     scores = _linear(w, bias.size or (1 if labels is None else len(labels)), bias)
-    if bias.size == 1:  # one score tells two classes apart
+    if bias.size == 1:  # a single score, of two classes
         places = w.cast(w.over("Squeeze", w.add("Greater", scores, w.constant(np.zeros((), kind), "zero")), [1]), 7)
         labels = np.array([0, 1] if labels is None else [0, *labels][-2:], np.int64)
         scores = w.add("Concat", w.add("Neg", scores), scores, axis=1)
@@ -183,7 +183,7 @@ def _scaler(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _normalizer(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Along the last axis; what is 0 all along it stays so."""
+    """Normalizer along the last axis; a row of zeros stays zero."""
     import onnx
 
     if (rank := facts.rank(node.input[0])) is None:
@@ -220,7 +220,7 @@ def _imputer(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
 
 
 def _one_hot(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """What is of no class is zero everywhere; without the attribute zeros it would be an error, which is no tensor."""
+    """OneHotEncoder; unknown categories become zeros. With zeros=0 they should raise an error, which is not done."""
     import onnx
 
     classes = attribute(node, "cats_int64s", None)
@@ -256,7 +256,7 @@ def _array_feature_extractor(node: onnx.NodeProto, facts: ModelFacts) -> list[on
 
 
 def _label_encoder(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The place of each key among all, sorted by nothing: the sum of those that are equal, of which there is one."""
+    """LabelEncoder: compares the element with all keys; ArgMax gives the index of the equal one."""
     keys, values, default = (_table(node, facts, what) for what in ("keys", "values", "default"))
     if keys is None or values is None or (rank := facts.rank(node.input[0])) is None:
         return None
@@ -279,7 +279,7 @@ def _label_encoder(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
 
 
 def _table(node: onnx.NodeProto, facts: ModelFacts, what: str) -> np.ndarray | None:
-    """Keys, values or default of a LabelEncoder, which has them in one of several attributes."""
+    """The keys, values or default of a LabelEncoder, each in one of several attributes."""
     import onnx
 
     if attribute(node, f"{what}_strings" if what != "default" else "values_strings", None):

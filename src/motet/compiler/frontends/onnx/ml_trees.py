@@ -1,11 +1,11 @@
-"""Writes ensembles of trees as walks through a table of their nodes, one step for each level.
+"""Writes ensembles of trees as walks through a table of their nodes, one step per level.
 
     place = the root of each tree, [rows, trees]
     repeat, as often as the deepest tree has levels:
-        place = Where(x[feature[place]] ≤ split[place], yes[place], no[place])      a leaf leads to itself
+        place = Where(x[feature[place]] ≤ split[place], yes[place], no[place])      a leaf points to itself
     result = Σ over trees of weights[place]
 
-So it takes as long for all values, and as many operators as there are levels, whatever the number of nodes.
+The time is the same for all inputs, and the number of operators is that of the levels, not of the nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 if TYPE_CHECKING:
     import onnx
 
-_MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")  # numbered as in TreeEnsemble
+_MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")  # the numbering of TreeEnsemble
 _LEAF = len(_MODES)
 _OPERATORS = {"LEQ": "LessOrEqual", "LT": "Less", "GTE": "GreaterOrEqual", "GT": "Greater", "EQ": "Equal"}
 _POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -42,8 +42,8 @@ _POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 @dataclass
 class _Forest:
-    """Nodes of all trees by number: the feature and the value it is compared with, how, where that leads to, whether
-    NaN leads to `yes`; weights of leaves by result, NaN where a leaf has none; values of MEMBER nodes, padded."""
+    """The nodes of all trees by number: feature, threshold, comparison, successors, and whether NaN leads to `yes`;
+    the leaves' weights by result, NaN where a leaf has none; the values of MEMBER nodes, padded."""
 
     features: np.ndarray
     splits: np.ndarray
@@ -56,7 +56,7 @@ class _Forest:
     members: np.ndarray | None = None
 
     def depth(self) -> int | None:
-        """Steps from a root to the farthest leaf; None where nodes lead in a circle."""
+        """The number of steps from a root to the farthest leaf; None if the nodes form a cycle."""
         level, places = 0, self.roots
         while (inner := places[self.modes[places] != _LEAF]).size:
             level, places = level + 1, np.unique(np.concatenate([self.yes[inner], self.no[inner]]))
@@ -73,7 +73,7 @@ def _bad(node: onnx.NodeProto, facts: ModelFacts, what: str) -> Exception:
 
 
 def _walk(w: NodeWriter, forest: _Forest) -> str:
-    """The leaf of each row in each tree."""
+    """The leaf that each row reaches in each tree."""
     node, facts, dtype = w.node, w.facts, dtype_of(float_kind(w, w.node.input[0]))
     depth = forest.depth()
     if depth is None:
@@ -127,7 +127,7 @@ def _compared(w: NodeWriter, mode: str, found: str, split: str, tables: dict[str
 
 
 def _aggregated(w: NodeWriter, forest: _Forest, how: str) -> str:
-    """The sum, mean, least or largest of what the leaves of a row have for each result."""
+    """The sum, mean, minimum or maximum over a row's leaves of the weights of each result."""
     place, weights = _walk(w, forest), forest.weights
     dtype = dtype_of(float_kind(w, w.node.input[0]))
     if how in ("SUM", "AVERAGE"):
@@ -149,8 +149,8 @@ def _aggregated(w: NodeWriter, forest: _Forest, how: str) -> str:
 
 
 def _by_name(node: onnx.NodeProto, facts: ModelFacts, group: str, results: int) -> _Forest:
-    """Of TreeEnsembleClassifier and TreeEnsembleRegressor, whose nodes are numbered in each tree; the leaves' weights
-    are in attributes that begin with `group`."""
+    """Reads TreeEnsembleClassifier and TreeEnsembleRegressor, whose nodes are numbered within each tree; attributes
+    that begin with `group` hold the leaves' weights."""
     trees, own = (np.array(attribute(node, f"nodes_{name}", []), np.int64) for name in ("treeids", "nodeids"))
     numbers_of = {pair: number for number, pair in enumerate(zip(trees.tolist(), own.tolist(), strict=True))}
     names = [mode.decode().removeprefix("BRANCH_") for mode in attribute(node, "nodes_modes", [])]
@@ -186,7 +186,7 @@ def _weights(
         np.ndarray, np.ndarray
     ]
 ) -> np.ndarray:
-    """By node and result; what one leaf gives one result several times is added up."""
+    """The weights by node and result; weights of the same leaf and result are added up."""
     ids, values = given
     weights = np.full(shape, np.nan, np.float64)
     if not len(at) == len(ids) == len(values) or (len(ids) and (ids.min() < 0 or ids.max() >= shape[1])):
@@ -205,7 +205,7 @@ def _tensor(node: onnx.NodeProto, name: str) -> np.ndarray:
 
 
 def _of_ensemble(node: onnx.NodeProto, facts: ModelFacts, results: int) -> _Forest:
-    """Of TreeEnsemble, which numbers inner nodes and leaves apart; leaves come behind."""
+    """Reads TreeEnsemble, which numbers inner nodes and leaves separately; leaves follow the inner nodes."""
     modes = _tensor(node, "nodes_modes").astype(np.int64)
     splits, values = _tensor(node, "nodes_splits"), _tensor(node, "leaf_weights")
     targets = np.array(attribute(node, "leaf_targetids", []), np.int64)
@@ -223,17 +223,17 @@ def _of_ensemble(node: onnx.NodeProto, facts: ModelFacts, results: int) -> _Fore
         (ways[0], inner + leaves), (ways[1], inner + leaves), (roots, inner))):  # fmt: skip
         raise _bad(node, facts, "it names a node that there is not")
     yes, no = (np.concatenate([way, np.arange(inner, inner + leaves)]) for way in ways)
-    nothing = np.zeros(leaves, np.int64)
+    no_values = np.zeros(leaves, np.int64)
     weights = _weights(node, facts, (inner + leaves, results), range(inner, inner + leaves), (targets, values))
     missing = np.array(attribute(node, "nodes_missing_value_tracks_true", None) or np.zeros(inner), np.bool_)
     return _Forest(
-        np.concatenate([features, nothing]), np.concatenate([splits, nothing]), np.append(modes, nothing + _LEAF),
-        yes, no, np.append(missing, nothing.astype(np.bool_)), weights, roots, _members(node, facts, modes, leaves),
+        np.concatenate([features, no_values]), np.concatenate([splits, no_values]), np.append(modes, no_values + _LEAF),
+        yes, no, np.append(missing, no_values.astype(np.bool_)), weights, roots, _members(node, facts, modes, leaves),
     )  # fmt: skip
 
 
 def _members(node: onnx.NodeProto, facts: ModelFacts, modes: np.ndarray, leaves: int) -> np.ndarray | None:
-    """The values of each MEMBER node, in order, which NaN ends."""
+    """The values of each MEMBER node, in order; NaN separates the nodes' values in the attribute."""
     wanted = np.flatnonzero(modes == _MODES.index("MEMBER")).tolist()
     if not wanted:
         return None
@@ -279,7 +279,8 @@ def _regressor(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 def _classifier(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Of two classes with weights for one alone, the score is that of the second one, as onnxruntime has it."""
+    """TreeEnsembleClassifier. With two classes and weights for one, the score is the second class's, as in
+    onnxruntime."""
     import onnx
 
     if facts.rank(node.input[0]) is None:

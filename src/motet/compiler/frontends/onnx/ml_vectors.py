@@ -1,7 +1,7 @@
-"""Writes support vector machines, of the domain `ai.onnx.ml`, as products with their vectors.
+"""Writes support vector machines, of the domain `ai.onnx.ml`, as products with their support vectors.
 
     SVMRegressor(x)   →  kernel(x, vectors) · coefficients + rho
-    SVMClassifier(x)  →  for each pair of classes such a sum, a vote for one of both; probabilities by Platt's sigmoids
+    SVMClassifier(x)  →  for each pair of classes such a sum, a vote for one of them; probabilities by Platt's sigmoids
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Machine:
-    """A writer, the rows it is about, and the type that it calculates in."""
+    """A node writer, the input rows, and the type of the computation."""
 
     w: NodeWriter
     rows: str
@@ -42,16 +42,16 @@ class _Machine:
         return self.w.constant(np.asarray(value).astype(self.dtype), what)
 
     def kernel(self, vectors: np.ndarray) -> str:
-        """How similar each row is to each of `vectors`."""
+        """The kernel function of each row and each of `vectors`."""
         w, node = self.w, self.w.node
         gamma, coefficient, degree = [*attribute(node, "kernel_params", []), 0.0, 0.0, 0.0][:3]
         products = w.add("MatMul", self.rows, self.number(np.ascontiguousarray(vectors.T), "vectors"))
         how = attribute(node, "kernel_type", b"LINEAR").decode()
         if how == "LINEAR":
             return products
-        if how == "RBF":  # |a − b|² = |a|² − 2ab + |b|² would cancel
-            apart = w.add("Sub", w.over("Unsqueeze", self.rows, [1]), self.number(vectors, "vectors"))
-            squares = w.over("ReduceSum", w.add("Mul", apart, apart), [2], keepdims=0)
+        if how == "RBF":  # the expansion |a|² − 2ab + |b|² would cancel
+            differences = w.add("Sub", w.over("Unsqueeze", self.rows, [1]), self.number(vectors, "vectors"))
+            squares = w.over("ReduceSum", w.add("Mul", differences, differences), [2], keepdims=0)
             return w.add("Exp", w.add("Mul", squares, self.number(-gamma)))
         moved = w.add("Add", w.add("Mul", products, self.number(gamma)), self.number(coefficient))
         if how == "POLY":
@@ -98,7 +98,7 @@ def _pairs(count: int) -> list[tuple[int, int]]:
 
 
 def _decisions(m: _Machine, counts: np.ndarray, classes: int) -> str:
-    """By row and pair of classes: the sum of what speaks for the first one."""
+    """The decision function by row and pair of classes; positive values favour the first class."""
     node, facts = m.w.node, m.w.facts
     total = int(counts.sum())
     vectors = _shaped(node, facts, numbers(node, "support_vectors"), total)
@@ -119,7 +119,7 @@ def _decisions(m: _Machine, counts: np.ndarray, classes: int) -> str:
 
 
 def _votes(m: _Machine, decisions: str, classes: int) -> str:
-    """How many pairs each class wins."""
+    """The number of pairs that each class wins."""
     import onnx
 
     w, kind = m.w, onnx.helper.np_dtype_to_tensor_dtype(m.dtype)
@@ -133,7 +133,7 @@ def _votes(m: _Machine, decisions: str, classes: int) -> str:
 
 
 def _probabilities(m: _Machine, decisions: str, classes: int) -> str:
-    """That of a pair by a sigmoid; onnxruntime stops up to 0.0025 before it, libsvm does not."""
+    """The probabilities of two classes by a sigmoid, as in libsvm; onnxruntime's differ by up to 0.0025."""
     w = m.w
     scaled = w.add("Mul", decisions, m.number(numbers(w.node, "prob_a")))
     single = w.add("Sigmoid", w.add("Neg", w.add("Add", scaled, m.number(numbers(w.node, "prob_b")))))

@@ -1,8 +1,7 @@
-"""Takes a simplified ONNX model through the wheel's importer and pipelines to linalg on tensors.
+"""Lowers a simplified ONNX model to linalg on tensors, by the torch-mlir wheel's importer and pipelines.
 
-Lowering is tried at the model's own operator set. When an operator has no lowering, its definition as an ONNX
-function is expanded in its place; when an operand had to be a constant but had become a parameter, it becomes a
-constant again; each is tried once per operator.
+The model's own operator set is tried first. If an operator has no lowering, its ONNX function body replaces it. If an
+operand must be a constant but became a parameter, it becomes a constant again. Each remedy is tried once per operator.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ PARAMETER_DTYPES = frozenset({
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
 })  # fmt: skip
 MAX_ATTEMPTS = 24
-# Operators whose own lowering is not to be used: that of RotaryEmbedding crashes the process for valid models, that of
-# Gelu takes 0.797724 for √(2/π), 0.797885, that of Selu rounds its factors to five digits, and those of the losses
-# divide by the number of rows where it is the sum of weights.
+# Operators whose function body replaces the wheel's lowering: that of RotaryEmbedding crashes for valid models, that of
+# Gelu takes 0.797724 for √(2/π) = 0.797885, that of Selu rounds its constants to five digits, and those of the losses
+# divide by the number of rows instead of the sum of weights.
 UNSOUND = frozenset({"RotaryEmbedding", "Gelu", "Selu", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
 
 
@@ -60,7 +59,7 @@ class Lowered:
 
 @dataclass
 class LoweringError(Exception):
-    """Why a model did not lower: the node, by name and operator where that is known, and what MLIR said."""
+    """A model did not lower: the node, by name and operator if known, and MLIR's message."""
 
     reason: str
     node: str = ""
@@ -68,7 +67,7 @@ class LoweringError(Exception):
 
 
 def lower(model: OnnxModel) -> Lowered:
-    """Lower `model`, changing what is tried after each failure. Raises LoweringError when nothing is left."""
+    """Lowers `model`, with another remedy after each failure. Raises LoweringError when none is left."""
     constants: set[str] = set()
     rewritten = rewrite_forms(model)
     rewritten |= keep_outside(model)
@@ -86,14 +85,14 @@ def lower(model: OnnxModel) -> Lowered:
 
 
 def _reconsider(model: OnnxModel, constants: set[str], error: LoweringError) -> bool:
-    """Choose what to do differently after `error`; whether there is anything."""
+    """Chooses a remedy for `error`; returns whether there is one."""
     node = next((node for node in all_nodes(model.proto.graph) if node.name == error.node), None)
     if node is not None:
         operands = {name for name in node.input if name in model.constants and is_parameter(model.constants[name])}
         if not operands <= constants:
             constants |= operands
             return True
-    # Some failures do not say where: then every operator with a body is worth expanding.
+    # Some failures have no location: expand every operator that has a body.
     operators = {node.op_type} if node is not None else {node.op_type for node in all_nodes(model.proto.graph)}
     if not expand_functions(model, operators):
         return False
@@ -102,7 +101,7 @@ def _reconsider(model: OnnxModel, constants: set[str], error: LoweringError) -> 
 
 
 def is_parameter(array: np.ndarray) -> bool:
-    """Whether a constant is large floating or quantised data, which lives outside of the module."""
+    """Whether a constant is large floating-point or quantised data, which is stored outside the module."""
     return array.nbytes >= PARAMETER_BYTES and array.dtype.name in PARAMETER_DTYPES
 
 
@@ -135,7 +134,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
 
 
 def _require_ranks(graph: onnx.GraphProto) -> None:
-    """Raise LoweringError for a value of unknown rank, which the importer takes for a scalar."""
+    """Raises LoweringError for a value of unknown rank, which the importer would take for a scalar."""
     unknown = {
         value.name for value in (*graph.value_info, *graph.output)
         if value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape")
@@ -147,7 +146,7 @@ def _require_ranks(graph: onnx.GraphProto) -> None:
 
 
 def _with_constants(model: OnnxModel, parameters: list[str]) -> onnx.ModelProto:
-    """The model with constants put back: as initializers, or as inputs after all others for `parameters`."""
+    """The model with its constants: as initializers, or as inputs after all others for `parameters`."""
     import onnx
 
     proto = onnx.ModelProto()
@@ -171,13 +170,13 @@ def _import(proto: onnx.ModelProto, context: ir.Context) -> ir.Module:
         node_importer = importer.NodeImporter.define_function(info.main_graph, module.operation, context_cache=cache)
         node_importer.import_all()
     except (importer.OnnxImportError, ValueError, RuntimeError, TypeError, KeyError) as error:
-        # The importer has no error type of its own for many malformed nodes.
+        # For many malformed nodes the importer raises generic exceptions.
         raise LoweringError(str(error).strip().splitlines()[0] if str(error) else type(error).__name__) from error
     return module
 
 
 def _constant_cache(importer: Any) -> Any:
-    """The importer's cache, with constants written as plain elements: upstream's folders see through those."""
+    """The importer's cache, with constants as plain dense elements, which upstream's folders can read."""
     import onnx
 
     class ConstantCache(importer.ContextCache):  # type: ignore[misc]
@@ -205,7 +204,7 @@ _PLAIN = frozenset({
 
 
 def explain(model: OnnxModel, error: ir.MLIRError) -> LoweringError:
-    """Find the node an MLIR diagnostic is about: by its location, which carries the node's name."""
+    """Finds the node of an MLIR diagnostic by its location, which carries the node's name."""
     nodes = {node.name: node.op_type for node in all_nodes(model.proto.graph)}
     for diagnostic in _flatten(error.error_diagnostics):
         for name in _quoted(str(diagnostic.location)):
@@ -213,7 +212,7 @@ def explain(model: OnnxModel, error: ir.MLIRError) -> LoweringError:
                 return LoweringError(_first_line(diagnostic.message), name, nodes[name])
     messages = [diagnostic.message for diagnostic in error.error_diagnostics]
     text = _first_line(messages[0] if messages else str(error))
-    name = next((name for name in _quoted(text) if name in nodes), "")  # an error may be text alone
+    name = next((name for name in _quoted(text) if name in nodes), "")  # some errors have no location
     return LoweringError(_LOCATED.sub("", text), name, nodes.get(name, ""))
 
 

@@ -1,4 +1,4 @@
-"""What a model in ONNX is once it is read: the graph as a protobuf, its constants as separate arrays."""
+"""An ONNX model in memory: the graph as a protobuf, its constants as separate arrays."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class OnnxModel:
-    """`proto` is the model without initializers, `constants` their values by name, `file` what to call it, `files` what
-    external data is read from. Where it is `inner`, it is a body of another model, which has the same constants.
+    """A parsed model. `proto` is the model without initializers, `constants` their values by name, `file` its name in
+    errors, `files` the source of external data. `inner` marks a body of another model, with the same constants.
     `elements` has the element types of inputs and outputs that are stored as bytes."""
 
     proto: onnx.ModelProto
@@ -29,14 +29,14 @@ class OnnxModel:
 
     @property
     def opsets(self) -> dict[str, int]:
-        """Version of each imported operator set; the default domain is the empty string."""
+        """The version of each imported operator set; the default domain is the empty string."""
         return {_domain(entry.domain): entry.version for entry in self.proto.opset_import}
 
     def error(self, message: str) -> CompileError:
         return CompileError(message, Location(self.file))
 
     def value(self, tensor: onnx.TensorProto | onnx.SparseTensorProto, what: str) -> np.ndarray:
-        """The value of `tensor`, which errors call `what`, wherever its data is. Raises CompileError."""
+        """The value of `tensor`, named `what` in errors, wherever its data is. Raises CompileError."""
         try:
             if hasattr(tensor, "indices"):
                 return read_sparse(cast("onnx.SparseTensorProto", tensor), self.files)
@@ -50,7 +50,7 @@ def _domain(name: str) -> str:
 
 
 def require_onnx() -> None:
-    """Raise CompileError when the `onnx` package is absent."""
+    """Raises CompileError if the package `onnx` is missing."""
     try:
         import onnx  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as error:

@@ -1,13 +1,12 @@
-"""Writes operators that move elements, whose lowering is wrong or missing, with others.
+"""Rewrites operators that move elements and that the torch-mlir wheel lacks or lowers wrongly.
 
-- DepthToSpace with mode CRD, whose columns and rows within a block the wheel takes for channels, and SpaceToDepth with
-  it, whose mode the wheel overlooks: channels are put from the order of one mode in that of the other.
-- Pad with negative pads, which becomes a slice and a Pad without: where what is removed on one side is added on the
-  other, MLIR's own folds take it for one that does nothing.
-- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes, or by more
-  elements than there are to reflect.
-- Pad whose pads a call decides, which becomes a Gather at places that are computed; its result has the extents that the
-  model declares.
+- DepthToSpace with mode CRD, where the wheel confuses a block's rows and columns with channels, and SpaceToDepth with
+  mode CRD, which the wheel ignores: the channels are reordered from one mode to the other.
+- Pad with negative pads: a Slice, and a Pad without negative pads. MLIR would fold a Pad that grows one side by what it
+  removes on the other.
+- Pad with mode wrap, whose lowering does not terminate, and with mode reflect beyond the innermost two axes, or by more
+  elements than can be reflected.
+- Pad with dynamic pads: a Gather at computed indices; the result has the extents that the model declares.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def _depth_to_space(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
     if extents is None or not extents[1]:
         raise _refused(node, facts, "DepthToSpace with mode CRD", "a number of channels that is known when compiling")
     w = NodeWriter(node, facts)
-    apart = w.reshape(node.input[0], [0, extents[1] // block**2, block**2, -1])
-    ordered = w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), node.input[0])
+    blocks = w.reshape(node.input[0], [0, extents[1] // block**2, block**2, -1])
+    ordered = w.like(w.add("Transpose", blocks, perm=[0, 2, 1, 3]), node.input[0])
     return w.done([w.add("DepthToSpace", ordered, blocksize=block)])
 
 
@@ -48,8 +47,8 @@ def _space_to_depth(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
         raise _refused(node, facts, "SpaceToDepth with mode CRD", "a number of channels that is known when compiling")
     w = NodeWriter(node, facts)
     found = w.add("SpaceToDepth", node.input[0], blocksize=block)
-    apart = w.reshape(found, [0, block**2, extents[1], -1])
-    return w.done([w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), found)])
+    blocks = w.reshape(found, [0, block**2, extents[1], -1])
+    return w.done([w.like(w.add("Transpose", blocks, perm=[0, 2, 1, 3]), found)])
 
 
 # -- padding ---------------------------------------------------------------------------------------
@@ -72,14 +71,14 @@ def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
 
 
 def _exceeds(extents: Sequence[int | None] | None, sides: np.ndarray) -> bool:
-    """Whether some side is longer than one reflection of what the other leaves."""
+    """Whether a pad is longer than one reflection of what remains of the axis."""
     left = [np.inf if size is None else size + less for size, less in
             zip(extents or [None] * sides.shape[1], np.minimum(sides, 0).sum(0).tolist(), strict=True)]
     return bool((sides >= np.array(left)).any())
 
 
 def _pad_by_sides(node: onnx.NodeProto, facts: ModelFacts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
-    """What negative pads remove is removed first, so that no mode repeats any of it."""
+    """Slices off what negative pads remove first, so that no mode repeats it."""
     w, value = NodeWriter(node, facts), node.input[0]
     for axis in np.flatnonzero((sides < 0).any(0)).tolist():
         low, high = sides[:, axis].tolist()
@@ -95,8 +94,8 @@ def _pad_by_sides(node: onnx.NodeProto, facts: ModelFacts, sides: np.ndarray, ga
 
 
 def _by_gather(w: NodeWriter, value: str, removed: np.ndarray, sides: np.ndarray) -> str:
-    """`value`, which has as many elements fewer than the operand along each axis as `removed` says, with mode wrap or
-    reflect."""
+    """Pads by mode wrap or reflect. Along each axis, `value` has as many elements fewer than the operand as `removed`
+    says."""
     shape, mode = w.facts.shapes.get(w.node.input[0]), attribute(w.node, "mode", b"").decode()
     left = None if shape is None else [size + less for size, less in zip(shape, removed.tolist(), strict=True)]
     if left is None or any(size < 1 for size in left):
@@ -112,15 +111,15 @@ def _by_gather(w: NodeWriter, value: str, removed: np.ndarray, sides: np.ndarray
 
 
 def _pad_by_attribute(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Of operator sets before 11; what is negative with mode constant, `settle_pads` sees to."""
+    """Pad before operator set 11; `settle_pads` handles negative pads with mode constant."""
     mode = attribute(node, "mode", b"constant").decode()
     if mode != "constant" and min(attribute(node, "pads", attribute(node, "paddings", [0]))) < 0:
         raise _refused(node, facts, f"Pad with mode {mode} and negative pads", "operator set 11 or later")
 
 
 def _pad_by_call(node: onnx.NodeProto, facts: ModelFacts, axes: np.ndarray | None) -> list[onnx.NodeProto] | None:
-    """Each element of the result is one of the operand, or, with mode constant, the value that is given. Where extents
-    are dynamic, the pads may follow from them, and the wheel's lowering knows the result's."""
+    """Pad with dynamic pads: each result element is one of the operand's, or the constant of mode constant. None if
+    extents are dynamic: the pads may then follow from extents, and the wheel lowers the Pad."""
     import onnx
 
     shape, result = (facts.shapes.get(name) for name in (node.input[0], node.output[0]))
@@ -148,7 +147,7 @@ def _pad_by_call(node: onnx.NodeProto, facts: ModelFacts, axes: np.ndarray | Non
 
 
 def _pads_of_all(w: NodeWriter, pads: str, axes: str, rank: int) -> str:
-    """The pads of all axes, from those of `axes`, which a call decides."""
+    """The pads of all axes, given those of `axes`, which are dynamic."""
     import onnx
 
     def number(value: object) -> str:
@@ -161,8 +160,8 @@ def _pads_of_all(w: NodeWriter, pads: str, axes: str, rank: int) -> str:
 
 
 def _places_by_call(w: NodeWriter, sides: Sequence[str], extent: int, result: int, mode: str) -> tuple[str, str]:
-    """Where along an axis of `extent` the elements of the result are taken from, and which of them lie within what
-    negative `sides` leave of it. Every place is inside of the axis, whatever the call says."""
+    """The source index of each element of the result along an axis of `extent`, and whether it is inside the part
+    that negative `sides` leave. Every index is in bounds for any pads."""
     def number(value: int) -> str:
         return w.constant(np.array(value, np.int64), "number")
 

@@ -1,10 +1,10 @@
-"""Computes operators of several steps in float32 where their operands are float16 or bfloat16.
+"""Computes operators of several steps on float16 or bfloat16 operands in float32.
 
     y = LayerNormalization(x, s, b)   of float16   →   y = Cast(LayerNormalization(Cast(x), Cast(s), Cast(b)))
 
-The wheel's lowering rounds each step to the narrow type, so that a result is off by several units of the last place,
-and a sum, a square or a product of steps overflows where the result would not: the mean of 1200 elements of 100 is an
-infinity in float16. In float32 the result is rounded once.
+The torch-mlir wheel rounds each step to the narrow type, so that a result is wrong by several units in the last place,
+and an intermediate sum, square or product overflows where the result would not: the mean of 1200 elements of 100 is an
+infinity in float16. In float32 only the result is rounded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OPERATORS = (
 
 
 def _widened(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """`node` on operands of float32, and what it computes of the narrow type rounded to it."""
+    """`node` on float32 operands, with its narrow results rounded."""
     import onnx
 
     narrow = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
@@ -52,12 +52,12 @@ def _cast(node: onnx.NodeProto, value: str, result: str, kind: int | None) -> on
 
 
 def _batch_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """In training the statistics are results as well, which keep their types."""
+    """In training mode the statistics are results too, which keep their types."""
     return None if attribute(node, "training_mode", 0) else _widened(node, facts)
 
 
 def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """A product that is only moved by a third operand is left as it is: factors of 16 bits are multiplied faster."""
+    """A product with only an added operand is left unchanged: products of 16-bit operands are faster."""
     plain = attribute(node, "alpha", 1.0) == 1 and attribute(node, "beta", 1.0) == 1
     return None if plain else _widened(node, facts)
 

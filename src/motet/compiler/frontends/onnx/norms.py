@@ -1,10 +1,10 @@
-"""Writes normalisations whose lowering loses digits or is wrong.
+"""Rewrites normalisations whose lowering is imprecise or wrong.
 
-GroupNormalization, but for images since operator set 21, and MeanVarianceNormalization are lowered as they are
-defined, by E[x²] − E[x]², which has no digit left where the mean is large beside the spread; here it is the mean of
-squared differences from the mean. InstanceNormalization and GroupNormalization of images whose extents only a call
-knows give wrong numbers, and are written so too. LRN over an even number of channels sums windows of the wrong place.
-LpNormalization divides zeros by their norm, which is 0.
+MeanVarianceNormalization and GroupNormalization (other than of images since operator set 21) are specified with
+E[x²] − E[x]², which cancels if the mean is large compared with the deviation; here the variance is the mean of squared
+deviations. The torch-mlir wheel computes InstanceNormalization and GroupNormalization of images of dynamic extents
+wrongly; they are rewritten likewise. LRN over an even number of channels sums the wrong window. LpNormalization divides
+zeros by their norm of 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TO_THE_END = np.iinfo(np.int64).max
 
 
 def _in_float32(w: NodeWriter, value: str) -> tuple[str, int]:
-    """`value` in float32, or float64 if it is; and the type that it was of."""
+    """`value` in float32, or in float64 if it is float64; and its original type."""
     import onnx
 
     kind = w.facts.types[w.node.input[0]]
@@ -32,7 +32,7 @@ def _in_float32(w: NodeWriter, value: str) -> tuple[str, int]:
 
 
 def _number(w: NodeWriter, value: float) -> str:
-    """A constant of the type that is calculated in."""
+    """A constant of the type of the computation."""
     import onnx
 
     double = w.facts.types[w.node.input[0]] == onnx.TensorProto.DOUBLE
@@ -40,9 +40,9 @@ def _number(w: NodeWriter, value: float) -> str:
 
 
 def _deviations(w: NodeWriter, value: str, axes: list[int]) -> tuple[str, str]:
-    """Differences from the mean over `axes`, and the mean of their squares."""
-    apart = w.add("Sub", value, w.over("ReduceMean", value, axes, keepdims=1))
-    return apart, w.over("ReduceMean", w.add("Mul", apart, apart), axes, keepdims=1)
+    """Deviations from the mean over `axes`, and the mean of their squares."""
+    deviations = w.add("Sub", value, w.over("ReduceMean", value, axes, keepdims=1))
+    return deviations, w.over("ReduceMean", w.add("Mul", deviations, deviations), axes, keepdims=1)
 
 
 def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -53,10 +53,10 @@ def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
     w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
     grouped = w.reshape(value, [0, attribute(node, "num_groups", 1), -1])
-    apart, variance = _deviations(w, grouped, [2])
+    deviations, variance = _deviations(w, grouped, [2])
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
-    unit = w.add("Div", apart, root)
-    of_channels = facts.version >= 21  # before, there is a scale for each group
+    unit = w.add("Div", deviations, root)
+    of_channels = facts.version >= 21  # before, a scale for each group
     if of_channels:
         unit = w.like(unit, node.input[0])
     places = [-1, *[1] * (rank - 2)] if of_channels else [-1, 1]
@@ -71,15 +71,15 @@ def _instance_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onn
         return None
     w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
-    apart, variance = _deviations(w, value, list(range(2, len(extents))))
+    deviations, variance = _deviations(w, value, list(range(2, len(extents))))
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
     places = [-1, *[1] * (len(extents) - 2)]
     scale, shift = (w.reshape(_in_float32(w, name)[0], places) for name in node.input[1:3])
-    return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", apart, root), scale), shift), kind)])
+    return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", deviations, root), scale), shift), kind)])
 
 
 def _lp_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """What is 0 all along the axis stays so, and is not divided by its norm."""
+    """LpNormalization; a row of zeros along the axis stays zero."""
     if node.input[0] not in facts.types:
         return None
     w, value = NodeWriter(node, facts), node.input[0]
@@ -98,9 +98,9 @@ def _mean_variance(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
         return None
     w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])
-    apart, variance = _deviations(w, value, list(attribute(node, "axes", [0, 2, 3])))
+    deviations, variance = _deviations(w, value, list(attribute(node, "axes", [0, 2, 3])))
     root = w.add("Add", w.add("Sqrt", variance), _number(w, 1e-9))
-    return w.done([w.cast(w.add("Div", apart, root), kind)])
+    return w.done([w.cast(w.add("Div", deviations, root), kind)])
 
 
 def _local_response(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:

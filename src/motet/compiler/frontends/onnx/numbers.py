@@ -1,4 +1,4 @@
-"""Arithmetic on the numbers that a call gives to operators of ONNX, and what it may not give."""
+"""Arithmetic on the dynamic number operands of ONNX operators, and checks of them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from motet.errors import CompileError
 
 _F32, _I64, _BOOL, _F64 = 1, 7, 9, 11  # element types
-_LARGE = 1 << 40  # longer than any axis
 
 
 class Numbers:
-    """Writes arithmetic on whole numbers: small tensors of i64."""
+    """Writes integer arithmetic on small i64 tensors."""
 
     def __init__(self, w: NodeWriter) -> None:
         self.w = w
@@ -39,7 +38,7 @@ class Numbers:
         return self.w.add("Mul", a, b)
 
     def flag(self, condition: str) -> str:
-        """1 where it holds, else 0."""
+        """1 where `condition` holds, else 0."""
         return self.w.cast(condition, _I64)
 
     def choose(self, condition: str, a: str, b: str) -> str:
@@ -55,16 +54,16 @@ class Numbers:
         return self.w.over("ReduceSum", value, [axis], keepdims=0)
 
     def shape(self, value: str) -> str:
-        """The extents of a tensor, as one of rank 1."""
+        """The extents of a tensor, as a vector."""
         known = self.w.facts.shapes.get(value)
         return self.of(known) if known is not None else self.w.add("Shape", value)
 
     def from_start(self, places: str, extent: str) -> str:
-        """`places`, of which negative ones are counted from behind."""
+        """Indices from the start; negative ones count from the end."""
         return self.choose(self.less(places, self.of(0)), self.add(places, extent), places)
 
     def require(self, value: str, condition: str, text: str) -> str:
-        """`value`, where `condition`, one element, holds; else the call fails with `text`."""
+        """`value` if `condition`, one element, holds; otherwise the call fails with `text`."""
         node = self.w.node
         made = self.w.add("Where", self.w.reshape(condition, []), value, value)
         self.w.nodes[-1].name = f"{node.name}{REQUIRE}{node.op_type}: {text}"
@@ -72,7 +71,7 @@ class Numbers:
 
 
 class Axes:
-    """Axes of a tensor of rank `rank` that a call gives: `marks` has 1 for each that is meant, else 0."""
+    """Dynamic axes of a tensor of rank `rank`: `marks` has 1 for each selected axis, else 0."""
 
     def __init__(self, n: Numbers, name: str, rank: int) -> None:
         count = n.w.facts.shapes.get(name)
@@ -80,9 +79,9 @@ class Axes:
         self.count = None if count is None else int(np.prod(count))
         own = n.from_start(n.read(name, [-1, 1]), n.of(rank))
         met = n.flag(n.w.add("Equal", own, n.of(range(rank))))
-        self.by_axis = met  # as many rows as are given, a column for each axis
+        self.by_axis = met  # a row for each given axis, a column for each axis of the tensor
         marks = n.sum(met, 0)
-        # Each that is given meets one axis, and no axis is met twice.
+        # Each given number selects one axis, and no axis is selected twice.
         good = n.w.add("ReduceMin", n.flag(n.w.add("Equal", n.sum(met, 1), n.of(1))), keepdims=0)
         once = n.w.add("ReduceMax", marks, keepdims=0)
         fits = n.w.add("And", n.w.add("Equal", good, n.of(1)), n.w.add("Equal", once, n.of(1)))
@@ -91,12 +90,12 @@ class Axes:
 
 
     def checked_rows(self, n: Numbers) -> str:
-        """A row for each axis that is given, with a one where it is."""
+        """A row for each given axis, with a one in its column."""
         return n.add(self.by_axis, n.mul(self.marks, n.of(0)))
 
 
 def given(node: onnx.NodeProto, facts: ModelFacts, number: int) -> str:
-    """The name of an input whose value a call gives; "" where it follows from extents alone, or there is none."""
+    """The name of an input that depends on data; "" if it follows from extents alone, or is absent."""
     name = node.input[number] if len(node.input) > number else ""
     return name if name and name in facts.of_data and name not in facts.asserted else ""
 

@@ -1,4 +1,4 @@
-"""Takes optional tensors and sequences for tensors and sequences, which every call gives.
+"""Replaces optional tensors and sequences by tensors and sequences, which every call gives.
 
     x : optional(float[4]); y = OptionalGetElement(x); h = OptionalHasElement(x)    →    x : float[4]; y = x; h = True
     o = Optional(); h = OptionalHasElement(o)                                       →    h = False
@@ -19,7 +19,7 @@ _OPERATORS = ("Optional", "OptionalGetElement", "OptionalHasElement")
 
 
 def resolve_optionals(model: OnnxModel) -> None:
-    """In place, in the graph of `model`, whose inputs are tensors. Raises CompileError for absent elements."""
+    """Rewrites the graph of `model`, whose inputs are tensors, in place. Raises CompileError for absent elements."""
     graph = model.proto.graph
     for value in (*graph.input, *graph.output):
         _take(value)
@@ -46,7 +46,7 @@ def resolve_optionals(model: OnnxModel) -> None:
 
 
 def _take(value: onnx.ValueInfoProto) -> None:
-    """Make the type of an optional value that of its element."""
+    """Makes the type of an optional value that of its element."""
     kind = value.type
     if kind.WhichOneof("value") == "optional_type":
         kind.CopyFrom(type(kind).FromString(kind.optional_type.elem_type.SerializeToString()))

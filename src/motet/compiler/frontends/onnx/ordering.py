@@ -1,8 +1,8 @@
-"""Writes operators that order unsigned integers, which the wheel's lowering takes for signed ones, on wider signed.
+"""Writes operators that order unsigned integers, which the torch-mlir wheel orders as signed, on wider signed integers.
 
     TopK(x: u8)  →  Cast(TopK(Cast(x: i32)))
 
-Those of 64 bits have no wider type: their order is that of signed numbers from which 2⁶³ was taken.
+64-bit integers have no wider type: subtracting 2⁶³ maps their order to that of signed integers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 if TYPE_CHECKING:
     import onnx
 
-# Which inputs are put in order, and which results are of them.
+# The numbers of the inputs that are ordered, and of the results with their elements.
 _ORDERED: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "ArgMax": ((0,), ()), "ArgMin": ((0,), ()), "MaxPool": ((0,), (0,)), "ReduceMax": ((0,), (0,)),
     "ReduceMin": ((0,), (0,)), "ScatterElements": ((0, 2), (0,)), "ScatterND": ((0, 2), (0,)), "TopK": ((0,), (0,)),

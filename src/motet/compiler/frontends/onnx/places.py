@@ -1,4 +1,4 @@
-"""Nodes of ONNX in the dialect `torch`, the extents of what they take, and assertions about these."""
+"""ONNX nodes in the dialect `torch`: their operands' extents, and assertions about these."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import names_of
 
-EQUAL, AT_MOST = 0, 3  # of arith.cmpi's predicates
+EQUAL, AT_MOST = 0, 3  # predicates of arith.cmpi
 
-Extents = Mapping[str, Sequence[int | str | None]]  # of values by name: numbers, symbols, or neither is known
+Extents = Mapping[str, Sequence[int | str | None]]  # by name of the value: numbers, symbols, None if unknown
 
 
 @dataclass(frozen=True)
 class ExtentOperand:
-    """A tensor that a node takes: input `number`; `symbols` are its extents as the model calls them."""
+    """Input `number` of a node, a tensor; `symbols` are the model's names of its extents."""
 
     number: int
     value: ir.Value
@@ -36,7 +36,7 @@ class NodeOperands:
 
     @staticmethod
     def of(op: ir.Operation, inputs: Mapping[str, Sequence[str]], extents: Extents) -> NodeOperands | None:
-        """None where the type of an input is unknown, for which there is no lowering."""
+        """The operands of `op`; None if the type of an input is unknown, for which there is no lowering."""
         names = next((inputs[name] for name in names_of(op.location) if name in inputs), ())
         found: list[ExtentOperand] = []
         for number, value in enumerate(op.operands):
@@ -79,7 +79,7 @@ class OperandAxis:
         return extent_of(builtin(self.operand), self.axis)
 
     def may_differ(self, other: OperandAxis) -> bool:
-        """Whether one of the two may be 1 where the other is not."""
+        """Whether one of the two extents may be 1 where the other is not."""
         if not self.is_dynamic and not other.is_dynamic:
             return False
         symbol = self.operand.symbols[self.axis]
@@ -94,7 +94,7 @@ def builtin(operand: ExtentOperand) -> ir.Value:
 
 
 def numbers(node: NodeOperands, number: int) -> list[int] | None:
-    """What input `number` is, where it is a constant of integers."""
+    """The value of input `number` if it is a constant of integers."""
     if len(node.op.operands) <= number or isinstance(node.op.operands[number].owner, ir.Block):
         return None
     value = node.op.operands[number].owner.operation.attributes.get("torch.onnx.value", None)
@@ -111,7 +111,7 @@ def assert_equal(first: OperandAxis, second: OperandAxis) -> None:
 
 
 def assert_any(pairs: Sequence[tuple[ir.Value, ir.Value]], said: str) -> None:
-    """That two of one of the `pairs` are equal."""
+    """Asserts that the two values of at least one of `pairs` are equal; `said` is the error."""
     condition = compare(EQUAL, *pairs[0])
     for pair in pairs[1:]:
         condition = create("arith.ori", condition.type, [condition, compare(EQUAL, *pair)])

@@ -1,11 +1,11 @@
-"""Writes pools whose lowering is wrong.
+"""Rewrites pools that the torch-mlir wheel lowers wrongly.
 
-- AveragePool with ceil_mode: the wheel divides by a wrong number where a window reaches beyond the padding. LpPool
-  knows neither auto_pad nor dilations, and scales such a window. Both become an average of whole windows over an image
-  padded by zeros, times how many elements count.
-- Padded MaxPool: the wheel pads by the least finite number, which is larger than the infinity that it should lose
-  against, integers by 0; where pads differ, it takes an extent that only a call knows for -1. Integers go by float32,
-  which has all numbers of 8 bits.
+- AveragePool with ceil_mode: the wheel divides by a wrong count where a window extends past the padding. LpPool: the
+  wheel ignores auto_pad and dilations, and scales such a window. Both become an average of full windows over a
+  zero-padded image, scaled by the ratio of counts.
+- Padded MaxPool: the wheel pads floats by the lowest finite number, which is larger than -infinity, and integers by 0;
+  for unequal pads, it takes a dynamic extent for -1. Integers are converted to float32, which represents all 8-bit
+  integers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import ordering as onnx_ordering
+from motet.compiler.frontends.onnx import ordering
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, Rule, refused
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Windows:
-    """Windows of a pool over spatial axes of known extents: what is padded before and after each, whole windows
-    included, and by place how many elements of the image and its padding each window has."""
+    """The windows of a pool over spatial axes of static extents: the padding before and after each axis that makes all
+    windows full, and the number of elements of the image and its counted padding in each window."""
 
     kernel: list[int]
     strides: list[int]
@@ -39,7 +39,7 @@ class _Windows:
 
 
 def _windows(node: onnx.NodeProto, sizes: Sequence[int], padded: bool = True) -> _Windows:
-    """As the specification of AveragePool has them (operator set 19); padding counts where it is `padded`."""
+    """The windows as specified for AveragePool (operator set 19); padding is counted if `padded`."""
     kernel = list(attribute(node, "kernel_shape", []))
     rank = len(kernel)
     strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
@@ -72,18 +72,18 @@ def _windows(node: onnx.NodeProto, sizes: Sequence[int], padded: bool = True) ->
 
 
 def _spatial(node: onnx.NodeProto, facts: ModelFacts) -> Sequence[int] | None:
-    """The extents of an image behind batch and channels, where they are known."""
+    """The spatial extents, after batch and channels, if static."""
     extents = facts.extents(node.input[0])
     known = [extent for extent in (extents or [])[2:] if extent is not None]
     return None if extents is None or len(known) != len(extents[2:]) or node.input[0] not in facts.types else known
 
 
 def _padding(node: onnx.NodeProto, facts: ModelFacts) -> tuple[list[int], list[int]] | None:
-    """What is padded before and after each spatial axis so that every window is whole, without ceil_mode; None where
-    that depends on extents only a call knows.
+    """The padding before and after each spatial axis with which every window is full without ceil_mode; None if it
+    depends on dynamic extents.
 
-    With ceil_mode an image of unknown extent is padded by a stride - 1 more: its last window then begins inside the
-    image, as it must, if the kernel is at least as large as the stride and the padding behind.
+    With ceil_mode, a dynamic extent is padded by stride - 1 more: the last window then begins inside the image, as it
+    must, if the kernel is at least as large as the stride plus the padding at the end.
     """
     sizes = _spatial(node, facts)
     if sizes is not None:
@@ -107,7 +107,7 @@ def _padding(node: onnx.NodeProto, facts: ModelFacts) -> tuple[list[int], list[i
 
 
 def _check_pool(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raise CompileError for windows that depend on extents only a call knows, which the wheel gets wrong."""
+    """Raises CompileError for windows that depend on dynamic extents, which the wheel lowers wrongly."""
     if _spatial(node, facts) is not None or facts.extents(node.input[0]) is None:
         return
     if attribute(node, "auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
@@ -126,13 +126,13 @@ def _check_pool(node: onnx.NodeProto, facts: ModelFacts) -> None:
 
 
 def _pads_itself(node: onnx.NodeProto, facts: ModelFacts) -> bool:
-    """Whether MaxPool is written as a Pad and a MaxPool of whole windows."""
+    """Whether MaxPool is written as a Pad and a MaxPool of full windows."""
     places = len([name for name in node.output if name]) > 1
     return not places and facts.version >= 11 and _padding(node, facts) is not None
 
 
 def _average(chain: Chain, facts: ModelFacts, windows: _Windows) -> None:
-    """The mean of every window over the image padded by zeros."""
+    """The mean of every window over the zero-padded image."""
     pads = np.array([0, 0, *windows.before, 0, 0, *windows.after], np.int64)
     if pads.any():
         chain.then("Pad", facts.constant(chain.node, "pads", pads))
@@ -141,7 +141,7 @@ def _average(chain: Chain, facts: ModelFacts, windows: _Windows) -> None:
 
 
 def _average_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Where the wheel counts wrongly: windows at the last end, and those with gaps over padding that counts."""
+    """AveragePool where the wheel counts wrongly: windows past the end, and dilated ones over counted padding."""
     sizes, padded = _spatial(node, facts), bool(attribute(node, "count_include_pad", 0))
     gaps = set(attribute(node, "dilations", [1])) != {1}
     if not (attribute(node, "ceil_mode", 0) or (gaps and padded)) or sizes is None:
@@ -150,7 +150,7 @@ def _average_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProt
     chain, whole = Chain(node), math.prod(windows.kernel)
     _average(chain, facts, windows)
     if (windows.counts != whole).any():
-        with np.errstate(divide="ignore"):  # the mean of nothing is NaN: 0 times an infinity
+        with np.errstate(divide="ignore"):  # the mean of an empty window is NaN: 0 · infinity
             factors = (whole / windows.counts).astype(facts.dtype(node.input[0]))
         chain.then("Mul", facts.constant(node, "factors", factors))
     return chain.done()
@@ -168,7 +168,7 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
     dtype = facts.dtype(node.input[0])
     if dtype.kind in "iu":
         if facts.rank(node.input[0]) == 4 and not is_padded:
-            return onnx_ordering.RULES["MaxPool"](node, facts)
+            return ordering.RULES["MaxPool"](node, facts)
         chain.then("Cast", to=onnx.TensorProto.FLOAT)
         dtype = np.dtype(np.float32)
     elif padding is None or not is_padded:
@@ -202,7 +202,7 @@ def _lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
 
 
 def _ceiled_lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Of extents that only a call knows: whole windows over an image padded by zeros, which add nothing."""
+    """LpPool with ceil_mode over dynamic extents: full windows over a zero-padded image; zeros add nothing."""
     padding = _padding(node, facts)
     if padding is None:
         return None

@@ -1,12 +1,12 @@
-"""Writes products and convolutions that the wheel's lowering does not know with those that it does.
+"""Rewrites products and convolutions that the torch-mlir wheel lacks or lowers wrongly.
 
-- MatMul of a batch and a vector, whose vector becomes a matrix of one column or row;
-- Gemm of two matrices, whose alpha is lost;
-- Einsum without a result in its equation, which gets it, and of scalars, which are multiplied;
-- Conv of volumes in groups, which becomes as many;
-- ConvTranspose with padding that is not the same on both sides, which is cut out of one without; and by filters that
-  are not known to be finite, which the wheel multiplies with zeros between and around the pixels: these are no numbers
-  then, where the operator, by its definition, has no product at all.
+- MatMul of a batch and a vector: the vector becomes a matrix of one column or row.
+- Gemm of two matrices: the wheel ignores alpha.
+- Einsum without a result in its equation: the result is added. Einsum of scalars: a multiplication.
+- Grouped Conv with three spatial axes: one Conv for each group.
+- ConvTranspose with unequal padding: cropped from a result without padding. With filters that may be infinite or NaN:
+  the wheel multiplies them by zeros inserted between and around the pixels, which gives NaN where the definition has no
+  product.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def _convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The whole result, without padding, of which the elements that are asked for are taken, zeros beyond its end."""
+    """ConvTranspose by the full result, without padding, from which the requested elements are sliced; zeros past its
+    end."""
     extents, filters = facts.extents(node.input[0]), facts.shapes.get(node.input[1])
     if extents is None or filters is None:
         return None
@@ -122,8 +123,8 @@ def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onn
 
 
 def _kept(node: onnx.NodeProto, axis: int, size: int | None, stride: int, reach: int) -> tuple[int, int] | None:
-    """How many elements of the whole result along spatial `axis` are cut off before what is asked for, and after it;
-    less than 0 where there are too few. None where that depends on an extent that only a call knows."""
+    """The number of elements to crop from the full result along spatial `axis`, before and after; negative if elements
+    are missing. None if it depends on a dynamic extent."""
     rank, auto = len(attribute(node, "pads", [])) // 2, attribute(node, "auto_pad", b"NOTSET")
     asked, more = attribute(node, "output_shape", []), attribute(node, "output_padding", [])
     added = more[axis] if more else 0
@@ -142,13 +143,13 @@ def _kept(node: onnx.NodeProto, axis: int, size: int | None, stride: int, reach:
 def _overlapped(
     w: NodeWriter, shape: Sequence[int], filters: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> str:
-    """The whole result, as it is defined: each pixel times the filters, added where they overlap."""
+    """The full result by definition: each pixel times the filters, accumulated where they overlap."""
     groups, pixels, rank = attribute(w.node, "group", 1), math.prod(shape[2:]), len(strides)
     image, matrices = (_wide(w, name) for name in w.node.input[:2])
     image = w.reshape(image, [shape[0], groups, shape[1] // groups, pixels])
     matrices = w.reshape(matrices, [groups, shape[1] // groups, math.prod(filters[1:])])
     whole = w.add("MatMul", w.add("Transpose", matrices, perm=[0, 2, 1]), image)
-    extents = [shape[0], groups * filters[1], *filters[2:], *shape[2:]]  # taps, then pixels, both axis by axis
+    extents = [shape[0], groups * filters[1], *filters[2:], *shape[2:]]  # filter elements, then pixels, by axis
     whole = w.reshape(whole, extents)
     for stride, dilation in zip(strides, dilations, strict=True):
         taps = extents.pop(2)
@@ -167,7 +168,7 @@ def _overlapped(
 
 
 def _wide(w: NodeWriter, value: str) -> str:
-    """`value`, in float32 where it is of a narrower type."""
+    """`value`, converted to float32 from narrower types."""
     import onnx
 
     narrow = w.facts.types[value] in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
@@ -175,13 +176,13 @@ def _wide(w: NodeWriter, value: str) -> str:
 
 
 def _spread(w: NodeWriter, value: str, extents: Sequence[int], axis: int, stride: int) -> str:
-    """`value`, of `extents`, with zeros between its elements along `axis`, which are then `stride` apart."""
+    """`value`, of `extents`, with zeros inserted along `axis` so that its elements are `stride` apart."""
     if stride == 1:
         return value
-    apart = [*extents[: axis + 1], 1, *extents[axis + 1 :]]
-    around = np.zeros((2, len(apart)), np.int64)
+    separated = [*extents[: axis + 1], 1, *extents[axis + 1 :]]
+    around = np.zeros((2, len(separated)), np.int64)
     around[1, axis + 1] = stride - 1
-    value = w.add("Pad", w.reshape(value, apart), w.constant(around.reshape(-1), "pads"))
+    value = w.add("Pad", w.reshape(value, separated), w.constant(around.reshape(-1), "pads"))
     joined = [*extents[:axis], extents[axis] * stride, *extents[axis + 1 :]]
     return w.slice(w.reshape(value, joined), axis, 0, (extents[axis] - 1) * stride + 1)
 

@@ -1,10 +1,10 @@
-"""Writes products of quantised factors that the wheel's lowering does not know or gets wrong with plain arithmetic.
+"""Rewrites products of quantised operands that the torch-mlir wheel lacks or lowers wrongly, with plain arithmetic.
 
     QLinearMatMul(a, sa, za, b, …)      →  round((a − za)(b − zb) · sa·sb/sy) + zy, saturated, the product as below
     MatMulInteger(a, b, za, zb)         →  a·b − Σa · zb − za · Σ(b − zb)
 
-Products of bytes stay products of signed bytes, which processors do fast: unsigned ones are moved by 128, as their
-zero points are, and what zero points add is sums of rows and of columns.
+Products of bytes stay products of signed bytes, which processors compute fast: unsigned operands and their zero points
+are shifted by 128, and zero points contribute sums of rows and columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _quantised_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Nod
     ranks = facts.rank(a), facts.rank(b)
     if facts.version < 11:
         if single and ranks == (2, 2):
-            return None  # the wheel's own
+            return None  # the wheel lowers it
         raise facts.model.error(
             f"node {node.name!r}: QLinearMatMul of batches, or with several scales, is supported from operator set 11 "
             f"on, the model is of {facts.version}; convert it with onnx.version_converter"
@@ -46,14 +46,14 @@ def _quantised_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Nod
 
 
 def _of_rows(w: NodeWriter, value: str) -> str:
-    """A scale or zero point for each row of a matrix so that it broadcasts with it; one for all stays."""
+    """Reshapes a scale or zero point for each row of a matrix to broadcast with it; a scalar is unchanged."""
     rows = w.facts.rank(value) == 1 and w.facts.shapes.get(value) != (1,)
     return w.reshape(value, [-1, 1]) if rows else value
 
 
 def requantised(w: NodeWriter, product: str, scales: tuple[str, str, str], zero: str) -> str:
-    """A sum of products in 32 bits as the type of the zero point `zero`: `scales` are those of both factors and of the
-    result, and broadcast."""
+    """Converts a 32-bit sum of products to the type of the zero point `zero`. `scales` are those of both operands and
+    of the result; they broadcast."""
     import onnx
 
     first, second, result = (w.cast(name, onnx.TensorProto.FLOAT) for name in scales)
@@ -78,7 +78,7 @@ def _integer_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeP
 
 @dataclass(frozen=True)
 class Bytes:
-    """A factor of a product: matrices of bytes, and their zero point, "" where there is none."""
+    """An operand of a product: matrices of bytes, and their zero point, "" if absent."""
 
     value: str
     zero: str
@@ -91,7 +91,7 @@ def bytes_of(facts: ModelFacts, value: str, zero: str) -> Bytes:
 
 
 def byte_product(w: NodeWriter, left: Bytes, right: Bytes) -> str:
-    """The product of two factors of two dimensions and more, less their zero points, in 32 bits."""
+    """The product of two operands of rank 2 or more, minus their zero points, in 32 bits."""
     a, a_zero = _signed(w, left, column=True)
     b, b_zero = _signed(w, right, column=False)
     product = w.add("MatMulInteger", a, b)
@@ -113,7 +113,7 @@ def _wide(w: NodeWriter, value: str) -> str:
 
 
 def _signed(w: NodeWriter, factor: Bytes, column: bool) -> tuple[str, str]:
-    """A factor in signed bytes and its zero point in 32 bits, or "" for none. Zero points of rows lie in a `column`."""
+    """An operand as signed bytes, and its zero point in 32 bits, "" if absent. Zero points of rows form a `column`."""
     import onnx
 
     value, half = factor.value, 128 if factor.unsigned else 0
@@ -132,7 +132,7 @@ def _signed(w: NodeWriter, factor: Bytes, column: bool) -> tuple[str, str]:
 
 
 def _with_zero_points(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Vectors, and factors of unknown rank: with the zero points that are not given, which the wheel wants."""
+    """Vectors and operands of unknown rank: adds the omitted zero points, which the wheel requires."""
     if all(given(node, number) for number in (2, 3)):
         return None
     w = NodeWriter(node, facts)

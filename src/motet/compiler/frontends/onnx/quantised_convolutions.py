@@ -1,10 +1,10 @@
-"""Writes convolutions of bytes as products of bytes, which processors do fast.
+"""Writes convolutions of bytes as products of bytes, which processors compute fast.
 
-    ConvInteger(x, f, zx, zf)           →  f − zf as a matrix of filters · what lies under the filter at each point − zx
+    ConvInteger(x, f, zx, zf)           →  f − zf as a matrix of filters · im2col(x) − zx
     QLinearConv(x, sx, zx, f, sf, …)    →  the same, with its bias, scaled and saturated
 
-What lies under the filter is as many slices of the padded image as the filter has elements, one after the other along
-the channels (im2col). Convolutions in groups, and those of unknown extents, stay as they are.
+im2col concatenates one slice of the padded image for each filter element along the channels. Grouped convolutions and
+those of dynamic extents are left unchanged.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 if TYPE_CHECKING:
     import onnx
 
-SINCE = 11  # Pad and Clip with what they need as inputs
+SINCE = 11  # from this operator set on, Pad and Clip take their numbers as inputs
 
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Of a convolution: along each axis of the image."""
+    """The geometry of a convolution along each axis of the image."""
 
     image: list[int]
     filters: tuple[int, ...]
@@ -74,13 +74,13 @@ def _geometry(node: onnx.NodeProto, facts: ModelFacts, image: str, filters: str)
 
 
 def _sums(w: NodeWriter, at: _Geometry, image: tuple[str, str], filters: tuple[str, str]) -> str:
-    """The convolution in 32 bits, its points in one dimension, from both factors with their zero points."""
+    """The convolution in 32 bits, its pixels flattened, of both operands with their zero points."""
     value, zero = image
     unsigned = w.facts.dtype(value).kind == "u"
     if any((*at.before, *at.after)):
         pads = w.constant(np.array([0, 0, *at.before, 0, 0, *at.after], np.int64), "pads")
-        nothing = zero or w.constant(np.zeros((), w.facts.dtype(value)), "nothing")
-        value = w.add("Pad", value, pads, w.reshape(nothing, []) if w.facts.rank(zero) else nothing)
+        padding = zero or w.constant(np.zeros((), w.facts.dtype(value)), "nothing")
+        value = w.add("Pad", value, pads, w.reshape(padding, []) if w.facts.rank(zero) else padding)
     ends = [(extent - 1) * stride + 1 for extent, stride in zip(at.result, at.strides, strict=True)]
     plain = prod(at.kernel) == 1 and all(stride == 1 for stride in at.strides)
     under: list[str] = [value] if plain else []

@@ -1,10 +1,10 @@
-"""Writes random numbers as constants, or as a hash of their places.
+"""Writes random numbers as constants, or as a hash of their indices.
 
     RandomUniform, RandomNormal, …Like, Bernoulli, Multinomial, Dropout in training
 
-A program has no state: it draws the same numbers in every call, those of the attribute `seed`, or, where there is none,
-of the node's name. Where extents are known when compiling, they are numpy's of that seed, as ONNX's reference has them;
-where only a call knows them, or they are many, each is a hash of its place, by squares modulo a prime, and of the seed.
+A program has no state: it returns the same numbers in every call, determined by the attribute `seed` or, without one,
+by the node's name. Of static extents they are numpy's numbers for that seed, as in ONNX's reference. Of dynamic
+extents, or if there are many, each is a hash of its index (squaring modulo a prime) and the seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 _PRIME = (1 << 31) - 1
-_MOST = 1 << 20  # numbers that are kept as a constant
+_MOST = 1 << 20  # elements of a constant; more are hashed
 
 
 def _seed(node: onnx.NodeProto) -> int:
@@ -38,7 +38,7 @@ def _number(w: NodeWriter, value: float | int) -> str:
 
 
 def _hashed(w: NodeWriter, count: str, stream: int) -> str:
-    """As many numbers from 0 to 1, neither included, as `count` says."""
+    """`count` numbers in the open interval (0, 1)."""
     import onnx
 
     chosen = np.random.RandomState((_seed(w.node) + stream) % (1 << 32))
@@ -49,7 +49,7 @@ def _hashed(w: NodeWriter, count: str, stream: int) -> str:
         square = w.add("Mul", value, w.add("Add", value, _number(w, shift)))
         value = w.add("Mod", square, _number(w, _PRIME))
         value = _mixed(w, value, factor, shift)
-    high = w.add("Div", value, _number(w, 1 << 8))  # what float32 has of it: nothing becomes 1
+    high = w.add("Div", value, _number(w, 1 << 8))  # the bits that float32 can hold, so that no number rounds to 1
     wide = w.add("Add", w.cast(high, onnx.TensorProto.FLOAT), _number(w, 0.5))
     return w.add("Mul", wide, _number(w, 2.0**-23))
 
@@ -59,7 +59,7 @@ def _mixed(w: NodeWriter, value: str, factor: int, shift: int) -> str:
 
 
 def _uniform(w: NodeWriter, shape: Sequence[int] | None, like: str) -> str:
-    """Numbers from 0 to 1, of known extents or those of `like`."""
+    """Uniform numbers between 0 and 1, of the shape given or that of `like`."""
     if shape is not None and math.prod(shape) <= _MOST:
         numbers = np.random.RandomState(_seed(w.node)).uniform(0, 1, tuple(shape))
         return w.constant(np.minimum(numbers.astype(np.float32), np.float32(1 - 2**-24)), "uniform")
@@ -67,7 +67,7 @@ def _uniform(w: NodeWriter, shape: Sequence[int] | None, like: str) -> str:
 
 
 def _normal(w: NodeWriter, shape: Sequence[int] | None, like: str) -> str:
-    """Normal numbers, of mean 0 and variance 1."""
+    """Normal numbers of mean 0 and variance 1."""
     if shape is not None and math.prod(shape) <= _MOST:
         numbers = np.random.RandomState(_seed(w.node)).standard_normal(tuple(shape))
         return w.constant(numbers.astype(np.float32), "normal")
@@ -87,7 +87,7 @@ def _in_place(w: NodeWriter, value: str, shape: Sequence[int] | None, like: str)
 
 
 def _drawn(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """RandomUniform, RandomNormal, and those like another tensor."""
+    """RandomUniform, RandomNormal, RandomUniformLike and RandomNormalLike."""
     import onnx
 
     like = node.input[0] if node.input else ""
@@ -106,7 +106,7 @@ def _drawn(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 
 
 def _bernoulli(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """1 with the probability that each element is, else 0."""
+    """1 with the probability given by each element, else 0."""
     import onnx
 
     like = node.input[0]
@@ -118,7 +118,7 @@ def _bernoulli(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 def _multinomial(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The number of classes whose probabilities together do not reach what is drawn."""
+    """Multinomial: the number of classes whose cumulative probability is below the drawn number."""
     import onnx
 
     shape, count = facts.shapes.get(node.input[0]), attribute(node, "sample_size", 1)
@@ -129,7 +129,7 @@ def _multinomial(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
     w = NodeWriter(node, facts)
     logs = w.cast(node.input[0], onnx.TensorProto.FLOAT)
     ends = w.add("CumSum", w.add("Softmax", logs, axis=1), _number(w, 1))
-    ends = w.over("Unsqueeze", w.slice(ends, 1, 0, -1), [1])  # the last class is what is left
+    ends = w.over("Unsqueeze", w.slice(ends, 1, 0, -1), [1])  # the last class takes the rest
     drawn = w.over("Unsqueeze", _uniform(w, (shape[0], count), ""), [2])
     beyond = w.cast(w.add("Not", w.add("Less", drawn, ends)), onnx.TensorProto.FLOAT)
     places = w.over("ReduceSum", beyond, [2], keepdims=0)
@@ -137,7 +137,7 @@ def _multinomial(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _dropout(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """In training elements are left out where what is drawn is less than the ratio; a call may decide both."""
+    """Dropout in training mode drops elements whose drawn number is below the ratio; both may be dynamic."""
     import onnx
 
     training = node.input[2] if len(node.input) > 2 else ""

@@ -1,9 +1,4 @@
-"""Reads ONNX files: the graph as a protobuf, its constants as separate arrays.
-
-Large data of initializers never enters the protobuf. What is in a file (external data, or the raw data of an
-initializer in the model file itself) is memory-mapped, not copied. Every way in which a file can be wrong is one
-`CompileError` that names the file.
-"""
+"""What a model in ONNX is once it is read: the graph as a protobuf, its constants as separate arrays."""
 
 from __future__ import annotations
 
@@ -23,14 +18,14 @@ from motet.errors import CompileError, Location
 if TYPE_CHECKING:
     import onnx
 
-# Below this size an initializer is copied: mapping it would cost more than it saves.
+# Smaller initializers are copied, which is cheaper than mapping.
 MAP_BYTES = 64 << 10
 
 
 def read_model(data: Content | Path, file: str, files: DataFiles | None = None) -> OnnxModel:
-    """Parse an ONNX model from bytes, mapped ones as well, or a path.
+    """Parses an ONNX model from bytes, possibly mapped, or a path.
 
-    External data is read from `files`, or below the folder of the path; other models given as bytes cannot have any.
+    External data is read from `files`, or below the folder of the path; a model given as bytes has no other source.
     Raises CompileError for a file that is absent, empty, truncated, or not ONNX, and for missing external data.
     """
     require_onnx()
@@ -52,7 +47,7 @@ def read_model(data: Content | Path, file: str, files: DataFiles | None = None) 
             location,
         ) from error
     _check_parsed(proto, location)
-    proto.ir_version = max(proto.ir_version, 4)  # from which on constants are no inputs, and known to inference
+    proto.ir_version = max(proto.ir_version, 4)  # since version 4 inference knows constants that are not inputs
     if files is None and isinstance(data, Path):
         files = DataFiles(str(data))
     model = OnnxModel(proto, file, files=files)
@@ -81,7 +76,7 @@ def _content(data: Content | Path, file: str) -> Content:
 
 
 def _check_parsed(proto: onnx.ModelProto, location: Location) -> None:
-    """Protobuf accepts many byte strings that are no models: look for what every model has."""
+    """Checks for what every model has: protobuf parses many byte strings that are not models."""
     if not proto.HasField("graph"):
         raise CompileError("not an ONNX model: it has no graph; expected a serialized onnx.ModelProto", location)
     if not proto.opset_import:
@@ -91,7 +86,7 @@ def _check_parsed(proto: onnx.ModelProto, location: Location) -> None:
 
 
 def _drop_constant_inputs(model: OnnxModel) -> None:
-    """Old exporters list initializers among the inputs, as defaults; the value is what counts."""
+    """Removes initializers from the inputs, where old exporters list them as defaults; their values are used."""
     inputs = model.proto.graph.input
     for index in reversed(range(len(inputs))):
         if inputs[index].name in model.constants:
@@ -101,7 +96,7 @@ def _drop_constant_inputs(model: OnnxModel) -> None:
 def _initializer(
     tensor: onnx.TensorProto, model: OnnxModel, content: Content, offsets: dict[str, tuple[int, int]]
 ) -> np.ndarray:
-    """The value of an initializer of the main graph, whose raw data may be what was left out of the protobuf."""
+    """The value of an initializer of the main graph, whose raw data may have been left out of the protobuf."""
     import onnx
 
     start, size = offsets.get(tensor.name, (0, 0))
@@ -113,14 +108,14 @@ def _initializer(
     return model.value(tensor, f"initializer {tensor.name!r}")
 
 
-# -- the protobuf without what is large in it ----------------------------------------------------
+# -- the protobuf without its large data ---------------------------------------------------------
 
 _GRAPH, _INITIALIZER, _NAME, _RAW_DATA = 7, 5, 8, 9  # numbers of fields in onnx.proto
 
 
 def _without_large_data(content: Content) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """`content` without the raw data of large initializers of the main graph, and where those are in it, (offset, size)
-    by name. What is no protobuf stays as it is: whoever parses it says so."""
+    """`content` without the raw data of large initializers of the main graph, and their (offset, size) in it by name.
+    Malformed protobuf is returned unchanged, for the parser to report."""
     offsets: dict[str, tuple[int, int]] = {}
     if len(content) <= MAP_BYTES:
         return content[:], offsets
@@ -134,7 +129,7 @@ def _without_large_data(content: Content) -> tuple[bytes, dict[str, tuple[int, i
 def _cut(
     content: Content, start: int, end: int, path: tuple[int, ...], offsets: dict[str, tuple[int, int]]
 ) -> list[bytes]:
-    """The message from `start` to `end`, without large raw data in the messages that `path` leads to."""
+    """The message in `[start, end)`, without large raw data in the messages on `path`."""
     pieces: list[bytes] = []
     copied = start
     if not path:

@@ -1,9 +1,9 @@
-"""Writes recurrent operators that go backwards with such that go forwards, which alone the wheel's lowering knows.
+"""Writes backward recurrent operators as forward ones, the only direction that the torch-mlir wheel supports.
 
     GRU(x, …, direction=bidirectional)  →  Concat(GRU(x, …), reversed(GRU(reversed(x), …)))
 
-LSTM is known in both directions at once, not backwards alone. Lengths of sequences, which the wheel overlooks, are
-left out where they are those of the whole input; others, and further forms, are written step by step (`onnx_cells`).
+The wheel supports a bidirectional LSTM, but not a backward one. It ignores sequence lengths: they are dropped if they
+equal the input's; with others, and for further forms, the operator is unrolled (`cells.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import onnx
 
 _TO_THE_START = np.iinfo(np.int64).min
-_ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}  # of one direction
-_OF_DIRECTIONS = (1, 2, 3, 5, 6)  # inputs whose parts are those of directions: W, R, B and the first states
+_ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}  # for each direction
+_OF_DIRECTIONS = (1, 2, 3, 5, 6)  # inputs with an axis of directions: W, R, B and the initial states
 
 
 def _directions(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -48,7 +48,7 @@ def _directions(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
 
 
 def _without_lengths(node: onnx.NodeProto, facts: ModelFacts, time: int) -> list[onnx.NodeProto] | None:
-    """The node, whose sequences are as long as its input; None where they may be shorter."""
+    """The node without lengths, if all sequences are as long as the input; None if they may be shorter."""
     lengths, extents = facts.model.constants.get(node.input[4]), facts.extents(node.input[0])
     if lengths is None or extents is None or (lengths != extents[time]).any():
         return None
@@ -58,7 +58,7 @@ def _without_lengths(node: onnx.NodeProto, facts: ModelFacts, time: int) -> list
 
 
 def _one(w: NodeWriter, given: Sequence[str], number: int, count: int, back: bool, layout: int) -> list[str]:
-    """All states, in the order of the input, and the last ones, of direction `number` of `count`."""
+    """All states, in the order of the input, and the final ones, of direction `number` of `count`."""
     inputs = list(given)
     for place in _OF_DIRECTIONS:
         if given[place] and count > 1:

@@ -1,11 +1,11 @@
-"""Writes ReduceProd over axes, of which the wheel knows all together alone.
+"""Writes ReduceProd over given axes; the torch-mlir wheel supports it over all axes only.
 
-Along extents that are known, by halves, in which products of shapes stay products of their elements:
+Along static extents, by halving, where products of shape values stay products of elements:
 
     ReduceProd[axes=[0]](x : [5])    →    y = x[0:2] · x[2:4]; z = y[0:1] · y[1:2]; z · x[4:5]
 
-Along others as a reduction of `linalg`, whose result has no axes of one element (`settle` is a rule of `extents`).
-Narrow floats are multiplied in float32 there, and rounded once.
+Along dynamic extents, as a reduction of `linalg` without axes of extent 1 (`_settle`, a rule of `extents.py`). 16-bit
+floats are multiplied in float32 there, and rounded once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _reduce_prod(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
         return None
     sizes, keep = [extents[axis] for axis in places], attribute(node, "keepdims", 1)
     if 0 in sizes or not places:
-        return None  # without elements, or what it is
+        return None  # empty, or no axes to reduce
     w, value = NodeWriter(node, facts), node.input[0]
     if None in sizes:
         return _reduced(w, places, kind) if keep or kind in _narrow() else None
@@ -41,7 +41,7 @@ def _reduce_prod(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _axes(node: onnx.NodeProto, facts: ModelFacts, rank: int) -> list[int] | None:
-    """The axes in order; None where a call decides them."""
+    """The axes in ascending order; None if they are dynamic."""
     name = node.input[1] if len(node.input) > 1 else ""
     axes = facts.model.constants.get(name) if name else np.array(attribute(node, "axes", []), np.int64)
     if axes is None:
@@ -58,7 +58,7 @@ def _narrow() -> tuple[int, int]:
 
 
 def _reduced(w: NodeWriter, places: list[int], kind: int) -> list[onnx.NodeProto]:
-    """The product without axes of one element, which are added after it, of numbers that are not narrow."""
+    """The product without axes of extent 1, in a type that is not narrow; these axes are added afterwards."""
     import onnx
 
     narrow = kind in _narrow()
@@ -89,7 +89,7 @@ def _along(w: NodeWriter, value: str, axis: int, size: int) -> str:
 
 
 def _settle(node: NodeOperands) -> None:
-    """A product that keeps no axis of one element, of a tensor some of whose extents only a call knows."""
+    """Lowers a product without keepdims of a tensor with dynamic extents."""
     data, result = node.operands[0], kind_of(node.op.results[0])
     axes = _read_axes(node)
     if result is None or axes is None or node.attribute("keepdims", 1) or not axes:
@@ -119,8 +119,8 @@ def _read_axes(node: NodeOperands) -> list[int] | None:
 def _multiplied(
     source: ir.Value, kind: ir.RankedTensorType, sizes: Sequence[ir.Value], kept: Sequence[int]
 ) -> ir.Value:
-    """The products of the elements of `source` along all axes but `kept`, of type `kind`, whose dynamic extents are
-    `sizes`."""
+    """The products of the elements of `source` along all axes except `kept`, as a tensor of type `kind` with the
+    dynamic extents `sizes`."""
     scalar, rank = kind.element_type, ir.RankedTensorType(source.type).rank
     floating = isinstance(scalar, ir.FloatType)
     one = ir.FloatAttr.get(scalar, 1.0) if floating else ir.IntegerAttr.get(scalar, 1)

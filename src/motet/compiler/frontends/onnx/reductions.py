@@ -1,11 +1,10 @@
-"""Writes reductions whose lowering overflows or ends the process with others.
+"""Rewrites reductions whose lowering in the torch-mlir wheel overflows, is wrong or crashes.
 
-- ReduceLogSumExp, whose exponentials overflow: the largest element is subtracted before, and added after.
-- ReduceLogSum along axes of one element, of which the wheel's lowering dies.
-- ReduceL1 of unsigned integers, which are taken for signed ones.
-- ReduceL2, which goes through float32 where it is of float64, and of which the wheel's lowering dies as well.
-  Of integers, these are computed in float64.
-- ReduceMean of integers, which has no lowering.
+- ReduceLogSumExp overflows: the maximum is subtracted before and added after.
+- ReduceLogSum along axes of extent 1 crashes.
+- ReduceL1 of unsigned integers treats them as signed.
+- ReduceL2 of float64 is computed in float32, and also crashes. On integers, these are computed in float64.
+- ReduceMean of integers has no lowering.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
+from motet.compiler.frontends.onnx import reduced_products
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, NodeWriter, Rule
 
@@ -36,13 +35,13 @@ def _reduced(w: NodeWriter, op: str, value: str, keep: bool) -> str:
 
 
 def _asks_for_axes(node: onnx.NodeProto, facts: ModelFacts) -> bool:
-    """Whether a call decides along which axes."""
+    """Whether the axes are dynamic."""
     name = node.input[1] if len(node.input) > 1 else ""
     return bool(name) and name not in facts.model.constants and facts.shapes.get(name) != (0,)
 
 
 def _operand(w: NodeWriter) -> str | None:
-    """What the node reduces, integers in float64; None where its type is unknown, or a call says the axes."""
+    """The operand, integers as float64; None if its type is unknown or the axes are dynamic."""
     import onnx
 
     value = w.node.input[0]
@@ -52,7 +51,7 @@ def _operand(w: NodeWriter) -> str | None:
 
 
 def _done(w: NodeWriter, value: str) -> list[onnx.NodeProto]:
-    """`value` as the result, an integer where the node's is."""
+    """`value` as the result, converted to an integer if the node's result is one."""
     source = w.node.input[0]
     return w.done([w.cast(value, w.facts.types[source]) if w.facts.dtype(source).kind in "iu" else value])
 
@@ -87,12 +86,12 @@ def _reduce_l2(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 def _reduce_l1(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Of unsigned integers their sum: the wheel takes their absolute values as those of signed ones."""
+    """ReduceL1 of unsigned integers: their sum, since the wheel takes absolute values as of signed integers."""
     if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
         return None
     axes = list(node.input[1:])
     given = attribute(node, "axes", None)
-    moved = given is not None and facts.version >= 13  # from which on ReduceSum has them as an input
+    moved = given is not None and facts.version >= 13  # since 13 the axes of ReduceSum are an input
     if moved:
         axes = [facts.constant(node, "axes", np.array(given, np.int64))]
     chain = Chain(node).then("ReduceSum", *axes)
@@ -101,7 +100,7 @@ def _reduce_l1(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 def _reduce_mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Of integers: their sum, divided."""
+    """ReduceMean of integers: their sum, divided by the count."""
     shape, result = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
     if shape is None or result is None or node.input[0] not in facts.types or 0 in (*shape, *result):
         return None
@@ -114,7 +113,7 @@ def _reduce_mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 RULES: dict[str, Rule] = {
-    **onnx_reduced_products.RULES,
+    **reduced_products.RULES,
     "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp,
     "ReduceMean": _reduce_mean,
 }  # fmt: skip

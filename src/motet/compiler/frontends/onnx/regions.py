@@ -1,11 +1,11 @@
-"""Writes RoiAlign and DeformConv as sums of elements at calculated places.
+"""Writes RoiAlign and DeformConv as sums of elements at computed positions.
 
-    RoiAlign:    y[r, c, i, j] = mean or largest of the samples in cell (i, j) of region r
+    RoiAlign:    y[r, c, i, j] = mean or maximum of the samples in cell (i, j) of region r
     DeformConv:  y[n, o, p] = Σ w[o, c, k] · mask[n, k, p] · x[n, c] between the pixels around p + k + offset[n, k, p]
 
-Each sample lies between 2ᵃ pixels of `a` axes. What is outside is chosen to be zero, not multiplied by it. Where a
-region's number of samples is its size, those that there may be within the image are read, and others left out; larger
-regions are refused in the call.
+Each sample interpolates between 2ᵃ pixels of `a` axes. Samples outside are replaced by zero, not multiplied by it. If
+sampling_ratio is 0, the number of samples depends on the region's size: as many as fit in the image are read, and
+superfluous ones dropped; larger regions are refused in the call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileE
 
 @dataclass(frozen=True)
 class _Floats:
-    """Writes calculations in `kind`, which is float32 or float64."""
+    """Writes arithmetic in `kind`, float32 or float64."""
 
     w: NodeWriter
     kind: np.dtype[Any]
@@ -72,8 +72,8 @@ def _floats(node: onnx.NodeProto, facts: ModelFacts) -> _Floats:
 
 @dataclass(frozen=True)
 class _Line:
-    """Samples of each region along one axis, [regions, cells · samples]: two places and their weights, which samples
-    are inside, and, where regions differ, which there are and their number in each cell, [regions, 1]."""
+    """The samples of each region along one axis, [regions, cells · samples]: two pixel indices and their weights,
+    whether they are inside, and, if regions differ, which exist and how many each cell has, [regions, 1]."""
 
     taps: list[tuple[str, str]]
     inside: str
@@ -151,7 +151,7 @@ def _line(f: _Floats, axis: int, size: int, cells: int, grid: int) -> _Line:
 def _pooled(
     f: _Floats, terms: Sequence[str], lines: Sequence[_Line], cells: Sequence[int], grids: Sequence[int], channels: int
 ) -> str:
-    """The mean or the largest of the samples in each cell, [regions, rows, columns, channels]."""
+    """The mean or maximum of the samples in each cell, [regions, rows, columns, channels]."""
     w = f.w
     mean = attribute(w.node, "mode", b"avg") == b"avg"
     found = f.all("Add" if mean else "Max", terms)
@@ -217,8 +217,8 @@ def _deform_conv(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 def _moved(
     f: _Floats, axis: int, offsets: int, kernel: Sequence[int], sizes: Sequence[int], made: Sequence[int]
 ) -> list[tuple[str, str, str]]:
-    """Along one axis the two places of each sample, their weights, and whether they are inside, of
-    [batch, groups of offsets, 1, taps · points]."""
+    """For each sample the two pixel indices along one axis, their weights, and whether they are inside, of
+    [batch, groups of offsets, 1, filter elements · points]."""
     w, rank, size = f.w, len(sizes), sizes[axis]
     strides, dilations = (list(attribute(w.node, name, [1] * rank)) for name in ("strides", "dilations"))
     before = list(attribute(w.node, "pads", [0] * 2 * rank))[axis]

@@ -1,12 +1,12 @@
-"""Writes forms of Resize that the wheel's lowering lacks or gets wrong as what they are: sums of weighted neighbours.
+"""Writes forms of Resize that the torch-mlir wheel lacks or lowers wrongly as sums of weighted neighbours.
 
-Axis after axis, each element of the result is a sum over few places of the input, whose numbers and weights follow
-from the extents alone:
+Axis by axis, each element of the result is a sum over few elements of the input, whose indices and weights follow from
+the extents alone:
 
     y[…, o, …] = Σₖ x[…, place[k, o], …] · weight[k, o]
 
-Places and weights are those of ONNX's specification of Resize (operator set 19); what it leaves to the reference,
-the footprint of antialiased filters, is as there.
+Indices and weights follow ONNX's specification of Resize (operator set 19); the footprint of antialiased filters, which
+it leaves open, follows onnx's reference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from motet.errors import CompileError
 if TYPE_CHECKING:
     import onnx
 
-_OWN = ("half_pixel", "asymmetric")  # what the wheel has right for every size and scale
+_OWN = ("half_pixel", "asymmetric")  # modes that the wheel lowers correctly for every size and scale
 _OWN_BY_SIZES = ("align_corners", "pytorch_half_pixel")
 
 
@@ -57,7 +57,7 @@ def _refusal(node: onnx.NodeProto, facts: ModelFacts, said: Filter, what: str) -
 
 
 def _is_known(node: onnx.NodeProto, facts: ModelFacts, said: Filter, *, by_sizes: bool) -> bool:
-    """Whether the wheel's own lowering is right for the form."""
+    """Whether the wheel lowers the form correctly."""
     import onnx
 
     plain = not (said.antialias or said.exclude or attribute(node, "axes", None))
@@ -78,7 +78,7 @@ def _is_known(node: onnx.NodeProto, facts: ModelFacts, said: Filter, *, by_sizes
 
 
 def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes: str) -> list[ResizedAxis] | None:
-    """The axes that change; None where that is not known."""
+    """The axes that change; None if unknown."""
     before, after = facts.extents(node.input[0]), facts.extents(node.output[0])
     if before is None or after is None:
         return None
@@ -99,7 +99,7 @@ def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes:
         if cropped and parts is not None:
             ends = float(parts[number]), float(parts[number + len(named)])
         if factor == 1 or (factor is None and size is None and count is None):
-            continue  # an axis that stays, such as that of a batch
+            continue  # an unchanged axis, such as the batch
         if not size or not count:
             return None
         if size != count or (factor or 1) != 1 or ends != (0.0, 1.0):
@@ -108,7 +108,7 @@ def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes:
 
 
 def _kept_ratio(node: onnx.NodeProto, facts: ModelFacts, sizes: str, before: Sequence[int | None]) -> float | None:
-    """The scale of all axes where it is one; negative where it is not known."""
+    """The common scale of all axes; negative if it is unknown."""
     policy, array = attribute(node, "keep_aspect_ratio_policy", b"stretch"), facts.model.constants.get(sizes)
     if policy == b"stretch" or not sizes:
         return None
@@ -154,7 +154,7 @@ def _written(w: NodeWriter, axes: Sequence[ResizedAxis], said: Filter) -> list[o
 
 
 def _terms(weights: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Places and weights of the first element that each row weighs, of the second, and so on."""
+    """The indices and weights of each row's first weighted element, of the second, and so on."""
     count = int((weights != 0).sum(1).max())
     places = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
     return [(places[:, k].copy(), np.take_along_axis(weights, places[:, k : k + 1], 1)[:, 0]) for k in range(count)]

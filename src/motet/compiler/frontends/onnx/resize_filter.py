@@ -1,7 +1,7 @@
-"""The filters of Resize: which elements of an axis each element of the result is made of, and with what weights.
+"""The filters of Resize: the input elements that contribute to each element of the result, and their weights.
 
-Places and weights are those of ONNX's specification of Resize (operator set 19); what it leaves to the reference,
-the footprint of antialiased filters, is as there.
+Indices and weights follow ONNX's specification of Resize (operator set 19); the footprint of antialiased filters, which
+it leaves open, follows onnx's reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ResizedAxis:
-    """How one axis of extent `size` becomes one of `count`; `scale` is as it was given, `ends` of the part resized."""
+    """An axis of extent `size` resized to `count`; `scale` as given, `ends` of the resized part."""
 
     axis: int
     size: int
@@ -24,7 +24,7 @@ class ResizedAxis:
 
 @dataclass(frozen=True)
 class Filter:
-    """What the attributes of a node say of every axis."""
+    """The interpolation that a node's attributes describe, for all axes."""
 
     transform: str
     mode: str
@@ -34,7 +34,7 @@ class Filter:
     exclude: bool
 
     def positions(self, axis: ResizedAxis) -> np.ndarray:
-        """Where in the input the elements of the result lie."""
+        """The input coordinates of the result's elements."""
         x, size, width = np.arange(axis.count, dtype=np.float64), axis.size, axis.scale * axis.size
         if self.transform == "align_corners":
             return x * (size - 1) / (width - 1) if width != 1 else 0 * x
@@ -51,7 +51,7 @@ class Filter:
         return moved + (x + 0.5) / axis.scale - 0.5
 
     def matrix(self, axis: ResizedAxis) -> np.ndarray:
-        """Weights of the input's elements in those of the result, as a matrix of both extents."""
+        """The weights of the input's elements in the result's, as a matrix."""
         at = self.positions(axis)
         if self.mode == "nearest":
             return np.eye(axis.size)[np.clip(_NEAREST[self.nearest](at), 0, axis.size - 1).astype(np.int64)]

@@ -1,11 +1,11 @@
-"""Writes Resize whose scales, sizes or part a call gives, where the extents before and after are known all the same.
+"""Writes Resize with dynamic scales, sizes or region, where the extents of operand and result are static.
 
-Places and weights, which `onnx_resize` has as constants, are calculated in the call, in float64, for each axis from
-the extents and the numbers given:
+Indices and weights, which are constants in `resize.py`, are computed in the call, in float64, for each axis from the
+extents and the given numbers:
 
     y[…, o, …] = Σₖ x[…, place[o, k], …] · weight[o, k]
 
-Scales and sizes that lead to other extents than those of the result fail in the call.
+Scales and sizes that imply other extents than the result's fail in the call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROUNDED = {"round_prefer_floor": ("Ceil", -0.5), "round_prefer_ceil": ("Floor",
 
 @dataclass(frozen=True)
 class _GivenAxis:
-    """One axis of extent `size`, which becomes `count`: its scale and the ends of its part, float64 in the call."""
+    """An axis of extent `size` resized to `count`: its scale and the ends of its region, dynamic float64."""
 
     axis: int
     size: int
@@ -41,7 +41,7 @@ class _GivenAxis:
 
 @dataclass(frozen=True)
 class _Float64Writer:
-    """Writes calculations in float64."""
+    """Writes float64 arithmetic."""
 
     w: NodeWriter
     said: Filter
@@ -53,12 +53,12 @@ class _Float64Writer:
         return self.w.add(op, *(value if isinstance(value, str) else self.number(value) for value in values))
 
     def positions(self, one: _GivenAxis) -> str:
-        """Where in the input the elements of the result lie."""
+        """The input coordinates of the result's elements."""
         x, transform = self.number(np.arange(one.count)), self.said.transform
         width = self.do("Mul", one.scale, float(one.size))
         if transform == "align_corners":
-            apart = self.do("Div", self.do("Mul", x, one.size - 1.0), self.do("Sub", width, 1.0))
-            return self.do("Where", self.do("Equal", width, 1.0), 0.0, apart)
+            spacing = self.do("Div", self.do("Mul", x, one.size - 1.0), self.do("Sub", width, 1.0))
+            return self.do("Where", self.do("Equal", width, 1.0), 0.0, spacing)
         if transform == "asymmetric":
             return self.do("Div", x, one.scale)
         if transform == "tf_crop_and_resize":
@@ -80,7 +80,7 @@ class _Float64Writer:
         return self._inside(self.do(op, self.do("Add", position, moved)), size)
 
     def taps(self, position: str, one: _GivenAxis) -> tuple[str, str]:
-        """Places and weights, of [count, taps]."""
+        """Indices and weights, [count, taps]."""
         half = 2 if self.said.mode == "cubic" else 1
         stretch = self.number(1.0)
         reach = half
@@ -119,7 +119,7 @@ class _Float64Writer:
 
 
 def resized_in_call(node: onnx.NodeProto, facts: ModelFacts, said: Filter) -> list[onnx.NodeProto] | None:
-    """The nodes in place of `node`; None where an extent that changes is not known."""
+    """The nodes that replace `node`; None if an extent that changes is dynamic."""
 
     w = NodeWriter(node, facts)
     numbers = _Float64Writer(w, said)
@@ -151,7 +151,7 @@ def resized_in_call(node: onnx.NodeProto, facts: ModelFacts, said: Filter) -> li
 
 
 def calculated_type(facts: ModelFacts, name: str) -> int:
-    """The type that sums are of: float64 for integers, to which the result is rounded."""
+    """The type of the sums: float64 for integers, to which the result is rounded."""
     import onnx
 
     narrow = facts.types[name] in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT)
@@ -159,7 +159,7 @@ def calculated_type(facts: ModelFacts, name: str) -> int:
 
 
 def narrowed(w: NodeWriter, value: str, wide: int) -> str:
-    """`value`, of type `wide`, in the operand's; integers are rounded, and at most their type's bounds."""
+    """`value`, of type `wide`, in the operand's type; integers are rounded and clamped."""
     import onnx
 
     kind = w.facts.types[w.node.input[0]]
@@ -171,7 +171,7 @@ def narrowed(w: NodeWriter, value: str, wide: int) -> str:
 
 
 def _axes(numbers: _Float64Writer, facts: ModelFacts) -> list[_GivenAxis] | None:
-    """The axes that are calculated; what a call gives for the others must leave them as they are."""
+    """The axes that are computed; the given numbers must leave the others unchanged."""
     import onnx
 
     w, node = numbers.w, numbers.w.node
@@ -215,7 +215,7 @@ def _axes(numbers: _Float64Writer, facts: ModelFacts) -> list[_GivenAxis] | None
 
 
 def _ratios(numbers: _Float64Writer, scales: str, sizes: str, before: Sequence[int | None]) -> str:
-    """The scales of the named axes."""
+    """The scales of the axes that the node names."""
     import onnx
 
     w = numbers.w
@@ -233,7 +233,8 @@ def _ratios(numbers: _Float64Writer, scales: str, sizes: str, before: Sequence[i
 def _held(
     numbers: _Float64Writer, found: list[_GivenAxis], agrees: Sequence[str], said: str
 ) -> list[_GivenAxis] | None:
-    """`found`, whose scales are read only where all of `agrees` hold in the call; None where none is there to read."""
+    """`found` with scales guarded by the conditions `agrees`, which must hold in the call; None if there is no
+    scale."""
     if not agrees:
         return found
     if not found:

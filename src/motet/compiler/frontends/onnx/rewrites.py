@@ -1,13 +1,14 @@
-"""Writes forms of ONNX operators whose own lowering is wrong with operators whose lowering is right.
+"""Applies all rules that rewrite ONNX nodes, and has the rules for single operators:
 
-- Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
-- ScatterElements of largest and least ones.
-- CumSum with exclusive=1, for which the wheel subtracts each element from the sum with it: digits cancel, and
-  infinities become NaN.
+- Slice backwards from beyond the end, for which the torch-mlir wheel starts at another element, and backwards over
+  whole axes of dynamic extent.
+- ScatterElements with max and min.
+- CumSum with exclusive=1, for which the wheel subtracts each element from the inclusive sum: that cancels, and makes
+  infinities NaN.
 - AffineGrid, and Compress by a constant.
 
-What concerns activations, control flow, movement, narrow floats, normalisations, order, pools, products, quantisation,
-recurrence, reductions and resampling is in files of their own.
+Other modules have the rules for groups of operators: activations, control flow, movement, narrow floats, normalisation,
+ordering, pools, products, quantisation, recurrence, reductions and resampling.
 """
 
 from __future__ import annotations
@@ -17,26 +18,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import activations as onnx_activations
-from motet.compiler.frontends.onnx import composed as onnx_composed
-from motet.compiler.frontends.onnx import control as onnx_control
-from motet.compiler.frontends.onnx import counted as onnx_counted
-from motet.compiler.frontends.onnx import given as onnx_given
-from motet.compiler.frontends.onnx import given_shapes as onnx_given_shapes
-from motet.compiler.frontends.onnx import linear_quantisation as onnx_linear_quantisation
-from motet.compiler.frontends.onnx import movement as onnx_movement
-from motet.compiler.frontends.onnx import narrow as onnx_narrow
-from motet.compiler.frontends.onnx import norms as onnx_norms
-from motet.compiler.frontends.onnx import ordering as onnx_ordering
-from motet.compiler.frontends.onnx import pools as onnx_pools
-from motet.compiler.frontends.onnx import products as onnx_products
-from motet.compiler.frontends.onnx import quantised as onnx_quantised
-from motet.compiler.frontends.onnx import quantised_convolutions as onnx_quantised_convolutions
-from motet.compiler.frontends.onnx import random as onnx_random
-from motet.compiler.frontends.onnx import recurrent as onnx_recurrent
-from motet.compiler.frontends.onnx import reductions as onnx_reductions
-from motet.compiler.frontends.onnx import resize as onnx_resize
-from motet.compiler.frontends.onnx import sampling as onnx_sampling
+from motet.compiler.frontends.onnx import (
+    activations,
+    composed,
+    control,
+    counted,
+    given,
+    given_shapes,
+    linear_quantisation,
+    movement,
+    narrow,
+    norms,
+    ordering,
+    pools,
+    products,
+    quantised,
+    quantised_convolutions,
+    random,
+    recurrent,
+    reductions,
+    resize,
+    sampling,
+)
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
@@ -46,17 +49,18 @@ if TYPE_CHECKING:
     import onnx
 
 _DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
-_LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
+_LARGE = (1 << 31) - 1  # the end of an axis of any extent
 
 
 def rewrite_forms(model: OnnxModel) -> bool:
-    """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
+    """Rewrites the graph of `model`, whose types must be inferred, and its bodies in place; returns whether anything
+    changed."""
     within = each_body(model, rewrite_forms)
-    given = _apply(model, {**onnx_given.RULES, **onnx_given_shapes.RULES, **onnx_counted.RULES}, {})
-    composed = _apply(model, onnx_composed.RULES, {})
-    widened = _apply(model, onnx_narrow.RULES, {})
-    rewritten = _apply(model, _RULES, _CHECKS)
-    return within or given or composed or widened or rewritten
+    changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES}, {})
+    changed |= _apply(model, composed.RULES, {})
+    changed |= _apply(model, narrow.RULES, {})
+    changed |= _apply(model, _RULES, _CHECKS)
+    return within or changed
 
 
 def _apply(
@@ -82,14 +86,14 @@ def _apply(
 
 
 def _check_arg_extreme(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raise CompileError where the last one of equals is asked for along an axis whose extent only a call knows."""
+    """Raises CompileError for select_last_index along a dynamic axis."""
     extents = facts.extents(node.input[0])
     if attribute(node, "select_last_index", 0) and extents is not None and extents[attribute(node, "axis", 0)] is None:
         raise refused(node, facts, "with select_last_index over an extent that only a call knows", "a known one")
 
 
 def _check_response_norm(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raise CompileError where an extent is unknown: the wheel takes two of its reshape's for unknown then."""
+    """Raises CompileError for dynamic extents: the wheel would make two unknown extents in one reshape."""
     if attribute(node, "size", 1) % 2 and None in (facts.extents(node.input[0]) or []):
         raise refused(node, facts, "over extents that only a call knows", "known ones")
 
@@ -105,10 +109,10 @@ def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 
 def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Largest and least ones: ScatterND, which has a place for each element."""
+    """ScatterElements with max or min, as ScatterND with an index for each element."""
     if attribute(node, "reduction", b"none") not in (b"max", b"min"):
         return None
-    if (signed := onnx_ordering.RULES["ScatterElements"](node, facts)) is not None:
+    if (signed := ordering.RULES["ScatterElements"](node, facts)) is not None:
         return signed
     shape = facts.shapes.get(node.input[1])
     if shape is None:
@@ -122,7 +126,7 @@ def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Node
 
 
 def _cum_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Sums of the elements before: those of the elements, moved by one place, of which the first is 0."""
+    """The exclusive sum: the inclusive sum of the elements shifted by one, with 0 as first element."""
     axis, rank = facts.model.constants.get(node.input[1]), facts.rank(node.input[0])
     if not attribute(node, "exclusive", 0) or axis is None or rank is None or node.input[0] not in facts.types:
         return None
@@ -130,11 +134,11 @@ def _cum_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
         return None
     w, along, reverse = NodeWriter(node, facts), int(axis.item()) % rank, attribute(node, "reverse", 0)
     value = node.input[0]
-    # Of a dynamic extent, all but the first elements have no lowering, all but the last ones do.
+    # Along a dynamic extent, a slice without the first element has no lowering; one without the last element has.
     turned = bool(reverse) and (facts.extents(value) or [None] * rank)[along] is None
     if turned:
         value, reverse = w.reverse(value, along), 0
-    first = w.slice(value, along, 0, 1)  # has no elements where there are none along the axis
+    first = w.slice(value, along, 0, 1)  # empty if the axis is empty
     zeros = w.cast(w.add("Less", first, first), facts.types[node.input[0]])
     moved = w.slice(value, along, reverse, _LARGE if reverse else -1)
     moved = w.add("Concat", *((moved, zeros) if reverse else (zeros, moved)), axis=along)
@@ -143,7 +147,7 @@ def _cum_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
 
 
 def _affine_grid(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The middles of the grid's cells, or its corners, times the matrices; the wheel's lowering ends the process."""
+    """The centres or corners of the grid's cells times the matrices; the wheel's lowering crashes."""
     size, kind = facts.model.constants.get(node.input[1]), facts.types.get(node.input[0])
     if size is None or kind is None:
         raise facts.model.error(
@@ -188,7 +192,7 @@ def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 def _reversed(
     node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[int | None], numbers: Sequence[np.ndarray]
 ) -> list[onnx.NodeProto] | None:
-    """Whole axes, some of dynamic extent, from behind."""
+    """A reversal of whole axes, some of dynamic extent."""
     starts, ends, axes, steps = (array.tolist() for array in numbers)
     whole = all(start == -1 or start >= _LARGE for start in starts)
     if not whole or any(end > -_LARGE for end in ends) or any(step != -1 for step in steps):
@@ -202,14 +206,14 @@ def _reversed(
 
 
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
-    **onnx_pools.CHECKS,
+    **pools.CHECKS,
     "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
-    **onnx_activations.RULES, **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES,
-    **onnx_pools.RULES, **onnx_products.RULES, **onnx_linear_quantisation.RULES, **onnx_quantised.RULES,
-    **onnx_quantised_convolutions.RULES, **onnx_random.RULES, **onnx_recurrent.RULES, **onnx_reductions.RULES,
-    **onnx_resize.RULES, **onnx_sampling.RULES,
+    **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
+    **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,
+    **quantised_convolutions.RULES, **random.RULES, **recurrent.RULES, **reductions.RULES,
+    **resize.RULES, **sampling.RULES,
     "AffineGrid": _affine_grid, "Compress": _compress, "CumSum": _cum_sum, "ScatterElements": _scatter_elements,
     "Slice": _slice,
 }  # fmt: skip

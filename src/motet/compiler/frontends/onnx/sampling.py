@@ -1,10 +1,10 @@
-"""Writes GridSample, most forms of which the wheel's lowering lacks or gets wrong, as a sum of weighted elements.
+"""Writes GridSample, most forms of which the torch-mlir wheel lacks or lowers wrongly, as a sum of weighted elements.
 
     y[n, c, p] = Σ x[n, c, place(grid[n, p], tap)] · weight(grid[n, p], tap)
 
-over the taps of a place: one, two or four along each axis. Coordinates, borders and reflections are those of ONNX's
-specification (operator set 20); what lies outside is chosen, not multiplied by zero, so that infinities stay where
-they are.
+over the interpolation taps of a position: one, two or four along each axis. Coordinates, borders and reflections follow
+ONNX's specification (operator set 20). Elements outside are replaced by zero, not multiplied by it, so that infinities
+do not spread.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _MODES = {b"bilinear": "linear", b"linear": "linear", b"nearest": "nearest", b"bicubic": "cubic", b"cubic": "cubic"}
 _CUBIC = -0.75
-_LARGEST = 1e30  # a coordinate that is finite when it is multiplied by an extent
+_LARGEST = 1e30  # a coordinate whose product with an extent is still finite
 
 
 @dataclass(frozen=True)
 class _Tap:
-    """An element along one axis: its number, its weight (none: 1), and whether it is inside (none: always)."""
+    """An element along one axis: its index, its weight (None: 1), and whether it is inside (None: always)."""
 
     place: str
     weight: str
@@ -39,7 +39,7 @@ class _Tap:
 
 @dataclass(frozen=True)
 class _Sampler:
-    """Writes what concerns one node; numbers are of float32."""
+    """Writes the nodes of one GridSample; numbers are float32."""
 
     w: NodeWriter
     mode: str
@@ -53,26 +53,26 @@ class _Sampler:
         return self.w.add(op, value, self.number(other))
 
     def reflected(self, value: str, size: int) -> str:
-        """At the middles of the outermost elements, or at their ends."""
+        """Reflects at the centres of the outermost elements, or at their outer edges."""
         low = 0.0 if self.aligned else -0.5
         period = 2 * (size - 1 - 2 * low)
         if not period:
             return self.calculate("Mul", value, 0.0)
-        apart = self.w.add("Abs", self.calculate("Sub", value, low))
-        turned = self.w.add("Mod", apart, self.number(period), fmod=1)
-        back = self.w.add("Sub", self.number(period), turned)
-        return self.calculate("Add", self.w.add("Min", turned, back), low)
+        distance = self.w.add("Abs", self.calculate("Sub", value, low))
+        within = self.w.add("Mod", distance, self.number(period), fmod=1)
+        back = self.w.add("Sub", self.number(period), within)
+        return self.calculate("Add", self.w.add("Min", within, back), low)
 
     def clipped(self, value: str, size: int) -> str:
         return self.w.add("Clip", value, self.number(0), self.number(size - 1))
 
     def position(self, value: str, size: int) -> str:
-        """Where a coordinate from -1 to 1 lies among `size` elements."""
+        """The position among `size` elements of a coordinate in [-1, 1]."""
         scaled = self.calculate("Mul", self.calculate("Add", value, 1), (size - 1) / 2 if self.aligned else size / 2)
         position = scaled if self.aligned else self.calculate("Sub", scaled, 0.5)
         position = self.w.add("Round", position) if self.mode == "nearest" else position
         if self.padding == "border":
-            # What is beyond the outermost elements' ends becomes their middles; their outer halves stay.
+            # Positions beyond the outermost elements' edges become their centres; positions in their outer halves stay.
             end = 0.0 if self.aligned else 0.5
             ended = self.w.add("Clip", position, self.number(-end), self.number(size - 1 + end))
             return self.w.add("Where", self.w.add("Equal", position, ended), position, self.clipped(position, size))
@@ -142,13 +142,13 @@ def _grid_sample(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 
 
 def _bounded(w: NodeWriter, grid: str) -> str:
-    """Coordinates, of which none is larger; those that are no numbers are -1, as PyTorch has it."""
+    """Coordinates clamped to finite values; NaN becomes -1, as in PyTorch."""
     low, high, least = (w.constant(np.array(number, np.float32), "bound") for number in (-_LARGEST, _LARGEST, -1))
     return w.add("Clip", w.add("Where", w.add("IsNaN", grid), least, grid), low, high)
 
 
 def _term(s: _Sampler, data: str, taps: Sequence[_Tap], sizes: Sequence[int], channels: int) -> str:
-    """The elements of one tap of every axis, weighted."""
+    """The weighted elements of one tap of each axis."""
     w = s.w
     place = taps[0].place
     for tap, size in zip(taps[1:], sizes[1:], strict=True):

@@ -1,11 +1,11 @@
-"""Writes CumProd, which the wheel's lowering from ONNX lacks, as the scan that its dialect `torch` has.
+"""Writes CumProd, which the torch-mlir wheel cannot import from ONNX, as the scan of its dialect `torch`.
 
     y = CumProd(x, 0, exclusive=1, reverse=1)   →   y = reversed(CumProd(Concat([1], reversed(x)[:-1]), 0))
 
     %1 = torch.operator "onnx.CumProd"(%0, %axis)   →   %1 = torch.aten.cumprod %0, 0, none
 
-Narrow floats are multiplied in float32, integers in int64, whose low bits are those of narrower products. Where the
-axis is given in the call, there is a scan along each axis, of which one is chosen.
+16-bit floats are multiplied in float32, integers in int64, whose low bits equal the narrower products. If the axis is
+dynamic, a scan along each axis is computed, and one of them selected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _cum_prod(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
     if axis is not None:
         return w.done([w.cast(_products(w, value, int(axis.item()) % rank), kind)])
     found = value
-    # An axis that there is not is out of this constant's bounds, which the call tells.
+    # An invalid axis is out of bounds in this constant, which the call reports.
     given = w.add("Gather", w.constant(np.arange(rank), "axes"), w.reshape(node.input[1], []))
     for number in range(rank):
         chosen = w.add("Equal", given, w.constant(np.array(number), "axis"))
@@ -48,11 +48,11 @@ def _cum_prod(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 
 def _products(w: NodeWriter, value: str, axis: int) -> str:
-    """Those of the elements of `value` along `axis`, as the attributes of the node have them."""
+    """The cumulative products of `value` along `axis`, with the attributes of the node."""
     reverse, exclusive = attribute(w.node, "reverse", 0), attribute(w.node, "exclusive", 0)
     value = _reversed(w, value, axis) if reverse else value
     if exclusive:
-        first = w.slice(value, axis, 0, 1)  # has no elements where there are none along the axis
+        first = w.slice(value, axis, 0, 1)  # empty if the axis is empty
         ones = w.add("CastLike", w.add("Not", w.add("Less", first, first)), first)
         value = w.add("Concat", ones, w.slice(value, axis, 0, -1), axis=axis)
     value = w.add("CumProd", value, w.constant(np.array(axis), "axis"), **{_AXIS: axis})
@@ -67,7 +67,7 @@ def _reversed(w: NodeWriter, value: str, axis: int) -> str:
 
 
 def settle_products(module: ir.Module) -> None:
-    """Write what `RULES` left of CumProd in the dialect `torch`, in place."""
+    """Converts the CumProd nodes that `RULES` made to the dialect `torch`, in place."""
     for op in find_operations(module, "torch.operator"):
         if ir.StringAttr(op.attributes["name"]).value != "onnx.CumProd":
             continue

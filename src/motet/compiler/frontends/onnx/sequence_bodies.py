@@ -1,9 +1,9 @@
-"""Settles sequences in bodies of If, Loop and Scan.
+"""Resolves sequences in bodies of If, Loop and Scan.
 
     y = If(c) { then: s = SequenceConstruct(a, b) } { else: s = SequenceConstruct(b, a) }
     →  y[0], y[1] = If(c) { then: a, b } { else: b, a }
 
-Loops that carry sequences become their turns; a sequence from outside is made again in a body that reads it.
+Loops that carry sequences are unrolled; an outer sequence is constructed again in each body that reads it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from motet.compiler.frontends.onnx.model import OnnxModel
 
 _Held = dict[str, list[str]]
-# Resolves the sequences of a body, and adds the lengths of its outputs, None of those that are tensors.
+# Resolves the sequences of a body, and appends the lengths of its outputs, None for tensors.
 _Resolve = Callable[["OnnxModel", list[list[int | None]]], None]
 
 
@@ -35,12 +35,12 @@ def is_sequence(value: onnx.ValueInfoProto) -> bool:
 
 
 def unrolled(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The turns of a Loop; None where their number is not known."""
+    """The iterations of a Loop; None if their number is unknown."""
     return unroll(node, facts) if node.op_type == "Loop" else None
 
 
 def settle_bodies(node: onnx.NodeProto, model: OnnxModel, held: _Held, resolve: _Resolve) -> onnx.NodeProto:
-    """`node`, in whose bodies there are no sequences left; results that were sequences are their elements."""
+    """`node` with bodies without sequences; results that were sequences become their elements."""
     import onnx
 
     lengths: list[list[int | None]] = []
@@ -75,7 +75,7 @@ def _name_results(node: onnx.NodeProto, lengths: list[int | None], held: _Held) 
 
 
 def _make_again(graph: onnx.GraphProto, held: _Held) -> None:
-    """Make the sequences from outside that the body reads in front of its own nodes."""
+    """Constructs the outer sequences that the body reads in front of its own nodes."""
     import onnx
 
     read = {name for node in graph.node for name in reads(node)}
@@ -89,7 +89,7 @@ def _make_again(graph: onnx.GraphProto, held: _Held) -> None:
 
 
 def flatten(graph: onnx.GraphProto, held: _Held) -> list[int | None]:
-    """Has the elements of outputs that are sequences in their place; how many there are of each."""
+    """Replaces outputs that are sequences by their elements; returns the length of each, None for tensors."""
     import onnx
 
     lengths = [len(held[value.name]) if value.name in held else None for value in graph.output]

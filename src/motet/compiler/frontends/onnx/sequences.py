@@ -5,9 +5,9 @@
     c = ConcatFromSequence(s)                            →   c = Concat(x, y)
     return s                                             →   return s[0], s[1]
 
-The wheel's lowering takes sequences for lists, and gets the length of one that another operator made wrong. What is
-left of sequences afterwards is refused, with the node's name. Loops over sequences, SequenceMap among them, are taken
-apart into their turns (`onnx_sequence_bodies`).
+The torch-mlir wheel lowers sequences as lists, and miscounts the lengths of those that other operators made. Sequences
+that remain afterwards are refused, with the node's name. Loops over sequences, including SequenceMap, are unrolled
+(`sequence_bodies.py`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from motet.errors import CompileError
 if TYPE_CHECKING:
     import onnx
 
-_Held = dict[str, list[str]]  # the elements of each sequence
+_Held = dict[str, list[str]]  # sequence → its elements
 
 
 def resolve_sequences(model: OnnxModel) -> None:
-    """In place, in the graph of `model`, whose constants are folded and types inferred. Raises CompileError for
+    """Rewrites the graph of `model` in place; its constants must be folded and types inferred. Raises CompileError for
     sequences that are not known when compiling."""
     graph = model.proto.graph
     if not any(node.op_type in _RULES for node in all_nodes(graph)) and not any(map(is_sequence, graph.output)):
@@ -43,7 +43,7 @@ def resolve_sequences(model: OnnxModel) -> None:
     failed = ""
     while (error := _resolve(model)) is not None:
         node, reason = error
-        if node == failed:  # what is known since has not helped
+        if node == failed:  # the facts inferred since did not help
             raise reason
         failed = node
         simplify(model)
@@ -53,8 +53,8 @@ def resolve_sequences(model: OnnxModel) -> None:
 def _resolve(
     model: OnnxModel, lengths: list[list[int | None]] | None = None
 ) -> tuple[str, CompileError] | None:
-    """Resolves sequences up to the first node for which it cannot, which is returned with the reason; if there is none,
-    outputs that are sequences become their elements, whose numbers are added to `lengths`."""
+    """Resolves sequences up to the first node that cannot be resolved, which is returned with the reason. If there is
+    none, outputs that are sequences become their elements, whose numbers are appended to `lengths`."""
     facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     held: _Held = {}
     done: list[onnx.NodeProto] = []
@@ -85,7 +85,7 @@ def _resolve(
 
 
 def _settle(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
-    """What takes the place of `node`, and what does that has sequences of its own to be resolved."""
+    """The nodes that replace `node`, and those among them whose own sequences must still be resolved."""
     if (rule := _RULES.get(node.op_type)) is not None:
         return rule(node, facts, held), []
     touched = not held.keys().isdisjoint(reads(node))
@@ -93,8 +93,8 @@ def _settle(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> tuple[list[
         held[node.output[0]] = held[node.input[0]]
         return [], []
     if any(True for _ in graphs_of(node)):
-        if touched and (turns := unrolled(node, facts)) is not None:
-            return [], turns
+        if touched and (iterations := unrolled(node, facts)) is not None:
+            return [], iterations
         if held.keys().isdisjoint(node.input) and (touched or _has_sequences(node)):
             return [settle_bodies(node, facts.model, held, _resolve_body)], []
     if touched:
@@ -103,7 +103,7 @@ def _settle(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> tuple[list[
 
 
 def _has_sequences(node: onnx.NodeProto) -> bool:
-    """Whether there are any in the bodies of `node`."""
+    """Whether the bodies of `node` contain sequences."""
     return any(
         any(inner.op_type in _RULES for inner in all_nodes(graph)) or any(map(is_sequence, graph.output))
         for graph in graphs_of(node)
@@ -119,7 +119,7 @@ def _resolve_body(body: OnnxModel, lengths: list[list[int | None]]) -> None:
 def _rebuilt(
     waiting: Iterable[onnx.NodeProto], outputs: Iterable[str], facts: ModelFacts, held: _Held
 ) -> list[onnx.NodeProto]:
-    """Nodes that make those sequences again which nodes that wait, or `outputs`, read."""
+    """Nodes that construct the sequences which waiting nodes or `outputs` read."""
     import onnx
 
     wanted = {*(name for node in waiting for name in reads(node)), *outputs}
@@ -147,7 +147,7 @@ def _elements(node: onnx.NodeProto, facts: ModelFacts, held: _Held) -> list[str]
 
 
 def _position(node: onnx.NodeProto, facts: ModelFacts, place: int, count: int, last: int, default: int) -> int:
-    """The position, up to `last`, that operand `place` gives in a sequence of `count` elements, from the front."""
+    """The position from the front, at most `last`, that operand `place` gives in a sequence of `count` elements."""
     name = node.input[place] if len(node.input) > place else ""
     if not name:
         return default

@@ -1,4 +1,4 @@
-"""Bodies of casts from and to short element types, which `onnx_short_types` stores as bytes."""
+"""The scalar bodies of casts from and to short element types, which `short_types.py` stores as bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.short_conversions import Conversions
 from motet.compiler.ir.short_types import SHORT_TYPES, ShortInteger, ShortType
 
-# Converts a number of one type to another, neither of them short.
+# Converts a number between two types that are not short.
 Convert = Callable[[ir.Value, TorchKind, TorchKind], ir.Value]
 
 
@@ -21,7 +21,7 @@ def is_short_cast(op: ir.Operation) -> bool:
 def short_cast(
     op: ir.Operation, kinds: Sequence[TorchKind], at: ir.InsertionPoint, value: ir.Value, convert: Convert
 ) -> ir.Value:
-    """What the cast `op` makes of `value`, of the first of `kinds`, in the second one."""
+    """The result of the cast `op` of `value`, from the first of `kinds` to the second."""
     conversions, (kind, result) = Conversions(at), kinds
     source, target = _named(op, SHORT_FROM), _named(op, SHORT_TO)
     if source is not None:

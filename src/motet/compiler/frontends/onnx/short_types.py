@@ -4,9 +4,9 @@
     z = Transpose(y)                   z: float8e4m3fn   →   z = Transpose(y)                             z: uint8
     w = Cast(z, to=FLOAT)              w: float          →   w = Cast(z, to=FLOAT, short_from="f8E4M3FN") w: float
 
-What moves elements moves their bytes. Quantisation is written with Cast first (`onnx_linear_quantisation`), and so are
-comparisons, in float32. Casts with these attributes are converted in `onnx_short_casts`. The byte of an element is as
-`ir/short_types.py` says; inputs and results of the model are what they were to callers.
+Operators that move elements move bytes. Quantisation and comparisons are first rewritten with Cast
+(`linear_quantisation.py`; comparisons in float32). `short_casts.py` lowers casts with these attributes. The byte format
+of an element is that of `ir/short_types.py`; callers see the model's inputs and results with their original types.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx import linear_quantisation as onnx_linear_quantisation
+from motet.compiler.frontends.onnx import linear_quantisation
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, graphs_of, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes, ranks, static_shapes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SHORT_FROM, SHORT_TO = "short_from", "short_to"
 _TYPE_ATTRIBUTES = ("to", "output_dtype", "dtype")
-# Results have elements of the inputs, of the attribute `value`, or zeros.
+# Operators whose results have elements of the inputs or of the attribute `value`, or zeros.
 _MOVES = frozenset({
     "Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather",
     "GatherElements", "GatherND", "Identity", "If", "Loop", "Pad", "Reshape", "ReverseSequence", "Scan",
@@ -38,14 +38,14 @@ _MOVES = frozenset({
 
 
 def store_short_types(model: OnnxModel) -> None:
-    """Rewrite the graph of `model` and its bodies in place, if they have such types, and note in `model.elements` what
-    its inputs and outputs are. Raises CompileError for an operator that computes with such a type."""
+    """Rewrites the graph of `model` and its bodies in place if they have such types, and records the types of inputs
+    and outputs in `model.elements`. Raises CompileError for an operator that computes with such a type."""
     if not _has_short_types(model):
         return
     name_nodes(model)
     separate_bodies(model)
     _write_with_casts(model)
-    infer_shapes(model)  # tells the types of outputs that do not declare one
+    infer_shapes(model)  # infers the types of outputs that declare none
     for value in (*model.proto.graph.input, *model.proto.graph.output):
         if (kind := kind_of(value.type.tensor_type.elem_type)) is not None:
             model.elements[value.name] = kind.name
@@ -56,7 +56,7 @@ def store_short_types(model: OnnxModel) -> None:
 
 
 def kind_of(number: int | None) -> ShortType | None:
-    """The short type that ONNX gives `number`; None for other types."""
+    """The short type of ONNX's type `number`; None for other types."""
     import onnx
 
     if number in (None, onnx.TensorProto.UNDEFINED):
@@ -78,7 +78,7 @@ def _has_short_types(model: OnnxModel) -> bool:
 
 
 def _numbers(node: onnx.NodeProto) -> Iterator[int]:
-    """The element types that the attributes of a node name."""
+    """The element types in the attributes of a node."""
     for item in node.attribute:
         if item.name in _TYPE_ATTRIBUTES:
             yield item.i
@@ -89,11 +89,11 @@ def _numbers(node: onnx.NodeProto) -> Iterator[int]:
         yield from (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output))
 
 
-# -- written with casts
+# -- rewriting with casts
 
 
 def _write_with_casts(model: OnnxModel) -> None:
-    """Write what computes with short types with Cast and operators on other types, in the graph and its bodies."""
+    """Rewrites operators that compute with short types with Cast, in the graph and its bodies."""
     infer_shapes(model)
     each_body(model, _write_with_casts)
     facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
@@ -137,7 +137,7 @@ def _cast_like(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 def _in_float32(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """`node` on operands of float32, of which its result does not depend."""
+    """`node` on float32 operands, for operators whose result does not depend on the type."""
     import onnx
 
     w = NodeWriter(node, facts)
@@ -152,7 +152,7 @@ def _in_float32(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
 
 
 def _product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """QLinearMatMul of 8-bit floats: what is dequantised, multiplied and quantised again."""
+    """QLinearMatMul of 8-bit floats: dequantises, multiplies and quantises again."""
     a, scale_a, zero_a, b, scale_b, zero_b, scale_y, zero_y = node.input
     w = NodeWriter(node, facts)
     factors = [w.add("DequantizeLinear", *one) for one in ((a, scale_a, zero_a), (b, scale_b, zero_b))]
@@ -161,7 +161,7 @@ def _product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
 
 
 def _expanded(w: NodeWriter, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The nodes of `w`, its quantisation written with casts."""
+    """The nodes of `w`, with its quantisation written with casts."""
     import onnx
 
     types = facts.types | {node.output[0]: onnx.TensorProto.FLOAT for node in w.nodes}
@@ -169,7 +169,7 @@ def _expanded(w: NodeWriter, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     found: list[onnx.NodeProto] = []
     for node in w.nodes:
         rule = {
-            "DequantizeLinear": onnx_linear_quantisation.dequantize, "QuantizeLinear": onnx_linear_quantisation.quantize
+            "DequantizeLinear": linear_quantisation.dequantize, "QuantizeLinear": linear_quantisation.quantize
         }.get(node.op_type)
         made = [node] if rule is None else rule(node, wider)
         if made is None:
@@ -179,19 +179,19 @@ def _expanded(w: NodeWriter, facts: ModelFacts) -> list[onnx.NodeProto] | None:
 
 
 _RULES: dict[str, Rule] = {
-    "CastLike": _cast_like, "DequantizeLinear": onnx_linear_quantisation.dequantize, "QLinearMatMul": _product,
-    "QuantizeLinear": onnx_linear_quantisation.quantize,
+    "CastLike": _cast_like, "DequantizeLinear": linear_quantisation.dequantize, "QLinearMatMul": _product,
+    "QuantizeLinear": linear_quantisation.quantize,
     **dict.fromkeys(
         ("Dropout", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"), _in_float32
     ),
 }  # fmt: skip
 
 
-# -- stored as bytes
+# -- storing as bytes
 
 
 def _store(model: OnnxModel) -> None:
-    """Give every value of a short type the type of bytes, and casts the types that they are between."""
+    """Gives every value of a short type the type uint8, and every Cast attributes that name its short types."""
     import onnx
 
     infer_shapes(model)
@@ -252,7 +252,7 @@ def _store_cast(node: onnx.NodeProto, types: Mapping[str, int]) -> None:
 
 
 def _store_bit_cast(node: onnx.NodeProto, types: Mapping[str, int]) -> None:
-    """Between short types, and from bytes without a sign, the bytes are the same."""
+    """BitCast between short types, or from unsigned bytes: the bytes are unchanged."""
     import onnx
 
     source, target = types.get(node.input[0]), attribute(node, "to", 0)

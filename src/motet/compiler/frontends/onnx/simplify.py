@@ -1,13 +1,13 @@
-"""Simplifies an ONNX graph before it is imported, where ONNX says it more simply than linalg does.
+"""Simplifies an ONNX graph before the import, where ONNX has more information than linalg.
 
-- what has no elements becomes a constant;
-- an If whose condition is known becomes its branch;
-- shapes of static values and everything computed from constants alone become constants;
-- batch normalisation with constant statistics goes into the weights of the convolution before it,
-  or becomes one multiplication and one addition;
-- constant weights of Gemm are transposed and scaled once.
+- Empty values become constants.
+- An If with a constant condition becomes its branch.
+- Shapes of static values, and values computed from constants alone, become constants.
+- Batch normalisation with constant statistics is folded into the weights of the preceding convolution,
+  or becomes one multiplication and one addition.
+- Constant weights of Gemm are transposed and scaled once.
 
-What is constant stays in `OnnxModel.constants`, as arrays. Numbers are combined in double precision and rounded
+Constants are stored as arrays in `OnnxModel.constants`. Numbers are combined in double precision and rounded
 once.
 """
 
@@ -35,7 +35,7 @@ MAX_ROUNDS = 16
 
 
 def simplify(model: OnnxModel) -> None:
-    """Simplify the graph of `model` and its bodies in place until nothing changes, and leave shapes inferred."""
+    """Simplifies the graph of `model` and its bodies in place until nothing changes; shapes are inferred afterwards."""
     name_nodes(model)
     separate_bodies(model)
     _simplify(model)
@@ -59,7 +59,7 @@ def _simplify(model: OnnxModel) -> None:
 
 
 def name_nodes(model: OnnxModel) -> None:
-    """Give every node of the main graph a name of its own, so that an error can say which node it is about."""
+    """Gives every node of the main graph a unique name, for errors."""
     seen: set[str] = set()
     for index, node in enumerate(model.proto.graph.node):
         if not node.name or node.name in seen:
@@ -68,8 +68,8 @@ def name_nodes(model: OnnxModel) -> None:
 
 
 def infer_shapes(model: OnnxModel) -> None:
-    """Infer types and shapes of all values. Constants take part: small ones with their data, so that shapes
-    computed from them are known."""
+    """Infers types and shapes of all values. Small constants are included with their data, so that shapes computed
+    from them are known."""
     import onnx
 
     whole = onnx.ModelProto()
@@ -92,13 +92,13 @@ def infer_shapes(model: OnnxModel) -> None:
         reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
         raise model.error(f"types or shapes do not fit each other: {reason}") from error
     del model.proto.graph.value_info[:]
-    outputs = {value.name for value in model.proto.graph.output}  # which say of themselves what they are
+    outputs = {value.name for value in model.proto.graph.output}  # which declare their own types
     model.proto.graph.value_info.extend(value for value in inferred.graph.value_info if value.name not in outputs)
     refine_outputs(model, inferred.graph)
 
 
 def fold_constants(model: OnnxModel) -> bool:
-    """Evaluate nodes whose inputs are all constant."""
+    """Evaluates nodes whose inputs are all constant; returns whether there were any."""
     kept: list[onnx.NodeProto] = []
     outputs = {output.name for output in model.proto.graph.output}
     shapes = static_shapes(model)
@@ -113,7 +113,7 @@ def fold_constants(model: OnnxModel) -> bool:
 
 
 def fold_required(model: OnnxModel) -> bool:
-    """Drop assertions (`Numbers.require`) that are known to hold. Raises CompileError for one that is known not to."""
+    """Removes assertions (`Numbers.require`) that always hold. Raises CompileError for one that never holds."""
     changed = False
     for node in model.proto.graph.node:
         condition = model.constants.get(node.input[0]) if REQUIRE in node.name else None
@@ -128,7 +128,7 @@ def fold_required(model: OnnxModel) -> bool:
 
 
 def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
-    """Shapes of all values whose every extent is known."""
+    """The shapes of all values whose extents are all known."""
     graph = model.proto.graph
     shapes = {name: array.shape for name, array in model.constants.items()}
     for info in (*graph.input, *graph.value_info, *graph.output):
@@ -139,7 +139,7 @@ def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
 
 
 def fold_shapes(model: OnnxModel) -> bool:
-    """Replace Shape and Size of values with known shape by constants."""
+    """Replaces Shape and Size of values of known shape by constants; returns whether there were any."""
     shapes = static_shapes(model)
     outputs = {output.name for output in model.proto.graph.output}
     kept: list[onnx.NodeProto] = []
@@ -156,8 +156,8 @@ def fold_shapes(model: OnnxModel) -> bool:
 
 
 def fold_extents(model: OnnxModel) -> bool:
-    """Replace what is taken of a shape, where that much of it is known, by constants: Gather and Slice of Shape. What
-    is reshaped to the shape of another value has that one's extents, which inference of shapes does not see."""
+    """Replaces Gather and Slice of a Shape by constants if the extents that they take are known. Records that a tensor
+    reshaped to the shape of another one has its extents, which ONNX's shape inference does not find."""
     extents = _extents(model)
     changed = False
     outputs = {output.name for output in model.proto.graph.output}
@@ -178,9 +178,9 @@ def fold_extents(model: OnnxModel) -> bool:
 
 
 def _note(model: OnnxModel, name: str, shape: list[int | None], before: list[int | None] | None) -> bool:
-    """Have the next inference know the extents of a value; whether that is more than the last one knew."""
+    """Records the extents of a value for the next inference; returns whether they add information."""
     if 0 in shape or (before is not None and len(before) != len(shape)):
-        return False  # to a Reshape 0 is another extent
+        return False  # in the shape of a Reshape, 0 has another meaning
     known = before or [None] * len(shape)
     if before is not None and all(one is not None or other is None for one, other in zip(known, shape, strict=True)):
         return False
@@ -196,7 +196,7 @@ def _note(model: OnnxModel, name: str, shape: list[int | None], before: list[int
 
 
 def _part(model: OnnxModel, node: onnx.NodeProto, shape: list[int | None]) -> np.ndarray | None:
-    """The extents that `node` takes of `shape`; None where it does something else, or one of them is not known."""
+    """The extents that `node` takes of `shape`; None if it is another operator, or an extent is unknown."""
     given = [model.constants.get(name) for name in node.input[1:]]
     places = np.arange(len(shape))
     if node.op_type == "Gather" and given[0] is not None:
@@ -216,7 +216,7 @@ def _part(model: OnnxModel, node: onnx.NodeProto, shape: list[int | None]) -> np
 
 
 def _extents(model: OnnxModel) -> dict[str, list[int | None]]:
-    """Those of all values of known rank, None for what is dynamic."""
+    """The extents of all values of known rank, None for dynamic ones."""
     graph = model.proto.graph
     return {
         info.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
@@ -225,8 +225,8 @@ def _extents(model: OnnxModel) -> dict[str, list[int | None]]:
 
 
 def fold_gemm_weights(model: OnnxModel) -> bool:
-    """Gemm(a, b, c, transB, alpha, beta) with constant b, c: transpose and scale them once, where no weight overflows,
-    or becomes 0, which would make NaN of an infinite input."""
+    """Transposes and scales the constants b and c of Gemm(a, b, c, transB, alpha, beta) once, unless a weight would
+    overflow or become 0, which would make an infinite input NaN."""
     changed = False
     for node in model.proto.graph.node:
         if node.op_type != "Gemm" or node.input[1] not in model.constants:
@@ -241,13 +241,14 @@ def fold_gemm_weights(model: OnnxModel) -> bool:
             node.input[1] = _add(model, node.input[1], "transposed", np.ascontiguousarray(weight.T))
             _set_attribute(node, "transB", 0)
             changed = True
-        scaled = _scaled(model.constants[node.input[1]], alpha)
+        least = float(ml_dtypes.finfo(weight.dtype).smallest_normal)
+        scaled = _scaled(model.constants[node.input[1]], alpha, least)
         if alpha != 1.0 and scaled is not None:
             node.input[1] = _add(model, node.input[1], "scaled", scaled)
             _set_attribute(node, "alpha", 1.0)
             changed = True
         if beta != 1.0 and (bias is not None or not has_bias):
-            scaled = None if bias is None else _scaled(bias, beta)
+            scaled = None if bias is None else _scaled(bias, beta, least)
             if bias is not None and scaled is None:
                 continue
             if scaled is not None:
@@ -257,28 +258,17 @@ def fold_gemm_weights(model: OnnxModel) -> bool:
     return changed
 
 
-def _scaled(array: np.ndarray, factor: float) -> np.ndarray | None:
-    """`array` times `factor`, unless elements leave the range of normal numbers: an infinity in place of a number makes
-    NaN of sums, as a zero does of products."""
-    scaled = _times(array, np.array(factor))
-    least = float(ml_dtypes.finfo(array.dtype).smallest_normal)
+def _scaled(array: np.ndarray, factor: float | np.ndarray, least: float = 0.0) -> np.ndarray | None:
+    """`array` times `factor`, in float64 and rounded once, unless it makes a number infinite, which other numbers would
+    have made finite again, or less than `least`, if it was not 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (array.astype(np.float64) * factor).astype(array.dtype)
     inside = np.isfinite(scaled) & (np.abs(scaled.astype(np.float64)) >= least)
     return scaled if bool((inside | (array == 0) | ~np.isfinite(array)).all()) else None
 
 
-def _times(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """The product with a factor in float64, rounded to the type of `array` once."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return (array.astype(np.float64) * factor).astype(array.dtype)
-
-
-def _stays_finite(weight: np.ndarray, scaled: np.ndarray) -> bool:
-    """Whether scaling made no weight infinite, which a small input would otherwise have made finite again."""
-    return np.count_nonzero(np.isfinite(scaled)) == np.count_nonzero(np.isfinite(weight))
-
-
 def fold_batch_normalization(model: OnnxModel) -> bool:
-    """BatchNormalization with constant statistics: y = x s + t with s = scale / sqrt(var + eps), t = shift - mean s.
+    """Folds BatchNormalization with constant statistics: y = x s + t, s = scale / sqrt(var + eps), t = shift - mean s.
 
         Conv(x, w, b) ; BatchNormalization  →  Conv(x, w s, b s + t)
         BatchNormalization(x)               →  Add(Mul(x, s), t)
@@ -315,7 +305,7 @@ def fold_batch_normalization(model: OnnxModel) -> bool:
 
 
 def _normalization_factors(model: OnnxModel, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
-    """(s, t) of an inference-mode batch normalisation with constant statistics, in the type of its scale."""
+    """(s, t) of an inference-mode batch normalisation with constant statistics, in the type of its scale; else None."""
     if node.op_type != "BatchNormalization" or attribute(node, "training_mode", 0):
         return None
     if sum(bool(name) for name in node.output) != 1 or any(name not in model.constants for name in node.input[1:5]):
@@ -337,8 +327,8 @@ def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift
     factor = scale.astype(np.float64)
     bias = model.constants[bias_name].astype(np.float64) if bias_name else 0.0
     per_filter = factor.reshape(-1, *([1] * (weight.ndim - 1)))
-    folded = _times(weight, per_filter)
-    if not _stays_finite(weight, folded):
+    folded = _scaled(weight, per_filter)
+    if folded is None:
         return False
     inputs = [
         conv.input[0],
@@ -351,7 +341,7 @@ def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift
 
 
 def drop_dead_nodes(model: OnnxModel) -> None:
-    """Drop nodes none of whose results is used, and constants that nothing uses."""
+    """Removes nodes without used results, and unused constants."""
     graph = model.proto.graph
     live = {output.name for output in graph.output}
     kept: list[onnx.NodeProto] = []
@@ -361,13 +351,13 @@ def drop_dead_nodes(model: OnnxModel) -> None:
             live.update(reads(node))
     _replace_nodes(model, kept[::-1])
     if model.inner:
-        return  # others may read what it does not
+        return  # other graphs of the model may read the other constants
     for name in model.constants.keys() - live:
         del model.constants[name]
 
 
 def count_uses(graph: onnx.GraphProto) -> Counter[str]:
-    """How often each value is read, results of the graph included."""
+    """The number of readers of each value; a result of the graph counts as a reader."""
     uses = Counter(output.name for output in graph.output)
     for node in graph.node:
         uses.update(reads(node))
@@ -375,7 +365,7 @@ def count_uses(graph: onnx.GraphProto) -> Counter[str]:
 
 
 def ranks(model: OnnxModel) -> dict[str, int]:
-    """Rank of every value whose type inference has found."""
+    """The rank of every value whose type was inferred."""
     graph = model.proto.graph
     return {
         info.name: len(info.type.tensor_type.shape.dim)
@@ -385,7 +375,7 @@ def ranks(model: OnnxModel) -> dict[str, int]:
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    """Value of a node's attribute, or `default` where it has none."""
+    """The value of a node's attribute, or `default`."""
     import onnx
 
     for item in node.attribute:
@@ -403,7 +393,7 @@ def _set_attribute(node: onnx.NodeProto, name: str, value: float | int) -> None:
 
 
 def _add(model: OnnxModel, stem: str, suffix: str, array: np.ndarray) -> str:
-    """Add a constant under a name that no value has, and return the name."""
+    """Adds a constant under an unused name, and returns the name."""
     name, count = f"{stem}/{suffix}", 1
     while name in model.constants:
         count += 1
@@ -413,7 +403,7 @@ def _add(model: OnnxModel, stem: str, suffix: str, array: np.ndarray) -> str:
 
 
 def _replace_nodes(model: OnnxModel, nodes: list[onnx.NodeProto]) -> bool:
-    """Make `nodes` the graph's nodes; whether that changes their number."""
+    """Makes `nodes` the graph's nodes; returns whether their number changed."""
     graph = model.proto.graph
     if len(nodes) == len(graph.node) and all(a is b for a, b in zip(nodes, graph.node, strict=True)):
         return False

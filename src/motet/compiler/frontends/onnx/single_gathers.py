@@ -1,10 +1,10 @@
-"""Lowers Gather along an axis of one element, of which the wheel looks at no index, so that one outside would pass.
+"""Lowers Gather along an axis of extent 1, for which the torch-mlir wheel drops the index, so that errors go unnoticed.
 
     %2 = torch.operator "onnx.Gather"(%0, %1)        %a, %i = torch_c.to_builtin_tensor %0, %1
          : [1, 4], [n]                            →  %b = linalg.generic ins(%i) {extract %a[i < 0 ? i + 1 : i, …]}
                                                      %2 = torch_c.from_builtin_tensor %b : [n, 4]
 
-The kernel checks what `tensor.extract` is given, as it does for axes of more elements.
+The kernel checks the index of `tensor.extract`, as it does for longer axes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from motet.compiler.frontends.onnx.places import (
 from motet.compiler.frontends.onnx.tensors import TorchKind, create, kind_of
 from motet.compiler.ir._mlir import ir
 
-_LESS = 2  # of arith.cmpi's predicates
+_LESS = 2  # a predicate of arith.cmpi
 
 
 def _gather(node: NodeOperands) -> None:
@@ -41,7 +41,7 @@ def _gather(node: NodeOperands) -> None:
 
 
 def _read(data: ExtentOperand, indices: ExtentOperand, axis: int, result: TorchKind) -> ir.Value:
-    """The elements of `data` at `indices`, in order of the axes before, the indices, and the axes behind."""
+    """The elements of `data` at `indices`; axes: those before `axis`, those of the indices, those after `axis`."""
     before, behind = range(axis), range(axis + 1, data.rank)
     sources = [*(OperandAxis(data, k) for k in before), *(OperandAxis(indices, k) for k in range(indices.rank)),
                *(OperandAxis(data, k) for k in behind)]
@@ -68,7 +68,7 @@ def _read(data: ExtentOperand, indices: ExtentOperand, axis: int, result: TorchK
 
 
 def _from_the_end(given: ir.Value) -> ir.Value:
-    """An index of one element as one that is not negative, where it is inside."""
+    """The index into an axis of extent 1, with negative ones counted from the end."""
     one, zero = (create("arith.constant", given.type, [], {"value": ir.IntegerAttr.get(given.type, n)}) for n in (1, 0))
     shifted = create("arith.addi", given.type, [given, one])
     place = create("arith.select", given.type, [compare(_LESS, given, zero), shifted, given])

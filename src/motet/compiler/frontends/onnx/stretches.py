@@ -1,12 +1,13 @@
-"""settle-stretches: an operand is stretched only along extents that may really differ.
+"""settle-stretches: removes expansions of operands along extents that are always equal.
 
-    %b = linalg.generic outs(%0 : [n]) {                 where n is the extent of %a,
-      %i = linalg.index 0                          →     whatever the call:  %b = %a
+    %b = linalg.generic outs(%0 : [n]) {                 if n always is the extent of %a:
+      %i = linalg.index 0                          →       %b = %a
       %k = arith.muli %i, %moves
       linalg.yield tensor.extract %a[%k]
 
-`onnx_broadcasts` writes one for each operand whose extents the model does not call by the same name. Extents that are
-equal for many values of the inputs' are taken to be equal; those that walk together are compared in every call.
+`broadcasts.py` writes such an expansion for each operand with an extent that has another name than the result's.
+Extents that are equal for many values of the symbols are taken to be equal; extents of operands that are read together
+are still compared in every call.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _BODY = frozenset({"linalg.index", "arith.muli", "tensor.extract", "linalg.yield
 
 
 def settle_stretches(function: ir.Operation) -> None:
-    """In place, in a public function."""
+    """Rewrites a public function in place."""
     shapes = Shapes(function)
     block = function.regions[0].blocks[0]
     for operation in [entry.operation for entry in block.operations]:
@@ -37,7 +38,7 @@ def settle_stretches(function: ir.Operation) -> None:
 
 
 def _stretch(operation: ir.Operation) -> ir.Operation | None:
-    """The element that a stretch takes; None of any other operation."""
+    """The element that an expansion extracts; None for other operations."""
     if operation.name != "linalg.generic" or len(operation.operands) != 1:
         return None
     body = [entry.operation for entry in operation.regions[0].blocks[0].operations]
@@ -57,13 +58,13 @@ def _settle(stretch: ir.Operation, extract: ir.Operation, shapes: Shapes) -> Non
         if position is not None and always_equal(own[axis], target[loop]):
             extract.operands[1 + axis] = position
         elif position is not None or target[loop] != 1 or _number(place) != 0:
-            kept += 1  # stretched, or no stretch at all: one that transposes reads at other loops
+            kept += 1  # expanded, or not an expansion: a transposition reads at other loops
     if not kept and len(own) == len(target):
         stretch.results[0].replace_all_uses_with(_cast(source, stretch))
 
 
 def _position(place: ir.Value, loop: int) -> ir.Value | None:
-    """The index of `loop` that `place` is, or is 0 or 1 time as much; None for any other place."""
+    """The index of `loop` if `place` is that index, possibly times a factor of 0 or 1; None otherwise."""
     for value in (place, *(place.owner.operands if _made_by(place, "arith.muli") else ())):
         if _made_by(value, "linalg.index") and ir.IntegerAttr(value.owner.attributes["dim"]).value == loop:
             return value
@@ -88,7 +89,7 @@ def _cast(source: ir.Value, stretch: ir.Operation) -> ir.Value:
 
 
 def always_equal(left: Expr, right: Expr) -> bool:
-    """Whether two extents are equal for all values of the symbols, as far as trying many shows."""
+    """Whether two extents are equal for all values of the symbols, tested on many samples."""
     if left == right:
         return True
     symbols = sorted(symbols_of(left) | symbols_of(right))
@@ -96,7 +97,7 @@ def always_equal(left: Expr, right: Expr) -> bool:
 
 
 def _samples(symbols: list[str]) -> Iterator[dict[str, Expr]]:
-    """Values for `symbols`: all of them small, then all large, then any; the same in every compilation."""
+    """Sample values for `symbols`: all small, all large, then mixed; the same in every compilation."""
     chosen = random.Random(0)
     for number in range(_SAMPLES):
         large = number % 2
@@ -114,7 +115,7 @@ def _value(expression: Expr, values: dict[str, Expr]) -> Expr | None:
 
 
 def read_in_place(function: ir.Operation) -> None:
-    """Element-wise operations read what they would have of a stretch where it is, which then is not made."""
+    """Makes element-wise operations read through an expansion, which is then not materialised."""
     for operation in [entry.operation for entry in function.regions[0].blocks[0].operations]:
         if operation.name == "linalg.generic" and _is_element_wise(operation):
             inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
@@ -135,14 +136,14 @@ def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
 
 
 def _is_stretched(operation: ir.Operation, number: int) -> bool:
-    """Whether an input is a stretch that is read element by element."""
+    """Whether an input is an expansion that is read element by element."""
     value, map_ = operation.operands[number], _maps(operation)[number]
     simple = all(isinstance(each, ir.AffineDimExpr) for each in map_.results)
     return simple and not isinstance(value.owner, ir.Block) and _stretch(value.owner.operation) is not None
 
 
 def _rebuild(operation: ir.Operation, inputs: int, found: list[int]) -> None:
-    """`operation` without the inputs `found`, whose elements its body takes itself."""
+    """Rebuilds `operation` without the inputs `found`, whose elements its body extracts instead."""
     kept = [number for number in range(len(operation.operands)) if number not in found]
     maps = _maps(operation)
     with operation.location, ir.InsertionPoint(operation):
@@ -173,7 +174,7 @@ def _rebuild(operation: ir.Operation, inputs: int, found: list[int]) -> None:
 
 
 def _element(stretch: ir.Operation, map_: ir.AffineMap) -> ir.Value:
-    """The element that `stretch` has where the loops read it by `map_`; its body is written once more."""
+    """Copies the body of an expansion, to compute the element that the loops read by `map_`."""
     mapping: dict[ir.Value, ir.Value] = {}
     for entry in stretch.regions[0].blocks[0].operations:
         if entry.operation.name == "linalg.yield":

@@ -1,4 +1,4 @@
-"""Tensors of the dialect `torch`, as operators of ONNX have them, and MLIR's own that take their place."""
+"""Tensors of the dialect `torch`, and the MLIR tensors that replace them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TENSOR = re.compile(r"!torch\.vtensor<\[([\d?,]*)\],(\w+)>")
 
 @dataclass(frozen=True)
 class TorchKind:
-    """What a tensor of the dialect `torch` is: its extents, and its elements, as `ui16`."""
+    """The type of a tensor of the dialect `torch`: its extents, and its element type, as `ui16`."""
 
     extents: tuple[int, ...]
     element: str
@@ -49,7 +49,7 @@ def kind_of(value: ir.Value) -> TorchKind | None:
 
 
 def know_operations(module: ir.Module) -> None:
-    """Make the operations between the dialects known: they are only after a pass that makes such has been there."""
+    """Registers the conversions between the dialects, which are known only after a pass that creates them has run."""
     run_pipeline(ir.Module.parse("module {}", module.context), "func.func(convert-torch-to-linalg)")
 
 
@@ -57,5 +57,5 @@ def create(
     name: str, kind: ir.Type, operands: Sequence[ir.Value], attributes: dict[str, ir.Attribute] | None = None,
     at: ir.InsertionPoint | None = None,
 ) -> ir.Value:
-    """The result of a new operation, where insertions go or at `at`."""
+    """The result of a new operation, at `at` or the current insertion point."""
     return ir.Operation.create(name, results=[kind], operands=operands, attributes=attributes or {}, ip=at).results[0]

@@ -1,8 +1,8 @@
-"""Writes the steps of optimisers, of the domain `ai.onnx.preview.training`, with arithmetic.
+"""Writes the optimiser steps of the domain `ai.onnx.preview.training` with arithmetic.
 
     Adagrad, Adam, Momentum(rate, count, tensors…, gradients…, state…)  →  new tensors…, new state…
 
-As they are specified; the count of steps is a call's, and decides what it does by Where.
+The formulas are those of the specification. The step count is dynamic, and selects by Where.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Step = Callable[["_StepNumbers", "Sequence[str]"], "list[str]"]
 
 
 class _StepNumbers:
-    """Arithmetic between values, and numbers of the type of the tensor that is stepped, `kind`."""
+    """Arithmetic on values and numbers in the type `kind` of the optimised tensor."""
 
     def __init__(self, w: NodeWriter, kind: int) -> None:
         import onnx
@@ -54,7 +54,7 @@ class _StepNumbers:
         return self.add(self.mul(self.attribute("norm_coefficient", 0.0), tensor), gradient)
 
     def started(self) -> str:
-        """Whether there was a step before."""
+        """Whether this is not the first step."""
         return self.w.add("Greater", self.count, self.number(0.0))
 
 
@@ -81,7 +81,7 @@ def _adam(n: _StepNumbers, values: Sequence[str]) -> list[str]:
 
 
 def _correction(n: _StepNumbers, alpha: float, beta: float) -> str:
-    """√(1 − βᵗ) / (1 − αᵗ), which is nothing to go by before the first step."""
+    """√(1 − βᵗ) / (1 − αᵗ), which is not defined before the first step."""
     one = n.number(1.0)
     above, below = (n.sub(one, n.w.add("Pow", n.number(base), n.count)) for base in (beta, alpha))
     return n.div(n.w.add("Sqrt", above), below)
@@ -100,7 +100,7 @@ def _momentum(n: _StepNumbers, values: Sequence[str]) -> list[str]:
 
 
 def _rule(step: _Step, states: int) -> Rule:
-    """For each of the tensors, which come first, then their gradients, then `states` states of each."""
+    """The rule for an optimiser: the inputs are the tensors, then their gradients, then `states` states of each."""
 
     def write(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
         count, rest = divmod(len(node.input) - 2, 2 + states)

@@ -1,9 +1,9 @@
-"""Writes operators that put elements of windows at their places, or say where they are, with gathers.
+"""Writes operators that scatter elements of windows, or return their indices, with gathers.
 
-- Col2Im: each pixel is the sum of the elements of all windows that it is in;
-- MaxPool's second result: the place, in the whole operand, of the first largest element of each window;
-- MaxUnpool: elements at the places that they are given for, zeros elsewhere;
-- TensorScatter: a cache, from the update where it is written, from what it was elsewhere.
+- Col2Im: each pixel is the sum of the elements of all windows that contain it.
+- MaxPool's second result: the index, in the whole operand, of the first largest element of each window.
+- MaxUnpool: elements at the given indices, zeros elsewhere.
+- TensorScatter: the update where it is written, the cache elsewhere.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _col2im(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _wide(w: NodeWriter, value: str) -> tuple[str, int]:
-    """`value`, in float32 where it is of a narrower type, and its type."""
+    """`value`, converted to float32 from narrower types, and its original type."""
     import onnx
 
     kind = w.facts.types[value]
@@ -69,8 +69,8 @@ def _wide(w: NodeWriter, value: str) -> tuple[str, int]:
 
 
 def _columns(w: NodeWriter, pixels: Sequence[int], taps: int, count: int) -> tuple[str, str]:
-    """For each pixel and tap the place, among elements by tap and block, of the one that is added, and whether there
-    is one. What follows from constants is folded."""
+    """For each pixel and filter element, the index (by filter element and block) of the addend, and whether it exists.
+    Arithmetic on constants is folded."""
     rank = len(pixels)
     strides, dilations = (list(attribute(w.node, name, [1] * rank)) for name in ("strides", "dilations"))
     pads = list(attribute(w.node, "pads", [0] * 2 * rank))
@@ -111,7 +111,7 @@ def _columns(w: NodeWriter, pixels: Sequence[int], taps: int, count: int) -> tup
 
 
 def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """With places as a second result."""
+    """MaxPool with indices as second result."""
     import onnx
 
     if len(node.output) < 2 or not node.output[1]:
@@ -145,8 +145,8 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 
 def _windows(node: onnx.NodeProto, sizes: Sequence[int], made: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """By window the places of its elements, in an image of `sizes`, and which of them are inside; those that are not
-    have the place of one that is."""
+    """For each window, the indices of its elements in an image of `sizes`, and which of them are inside; those outside
+    get the index of one inside."""
     rank = len(sizes)
     kernel = list(attribute(node, "kernel_shape", [1] * rank))
     strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
@@ -170,14 +170,14 @@ def _windows(node: onnx.NodeProto, sizes: Sequence[int], made: Sequence[int]) ->
 
 
 def _by_storage(node: onnx.NodeProto, places: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Places in images that are stored as the attribute `storage_order` has it."""
+    """The indices in the order of the attribute `storage_order`."""
     if not attribute(node, "storage_order", 0):
         return places
     return np.ravel_multi_index(np.unravel_index(places, sizes), sizes, order="F")
 
 
 def _max_unpool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Places are those in an image of the extents that pooling had; a larger one has zeros behind them."""
+    """MaxUnpool. The indices refer to an image of the pool's input extents; a larger result is padded by zeros."""
     extents, result = facts.shapes.get(node.input[0]), facts.extents(node.output[0])
     asked = facts.model.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     given = len(node.input) > 2 and node.input[2] and asked is None

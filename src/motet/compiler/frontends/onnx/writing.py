@@ -1,4 +1,4 @@
-"""What rules that rewrite ONNX nodes go by, and how they write the nodes that take the place of one."""
+"""What rules that rewrite ONNX nodes know about the model, and helpers that write the replacing nodes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import onnx
 
 
-REQUIRE = "/require "  # in the name of a node: the operator and what it asserts follow
+REQUIRE = "/require "  # in the name of a node; the operator and its requirement follow
 
 
 @dataclass
 class ModelFacts:
-    """What is known of a model's values by name: shapes whose every extent is known, element types, ranks."""
+    """Facts about a model's values by name: static shapes, element types, ranks."""
 
     model: OnnxModel
     shapes: dict[str, tuple[int, ...]]
@@ -30,7 +30,7 @@ class ModelFacts:
 
     @functools.cached_property
     def of_data(self) -> set[str]:
-        """Values that follow from elements of what a call gives, not from extents and constants alone."""
+        """The values that depend on elements of inputs, and not on extents and constants alone."""
         graph = self.model.proto.graph
         made = {name for node in graph.node for name in node.output}
         found = {value.name for value in graph.input}
@@ -44,7 +44,7 @@ class ModelFacts:
 
     @functools.cached_property
     def asserted(self) -> set[str]:
-        """Values that are asserted to fit: what reads them was rewritten before."""
+        """The values of assertions: their readers were rewritten already."""
         return {name for node in self.model.proto.graph.node if REQUIRE in node.name for name in node.output}
 
     @property
@@ -52,7 +52,7 @@ class ModelFacts:
         return self.model.opsets.get("", 0)
 
     def extents(self, name: str) -> list[int | None] | None:
-        """Those of a value's axes, None for what is dynamic."""
+        """The extents of a value, None for dynamic ones."""
         if name in self.model.constants:
             return list(self.model.constants[name].shape)
         graph = self.model.proto.graph
@@ -97,7 +97,7 @@ def copy(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 class Chain:
-    """Nodes in place of `node`, each of the result of the one before."""
+    """Nodes that replace `node`, each applied to the result of the previous one."""
 
     def __init__(self, node: onnx.NodeProto) -> None:
         self.node = node
@@ -121,8 +121,8 @@ class Chain:
 
 
 class NodeWriter:
-    """Nodes in place of `node`, in any arrangement; values are called by what `add` gives, whose names begin with
-    `stem`, that of the node unless another is given."""
+    """Nodes that replace `node`, in any arrangement. `add` returns the names of values, which begin with `stem`; the
+    default is the node's name."""
 
     def __init__(self, node: onnx.NodeProto, facts: ModelFacts, stem: str = "") -> None:
         self.node = node
@@ -137,7 +137,7 @@ class NodeWriter:
         return self.add_all(op, 1, *inputs, **attributes)[0]
 
     def add_all(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """A node of several results."""
+        """Adds a node with several results."""
         import onnx
 
         suffix = f"{op}{len(self.nodes)}"
@@ -146,7 +146,7 @@ class NodeWriter:
         return outputs
 
     def over(self, op: str, value: str, axes: Sequence[int], **attributes: Any) -> str:
-        """A reduction, Squeeze or Unsqueeze, whose axes are an attribute in older operator sets."""
+        """Adds a reduction, Squeeze or Unsqueeze; the axes are an attribute in older operator sets."""
         since = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}.get(op, 18)
         if self.facts.version < since:
             return self.add(op, value, axes=list(axes), **attributes)
@@ -159,14 +159,14 @@ class NodeWriter:
         return self.add("Reshape", value, self.constant(np.array(extents, np.int64), "extents"))
 
     def like(self, value: str, other: str) -> str:
-        """`value` in the shape of `other`."""
+        """`value` reshaped to the shape of `other`."""
         shape = self.facts.shapes.get(other)
         if shape is not None and 0 not in shape:
             return self.reshape(value, shape)
         return self.add("Reshape", value, self.add("Shape", other))
 
     def slice_of(self, value: str, axis: int, place: int) -> str:
-        """The slice at `place`, along an axis of extent 1, in any operator set: numbers are attributes before 10."""
+        """The slice of extent 1 at `place` along `axis`, in any operator set: bounds are attributes before 10."""
         if self.facts.version >= 10:
             return self.slice(value, axis, place, place + 1)
         return self.add("Slice", value, axes=[axis], starts=[place], ends=[place + 1])
@@ -176,23 +176,23 @@ class NodeWriter:
         return self.add("Slice", value, *numbers)
 
     def reverse(self, value: str, axis: int) -> str:
-        """`value`, its last element along `axis` first, of whatever extent: the wheel's own way needs one element."""
+        """`value` reversed along `axis`, of any extent; the wheel's lowering fails for an empty axis."""
         number, zero, one = (self.constant(np.array(item, np.int64), "number") for item in (axis, 0, 1))
         extent = self.add("Gather", self.add("Shape", value), number, axis=0)
         last = self.add("Sub", extent, one)
         return self.add("Gather", value, self.add("Sub", last, self.add("Range", zero, extent, one)), axis=axis)
 
     def joined(self, op: str, values: Sequence[str]) -> str:
-        """One value of all, by an operator of two."""
+        """All values combined by a binary operator."""
         first, *others = values
         for other in others:
             first = self.add(op, first, other)
         return first
 
     def required(self, condition: str, what: str) -> str:
-        """A scalar that is true; where `condition` is not in a call, the call fails and says `what` is required.
+        """A scalar that is true; if `condition` does not hold in a call, the call fails with `what` as requirement.
 
-        What is read there is out of bounds then, and the name of the node that reads it is what the error shows.
+        It is a Gather that is then out of bounds; the error shows the name of the Gather node.
         """
         import onnx
 
@@ -204,7 +204,7 @@ class NodeWriter:
         return self.cast(result, onnx.TensorProto.BOOL)
 
     def done(self, values: Sequence[str]) -> list[onnx.NodeProto]:
-        """The nodes, whose `values` are the results of the node that they take the place of."""
+        """The nodes, with `values` as the results of the node that they replace."""
         import onnx
 
         for value, output in zip(values, self.node.output, strict=False):
@@ -214,10 +214,10 @@ class NodeWriter:
         return self.nodes
 
 
-# The nodes in place of one; None where it stays.
+# Returns the nodes that replace a node; None to keep it.
 Rule = Callable[[Any, ModelFacts], "list[Any] | None"]
 
 
 def refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
-    """The error of an operator in a form that has no right lowering."""
+    """The error for an operator in a form that has no correct lowering."""
     return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")

@@ -1,13 +1,13 @@
-"""Statements of a loop nest as operations of linalg on tensors, between reading memrefs and writing them.
+"""Emits the statements of a loop nest as operations of linalg on tensors, which are read from and written to memrefs.
 
     C[i, j] = reduce(k, +, 0, A[i, k] * B[k, j])
       →  %a = bufferization.to_tensor %A …
          %0 = linalg.generic {d0, d1 parallel, d2 reduction} ins(%a, %b) outs(fill of zeros)
          bufferization.materialize_in_destination %0 in %C
 
-An access that is an element of a window, stretch or rim of a memref is a slice or padding of its tensor. A bounded
-reduction is a padded one where its bounds are those of what it reads: terms beyond them are neutral. (As with every
-padded convolution, that takes the other factor for finite.)
+An access to a window, a range or an edge of a memref becomes a slice or padding of its tensor. A bounded reduction
+becomes a padded one if its bounds are those of its loads: out-of-bounds terms are neutral. (As in every padded
+convolution, this assumes that the other operand is finite.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from motet.compiler.ir.affine import Affine
 from motet.compiler.ir.create import create
 
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
-_MUCH = 16  # terms of an element's sum for which a copy of a part of unknown size is worth its time
+_MUCH = 16  # terms of a stored element from which on copying a part of dynamic size pays
 _PADDED_WITH = {
     "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": -math.inf, "arith.maxnumf": -math.inf,
     "arith.minimumf": math.inf, "arith.minnumf": math.inf,
@@ -44,7 +44,7 @@ _PADDED_WITH = {
 
 
 def count_terms(nest: LoopNest) -> int:
-    """How many terms an element that is stored is the sum of, where they are most."""
+    """The number of terms summed for a stored element, maximised over the statements."""
     found = [1]
     for statement in nest.statements:
         stored = frozenset[int]().union(*(index.dims for index in statement.indices))
@@ -57,8 +57,8 @@ def count_terms(nest: LoopNest) -> int:
 def emit_statement(
     statement: Statement, extents: Mapping[int, int], sizes: Sizes, terms: int, before: ir.Operation
 ) -> None:
-    """Create the operations of `statement`, of a nest with so many `terms`, before `before`. Raises Unraisable, having
-    created some of them."""
+    """Creates the operations of `statement`, of a nest with `terms` terms, before `before`. Raises Unraisable, possibly
+    after creating some of them."""
     shaped, own = shape_statement(statement, dict(extents))
     if all(own[dim] > 0 for dim in shaped.dims):
         _StatementEmitter(own, sizes, terms, before, shaped).run()
@@ -92,7 +92,7 @@ class _StatementEmitter:
         return not index.constant and size == extent and (not index.terms or index.single is not None)
 
     def _inserted(self, part: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """What the memref holds, with `part` in its place."""
+        """The content of the memref with `part` inserted."""
         whole = self._held(self.statement.memref)
         indices = self.statement.indices
         for index, extent in zip(indices, shape, strict=True):
@@ -112,7 +112,7 @@ class _StatementEmitter:
     def _slice(
         self, offsets: list[int], sizes: list[int], strides: list[int]
     ) -> tuple[dict[str, ir.Attribute], list[ir.Value]]:
-        """The attributes of a slice, and the sizes that are not known."""
+        """The attributes of a slice, and its dynamic sizes."""
         static, values = self._sizes(sizes)
         return {
             "static_offsets": ir.DenseI64ArrayAttr.get(offsets), "static_sizes": ir.DenseI64ArrayAttr.get(static),
@@ -120,19 +120,20 @@ class _StatementEmitter:
         }, values
 
     def _check_worth(self, sizes: Sequence[int]) -> None:
-        """Raises Unraisable for tensors of computed sizes, which kernels cannot take as they are, for little work."""
+        """Raises Unraisable for tensors of computed sizes in nests of little work; kernels cannot take them
+        directly."""
         if not all(is_known(size) or self.sizes.is_axis(size) for size in sizes) and self.terms < _MUCH:
             raise Unraisable("a computed size, for little work")
 
     def _sizes(self, sizes: Sequence[int]) -> tuple[list[int], list[ir.Value]]:
-        """Sizes as a type has them, and the values of those that are not known."""
+        """Sizes as in a type, and the values of the dynamic ones."""
         values = [self.sizes.create(size, self.before) for size in sizes if not is_known(size)]
         return [size if is_known(size) else ir.ShapedType.get_dynamic_size() for size in sizes], values
 
     # -- tensors ---------------------------------------------------------------------------------
 
     def _tensor_of(self, node: Node, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
-        """A tensor with the values of `node`, an axis for each dimension of `axes`, of extent 1 for None."""
+        """A tensor of the values of `node`, with an axis for each dimension of `axes`, of extent 1 for None."""
         dims = tuple(dim for dim in axes if dim is not None)
         if isinstance(node, Reduce):
             return self._reduced(node, axes, element)
@@ -153,7 +154,7 @@ class _StatementEmitter:
         return self._generic(loops, node, None, self._empty(axes, element), axes)
 
     def _scalar(self, node: NestScalar) -> ir.Value:
-        """A value that may be used where operations are created: constants may lie in the loops."""
+        """A scalar that is available where operations are created: constants may be defined inside the loops."""
         if isinstance(node.value.owner, ir.Block) or node.value.owner.operation.name != "arith.constant":
             return node.value
         value = node.value.owner.operation.attributes["value"]
@@ -169,7 +170,7 @@ class _StatementEmitter:
         return self._generic(loops, node.term, node.combiner, start, axes)
 
     def _start(self, node: Node, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
-        """The tensor that a reduction begins with: what the memref holds, if that is all it is."""
+        """The initial tensor of a reduction; the content of the memref if it starts with that."""
         if isinstance(node, Load) and node.indices == self.statement.indices and node.memref == self.statement.memref:
             shape = self.sizes.of_shape(node.memref)
             stored = [index.terms[0][0] if index.terms else None for index in node.indices]
@@ -178,7 +179,7 @@ class _StatementEmitter:
         return self._tensor_of(node, axes, element)
 
     def _show_extents(self, loops: LinalgLoops, element: ir.Type) -> None:
-        """An operand that is never read, where no other says how long some loop is."""
+        """Adds an operand that is never read if no other operand determines the extent of a loop."""
         shown = {
             ir.AffineDimExpr(expression).position
             for _, map_ in loops.inputs for expression in map_.results if isinstance(expression, ir.AffineDimExpr)
@@ -213,7 +214,7 @@ class _StatementEmitter:
     # -- operands --------------------------------------------------------------------------------
 
     def _find_operands(self, loops: LinalgLoops, node: Node, padding: _Padding | None) -> None:
-        """Make every load, scalar and inner reduction of `node` an operand."""
+        """Makes every load, scalar and inner reduction of `node` an operand."""
         if node in loops.places:
             return
         if isinstance(node, Load):
@@ -234,7 +235,7 @@ class _StatementEmitter:
         return self._create("bufferization.to_tensor", [tensor], [memref], {"restrict": ir.UnitAttr.get()}).result
 
     def _element(self, load: Load, padding: _Padding | None) -> tuple[ir.Value, list[Affine]]:
-        """A tensor of what `load` reads over all iterations, and the index into it, axis by axis."""
+        """A tensor of the elements that `load` reads over all iterations, and the index into it along each axis."""
         kind = ir.MemRefType(load.memref.type)
         shape = self.sizes.of_shape(load.memref)
         bounds = _bounds(load)
@@ -295,7 +296,7 @@ class _StatementEmitter:
 
 @dataclass(frozen=True)
 class _IndexWindow:
-    """The stretch of an axis that an index runs over, and the index within it."""
+    """The range of an axis that an index covers, and the index within it."""
 
     offset: int
     size: int
@@ -316,7 +317,7 @@ class _IndexWindow:
 
 
 class _Padding:
-    """Which loads of a reduction's term may be padded: its conditions keep exactly these in bounds."""
+    """The loads of a reduction's term that may be padded: its conditions keep exactly these in bounds."""
 
     def __init__(self, node: Reduce, extents: Mapping[int, int]) -> None:
         self.conditions = tuple(c for c in node.conditions if c.range(extents)[0] < 0)
@@ -333,12 +334,12 @@ class _Padding:
             raise Unraisable("bounds of a reduction that are not those of what it reads")
 
     def allows(self, load: Load) -> bool:
-        """Whether `load` may be padded: what makes a whole term neutral, being so."""
+        """Whether `load` may be padded: a neutral element of it makes the whole term neutral."""
         return any(load is factor for factor in self.factors)
 
 
 def _bounds(load: Load) -> list[Affine]:
-    """What is not negative where `load` is within its memref."""
+    """Expressions that are non-negative exactly if `load` is in bounds."""
     extents = ir.MemRefType(load.memref.type).shape
     return [
         bound for index, extent in zip(load.indices, extents, strict=True)
@@ -347,7 +348,7 @@ def _bounds(load: Load) -> list[Affine]:
 
 
 def _is_bounded(load: Load, index: Affine, extent: int, padding: _Padding | None, extents: Mapping[int, int]) -> bool:
-    """Whether conditions keep `index` of `load` within `[0, extent)` on each side where it could be outside."""
+    """Whether conditions keep `index` of `load` within `[0, extent)` at each end where it could be outside."""
     conditions = load.conditions
     if not conditions and padding is not None and padding.conditions and padding.allows(load):
         conditions = padding.conditions
@@ -355,7 +356,7 @@ def _is_bounded(load: Load, index: Affine, extent: int, padding: _Padding | None
 
 
 def _factors(node: Node) -> list[Node]:
-    """What makes the whole zero, being zero."""
+    """The nodes whose being zero makes `node` zero."""
     if isinstance(node, Compute):
         if node.name in ("arith.mulf", "arith.muli"):
             return [factor for operand in node.operands for factor in _factors(operand)]

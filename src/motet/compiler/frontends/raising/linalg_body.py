@@ -1,4 +1,4 @@
-"""The loops of one linalg operation that a statement becomes, and its body."""
+"""The loops and the body of the linalg operation that a statement becomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from motet.compiler.ir.affine import Affine
 
 @dataclass
 class LinalgLoops:
-    """The loops of one linalg operation while its operands are found: `dims` in their order."""
+    """The loops of one linalg operation while its operands are collected: `dims` in their order."""
 
     dims: tuple[int, ...]
     parallel: int
@@ -34,7 +34,7 @@ class LinalgLoops:
 
 
 class LinalgBody:
-    """The operations within a linalg operation."""
+    """The body of a linalg operation."""
 
     def __init__(self, block: ir.Block, loops: LinalgLoops, location: ir.Location) -> None:
         self.block = block

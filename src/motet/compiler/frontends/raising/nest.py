@@ -1,9 +1,9 @@
-"""What a loop nest computes, free of its loops: statements over dimensions, each one store of one value.
+"""The computation of a loop nest, independent of its loops: statements over dimensions, each one store of one value.
 
     for i, j { C[i, j] = reduce(k, +, 0, A[i, k] * B[k, j]) + b[j] }
 
-Dimensions are numbers; each runs from 0 up to its extent, by one. Conditions are linear expressions that must not
-be negative for an iteration to take place.
+Dimensions are numbers; each runs from 0 to its extent, with step 1. Conditions are linear expressions that must be
+non-negative for an iteration to be executed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from motet.compiler.ir.affine import Affine
 
 
 class Unraisable(Exception):
-    """Why a nest has no tensor form; it then stays a loop nest."""
+    """A nest has no tensor form; it then remains a loop nest. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """An element of a memref, or the constant `otherwise` in iterations that do not fulfil `conditions`; `place` is
-    where the program says so, counting loads and stores, and `within` are the dimensions of the loops around it."""
+    """An element of a memref, or the constant `otherwise` in iterations that violate `conditions`. `place` is its
+    position among the program's loads and stores, `within` the dimensions of the loops around it."""
 
     memref: ir.Value
     indices: tuple[Affine, ...]
@@ -34,21 +34,21 @@ class Load:
 
 @dataclass(frozen=True)
 class NestScalar:
-    """A value from outside the nest, or a constant."""
+    """A value defined outside the nest, or a constant."""
 
     value: ir.Value
 
 
 @dataclass(frozen=True)
 class Index:
-    """A counter, or what is computed from counters linearly, as data."""
+    """A loop counter or a linear expression of counters, used as data."""
 
     value: Affine
 
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """One operation on scalars."""
+    """A scalar operation."""
 
     name: str
     operands: tuple[Node, ...]
@@ -58,7 +58,7 @@ class Compute:
 
 @dataclass(frozen=True, eq=False)
 class Reduce:
-    """`combiner` over `initial` and the terms of all iterations of `dims` that fulfil `conditions`, in any order."""
+    """`combiner` over `initial` and the terms of all iterations of `dims` that satisfy `conditions`, in any order."""
 
     dims: tuple[int, ...]
     conditions: tuple[Affine, ...]
@@ -73,7 +73,7 @@ Node = Load | NestScalar | Index | Compute | Reduce
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """A store of `value`, in all iterations of `dims` that fulfil `conditions`."""
+    """A store of `value`, in all iterations of `dims` that satisfy `conditions`."""
 
     dims: tuple[int, ...]
     conditions: tuple[Affine, ...]
@@ -85,15 +85,15 @@ class Statement:
 
 @dataclass
 class LoopNest:
-    """Statements in the order of the program, and the extents of their dimensions, or what stands for them
-    (`sizes.py`)."""
+    """Statements in program order, and the extents of their dimensions; placeholders of `sizes.py` for unknown
+    ones."""
 
     extents: dict[int, int]
     statements: list[Statement]
 
 
 def nodes(node: Node) -> Iterator[Node]:
-    """`node` and all below it."""
+    """`node` and all nodes below it."""
     yield node
     if isinstance(node, Compute):
         for operand in node.operands:

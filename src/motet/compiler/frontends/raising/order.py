@@ -1,8 +1,8 @@
-"""Whether the statements of a nest may run one after the other, each over all of its iterations.
+"""Checks that the statements of a nest may run one after the other, each over all of its iterations.
 
     for i { A[i] = x[i];  B[i] = A[i] * 2 }    →    for i { A[i] = x[i] };  for i { B[i] = A[i] * 2 }
 
-is allowed, as `B[i]` reads what the same iteration wrote; with `A[i+1]` it would not be.
+is allowed, because `B[i]` reads what the same iteration wrote; with `A[i+1]` it would not be.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VIEWS = frozenset({
 
 @dataclass(frozen=True)
 class _Access:
-    """`within` are the dimensions of the loops around it."""
+    """A load or store; `within` are the dimensions of the loops around it."""
 
     memref: ir.Value
     indices: tuple[Affine, ...]
@@ -30,7 +30,7 @@ class _Access:
 
 
 def check_order(nest: LoopNest) -> None:
-    """Raises Unraisable where statements of `nest` need to take turns, or where one reads what it writes."""
+    """Raises Unraisable if statements of `nest` must interleave, or if one reads other elements of what it writes."""
     for number, later in enumerate(nest.statements):
         _check_self(nest, later)
         for earlier in nest.statements[:number]:
@@ -45,14 +45,13 @@ def root(memref: ir.Value) -> ir.Value:
 
 
 def _check_self(nest: LoopNest, statement: Statement) -> None:
-    """What a statement reads of the memory that it writes is the element itself, or is read before a loop that
-    writes begins."""
+    """Checks that a statement only reads the element that it writes, or reads before a loop begins that writes."""
     for load in loads(statement.value):
         if root(load.memref) != root(statement.memref):
             continue
         if _same(load, statement):
             if any(dim not in load.within and nest.extents[dim] > 1 for dim in statement.dims):
-                raise Unraisable("a statement uses in every turn what was read before the first one")
+                raise Unraisable("a statement uses in every iteration what was read before the first one")
             continue
         shared = [dim for dim in statement.dims if dim in load.within and nest.extents[dim] > 1]
         outside = any(dim not in load.within for dim in statement.dims)
@@ -91,7 +90,7 @@ def _write(statement: Statement) -> _Access:
 
 
 def _meet_only_in_one_iteration(a: _Access, b: _Access, dim: int) -> bool:
-    """Whether equal elements mean equal values of `dim`: some axis has it alone, and alike, in both."""
+    """Whether equal elements imply equal values of `dim`: the same axis depends on `dim` alone, equally in both."""
     return any(
         left == right and left.dims == (dim,) for left, right in zip(a.indices, b.indices, strict=True)
     )

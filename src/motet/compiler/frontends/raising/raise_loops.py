@@ -1,8 +1,8 @@
-"""raise-loops: loop nests over memrefs become operations of linalg where that is what they compute.
+"""raise-loops: replaces loop nests over memrefs by operations of linalg that compute the same.
 
     scf.for %i, %j, %k … { C[i, j] += A[i, k] * B[k, j] }    →    linalg.generic (a contraction)
 
-Nests that have no such form stay, and run as they are written.
+Nests without such a form remain loops.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from motet.compiler.frontends.raising.unflatten import unflatten
 from motet.compiler.ir._mlir import func, ir
 
 _LOG = logging.getLogger("motet")
-_WORTHWHILE = 4096  # iterations that a nest within a loop must have; a call of a kernel costs more than fewer
+_WORTHWHILE = 4096  # iterations from which on a nest inside a loop is raised; fewer cost less than a kernel call
 
 
 def raise_loops(function: func.FuncOp) -> None:
-    """Rewrite the nests of `function` in place. Memrefs are taken not to overlap, as everywhere."""
+    """Rewrites the nests of `function` in place. Memrefs are assumed not to overlap."""
     for block in function.regions[0].blocks:
         _raise_block(block, 0)
 
@@ -57,7 +57,7 @@ def _iterations(nest: LoopNest) -> int:
 
 
 def _emit(nest: LoopNest, sizes: Sizes, loop: ir.Operation) -> None:
-    """All statements of `nest` before `loop`, or nothing."""
+    """Emits all statements of `nest` before `loop`, or none of them."""
     block = loop.block
     before = len(block.operations)
     try:

@@ -1,8 +1,8 @@
 """Reads a loop nest of `scf.for` over memrefs into statements (`nest.py`).
 
-Stores are found walking the loops; the value of each is followed from the store to the loads it comes from.
-A loop with results is a reduction where every result is its own initial value combined with terms. Bounds with
-max and min (`arith.maxsi`, `arith.minsi`) and `scf.if` become conditions on a box of iterations.
+The stores are found by walking the loops; the value of each is followed back to the loads that it depends on. A loop
+with results is a reduction if every result is its initial value combined with terms. Bounds with max and min
+(`arith.maxsi`, `arith.minsi`) and `scf.if` become conditions on a box of iterations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine
 
-# Operations that give the same whatever the order of the terms (floating ones up to rounding).
+# Associative and commutative operations (floating-point ones up to rounding).
 COMBINERS = frozenset({
     "arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf",
     "arith.addi", "arith.muli", "arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui", "arith.andi", "arith.ori",
@@ -37,7 +37,7 @@ _CASTS = ("arith.index_cast", "arith.extsi")
 
 
 def read_nest(loop: ir.Operation, sizes: Sizes) -> LoopNest:
-    """The statements of `loop`, an `scf.for` without results; `sizes` stand for what is not known. Raises
+    """The statements of `loop`, an `scf.for` without results; `sizes` holds placeholders of unknown sizes. Raises
     Unraisable."""
     return _NestReader(loop, sizes).run()
 
@@ -79,7 +79,7 @@ class _NestReader:
 
     def _loop(self, loop: ir.Operation, dims: tuple[int, ...], conditions: tuple[Affine, ...]) -> None:
         if len(loop.results) and not _stores(loop):
-            return  # read where its results are stored
+            return  # read with the stores of its results
         dim, new = self._dim(loop)
         self._walk(loop.regions[0].blocks[0], (*dims, dim), (*conditions, *new))
 
@@ -107,7 +107,7 @@ class _NestReader:
             self._walk(otherwise[0], dims, (*conditions, wanted[0] * -1 + Affine((), -1)))
 
     def _dim(self, loop: ir.Operation) -> tuple[int, tuple[Affine, ...]]:
-        """The dimension of a loop and the conditions that its bounds stand for."""
+        """The dimension of a loop, and the conditions that its bounds imply."""
         counter = loop.regions[0].blocks[0].arguments[0]
         if counter in self.counters:
             return self.counters[counter][1:]
@@ -136,7 +136,7 @@ class _NestReader:
         value = base + Affine.dim(dim) * step.constant
         conditions = [value - lower for lower in lowers] + [(upper - value).plus(-1) for upper in uppers]
         if unknown:
-            conditions = []  # bounds are the same in all iterations
+            conditions = []  # the bounds are loop-invariant
         new = tuple(condition for condition in conditions if condition.range(self.extents)[0] < 0)
         self.counters[counter] = value, dim, new
         return dim, new
@@ -148,7 +148,7 @@ class _NestReader:
         return [self._linear(value)]
 
     def _condition(self, value: ir.Value) -> tuple[Affine, ...]:
-        """What must not be negative for `value`, an i1, to be true."""
+        """The expressions that must be non-negative for `value`, an i1, to be true."""
         owner = _owner(value)
         if owner is None:
             raise Unraisable("a condition on data")
@@ -175,7 +175,7 @@ class _NestReader:
         return tuple(condition for condition in found if condition.range(self.extents)[0] < 0)
 
     def _end(self, left: Affine, right: Affine, predicate: int) -> Affine:
-        """The condition that something known is less than something that is not: `if (i < n)`."""
+        """The condition that a known number is less than an unknown one: `if (i < n)`."""
         if predicate in (4, 5, 8):
             left, right, predicate = right, left, predicate - 2
         if predicate not in (2, 3, 6) or right.terms or not is_known(left.constant):
@@ -218,7 +218,7 @@ class _NestReader:
         raise Unraisable(f"{owner.name}: an index that is not linear")
 
     def _is_size(self, value: ir.Value, owner: ir.Operation | None) -> bool:
-        """Whether a value is a size as it stands: one from outside the nest, of which no more is known."""
+        """Whether a value is an unmodified size: defined outside the nest, and not further known."""
         if not isinstance(value.type, ir.IndexType):
             return False
         if owner is not None and owner.name == "memref.dim":
@@ -229,7 +229,7 @@ class _NestReader:
         return owner is None or owner.name != "arith.constant"
 
     def _fits(self, found: Affine, value: ir.Value) -> Affine:
-        """`found`, if narrow integers hold it: they would wrap."""
+        """`found`, if narrow integers can hold it without wrapping."""
         width = 64 if isinstance(value.type, ir.IndexType) else ir.IntegerType(value.type).width
         low, high = found.range(self.extents)
         if not -(1 << (width - 1)) <= low <= high < 1 << (width - 1):
@@ -300,7 +300,7 @@ class _NestReader:
         return tuple(found[::-1])
 
     def _guarded(self, op: ir.Operation, number: int) -> Node:
-        """A load within bounds, else a constant: `scf.if %inside -> f32 { load } else { 0.0 }`."""
+        """A load in bounds, else a constant: `scf.if %inside -> f32 { load } else { 0.0 }`."""
         taken, other = (_last(region.blocks[0]).operands[number] for region in op.regions)
         load, constant = self._node(taken), _owner(other)
         if not isinstance(load, Load) or load.conditions or constant is None or constant.name != "arith.constant":
@@ -326,7 +326,7 @@ class _NestReader:
         return initial
 
     def _contributions(self, loop: ir.Operation, number: int) -> list[Reduce]:
-        """What a loop adds to (or otherwise combines with) the initial value of one result."""
+        """The terms that a loop combines with the initial value of one result."""
         dim, conditions = self._dim(loop)
         body = loop.regions[0].blocks[0]
         yielded = body.operations[len(body.operations) - 1].operands[number]
@@ -334,7 +334,7 @@ class _NestReader:
         return [replace(part, dims=(dim, *part.dims), conditions=(*conditions, *part.conditions)) for part in parts]
 
     def _accumulated(self, value: ir.Value, before: ir.Value) -> list[Reduce]:
-        """The parts that turn `before` into `value`."""
+        """The terms that, combined with `before`, give `value`."""
         if value == before:
             return []
         op = _owner(value)
@@ -403,7 +403,7 @@ def _stores(op: ir.Operation) -> bool:
 
 
 def _depends(value: ir.Value, before: ir.Value) -> bool:
-    """Whether `value` is computed from `before`."""
+    """Whether `value` depends on `before`."""
     if value == before:
         return True
     op = _owner(value)

@@ -1,4 +1,4 @@
-"""Fewer dimensions for the same nest: those of one iteration dropped, those that only occur together merged.
+"""Reduces the dimensions of a nest: drops those of one iteration, merges those that only occur together.
 
     for b in 0..8, t in 0..128 { C[128*b + t] = … }        →        for i in 0..1024 { C[i] = … }
 """
@@ -29,7 +29,7 @@ from motet.compiler.ir.affine import Affine
 
 
 def simplify(nest: LoopNest, sizes: Sizes) -> None:
-    """Change `nest` in place."""
+    """Rewrites `nest` in place."""
     nest.statements = [replace(statement, value=_begin_with_what_is_added(statement.value))
                        for statement in nest.statements]  # fmt: skip
     _drop_units(nest)
@@ -42,7 +42,7 @@ def simplify(nest: LoopNest, sizes: Sizes) -> None:
 
 
 def _shorten(nest: LoopNest, dim: int, sizes: Sizes) -> None:
-    """Let `dim` end where conditions on it alone, the same for all statements, end it: `if (i < n)`."""
+    """Ends `dim` where conditions on it alone, the same in all statements, end it: `if (i < n)`."""
     if any(isinstance(node, Reduce) and dim in node.dims for s in nest.statements for node in nodes(s.value)):
         return
     found = {
@@ -71,7 +71,7 @@ def _is_upper_bound(condition: Affine, dim: int) -> bool:
 
 
 def _begin_with_what_is_added(node: Node) -> Node:
-    """`reduce(+, 0, t) + b` begins with b, a bias, instead: no pass over the sums of its own."""
+    """Makes b the initial value of `reduce(+, 0, t) + b`: a bias then needs no separate pass over the sums."""
     if not isinstance(node, Compute):
         return node
     node = replace(node, operands=tuple(map(_begin_with_what_is_added, node.operands)))
@@ -101,7 +101,7 @@ def _linears(nest: LoopNest) -> list[Affine]:
 
 
 def _drop_units(nest: LoopNest) -> None:
-    """Drop dimensions of one iteration, except those that are all of some index: they say what an axis is."""
+    """Drops dimensions of one iteration, except where an index is only that dimension: it then denotes an axis."""
     for dim in [dim for dim, extent in nest.extents.items() if extent == 1]:
         if not any(found.single == dim for found in _linears(nest)):
             del nest.extents[dim]
@@ -109,7 +109,7 @@ def _drop_units(nest: LoopNest) -> None:
 
 
 def _substitute(nest: LoopNest, replaced: Mapping[int, Affine]) -> None:
-    """Put linear expressions in the place of dimensions, which are gone then."""
+    """Replaces dimensions by linear expressions, which eliminates them."""
     nest.statements = [
         rewrite_statement(
             statement, lambda linear: linear.substitute(replaced),
@@ -120,7 +120,7 @@ def _substitute(nest: LoopNest, replaced: Mapping[int, Affine]) -> None:
 
 
 def _mergeable(nest: LoopNest) -> tuple[int, int] | None:
-    """Two dimensions of the same loops that occur as one number, the first being its more significant part."""
+    """Two dimensions of the same loops that occur as one number, with the first as the more significant part."""
     groups = [statement.dims for statement in nest.statements]
     written = [root(statement.memref) for statement in nest.statements]
     for statement in nest.statements:

@@ -1,11 +1,11 @@
-"""Sizes that are not known when compiling, as numbers that stand for them.
+"""Placeholder numbers for sizes that are unknown when compiling.
 
     for i in 0..memref.dim(%x, 0)        →        for i in 0..P, and `tensor.empty(%n)` where a size is P
 
-Every such size is a number of its own, far larger than all that are known, so that linear expressions and ranges are
-those of known sizes; what is made of it, a multiple plus something known, is recognised again. A nest in which such a
-number is anywhere else than at the end of a loop is not raised, nor one with a condition on counters up to it, but for
-those that end a loop: what comparisons with it say would hold for large sizes alone.
+Every unknown size is a distinct number, far larger than all known ones, so that linear expressions and ranges are
+handled as for known sizes. A derived number (a multiple plus a known number) is recognised again. A nest is not raised
+if such a number occurs other than at the end of a loop, or in a condition on a counter up to it, except in conditions
+that end a loop: comparisons with it would hold for large sizes only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from motet.compiler.frontends.raising.nest import Load, LoopNest, Reduce, Unrais
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.create import create, index_constant
 
-_LARGE = 1 << 36  # numbers from here on are not known
-_NEAR = 1 << 20  # what may be added to a size, at most
-_MOST = 1 << 12  # how many times a size may be taken
+_LARGE = 1 << 36  # numbers from here on are placeholders
+_NEAR = 1 << 20  # the largest number that may be added to a size
+_MOST = 1 << 12  # the largest multiple of a size
 
 
 
@@ -32,7 +32,7 @@ class _MemrefAxis:
 
 @dataclass(frozen=True)
 class _GivenSize:
-    """A value of type index; one that is compared as an unsigned number is larger than any size if it is negative."""
+    """A value of type index; compared as unsigned, a negative one is larger than any size."""
 
     value: ir.Value
     unsigned: bool = False
@@ -40,7 +40,7 @@ class _GivenSize:
 
 @dataclass(frozen=True)
 class _Least:
-    """The smaller of a size and another, which may be negative."""
+    """The minimum of a size and another number, which may be negative."""
 
     size: int
     other: int
@@ -51,12 +51,12 @@ _Size = _MemrefAxis | _GivenSize | _Least
 
 @dataclass
 class Sizes:
-    """The sizes of one nest."""
+    """The placeholders of one nest."""
 
     known: list[_Size] = field(default_factory=list[_Size])
 
     def of_axis(self, memref: ir.Value, axis: int) -> int:
-        """The extent of an axis of a memref, or what stands for it."""
+        """The extent of a memref's axis, or its placeholder."""
         kind = ir.MemRefType(memref.type)
         if not kind.is_dynamic_dim(axis):
             return kind.shape[axis]
@@ -69,7 +69,7 @@ class Sizes:
         return [self.of_axis(memref, axis) for axis in range(ir.MemRefType(memref.type).rank)]
 
     def of_value(self, value: ir.Value) -> int:
-        """What stands for a value of type index, from outside the nest."""
+        """The placeholder of a value of type index from outside the nest."""
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if owner is None or len(owner.operands) != 2 or (number := _constant(owner.operands[1])) is None:
             return self._number(_GivenSize(value))
@@ -84,12 +84,12 @@ class Sizes:
         return self._number(_GivenSize(value))
 
     def is_axis(self, number: int) -> bool:
-        """Whether a size is the extent of an axis as it stands."""
+        """Whether a size is the extent of an axis, unmodified."""
         times, size, more = self.parts(number)
         return isinstance(size, _MemrefAxis) and times == 1 and not more
 
     def unsigned(self, number: int) -> int:
-        """What stands for a size where it is compared as an unsigned number. Raises Unraisable."""
+        """The placeholder of a size in an unsigned comparison. Raises Unraisable."""
         times, size, more = self.parts(number)
         if isinstance(size, _MemrefAxis) and more >= 0:
             return number
@@ -98,7 +98,7 @@ class Sizes:
         return self._number(_GivenSize(size.value, unsigned=True))
 
     def least(self, size: int, other: int) -> int:
-        """What stands for the smaller of a size and another number, either of which may not be known."""
+        """The number or placeholder for the minimum of a size and another number, either of which may be unknown."""
         if is_known(size) and is_known(other):
             return min(size, other)
         return size if size == other else self._number(_Least(size, other))
@@ -109,7 +109,7 @@ class Sizes:
         return _stands_for(self.known.index(size))
 
     def beyond(self, last: int, extent: int) -> int:
-        """How far `last` is outside of an axis of `extent`, as far as can be told: a program keeps to its arrays."""
+        """How far `last` exceeds an axis of `extent`, as far as known: programs are assumed to stay in bounds."""
         if is_known(last) and is_known(extent):
             return max(0, last + 1 - extent)
         if is_known(last) or is_known(extent):
@@ -118,11 +118,11 @@ class Sizes:
         return max(0, more - others) if (times, size) == (other_times, other) else 0
 
     def create(self, number: int, before: ir.Operation) -> ir.Value:
-        """The value of a size, before an operation. Raises Unraisable."""
+        """Computes a size before an operation. Raises Unraisable."""
         return _Maker(self, before).size(number)
 
     def parts(self, number: int) -> tuple[int, _Size, int]:
-        """How many times which size, and what is added. Raises Unraisable."""
+        """The factor, the size, and the addend of a number. Raises Unraisable."""
         found: list[tuple[int, _Size, int]] = []
         for place, known in enumerate(self.known):
             size = _stands_for(place)
@@ -142,7 +142,7 @@ class _Maker:
     before: ir.Operation
 
     def size(self, number: int) -> ir.Value:
-        """A size, 0 where what it is computed from gives less."""
+        """A size, clamped to at least 0."""
         if is_known(number):
             return self._constant(max(0, number))
         _, size, more = self.sizes.parts(number)
@@ -183,7 +183,7 @@ def is_known(number: int) -> bool:
 
 
 def check_sizes(nest: LoopNest) -> None:
-    """Raises Unraisable where sizes that are not known say more than how often loops run."""
+    """Raises Unraisable if placeholders occur other than as the ends of loops."""
     for statement in nest.statements:
         for linear in statement_linears(statement):
             if not is_known(linear.constant) or not all(is_known(times) for _, times in linear.terms):
@@ -197,7 +197,7 @@ def check_sizes(nest: LoopNest) -> None:
 
 
 def _stands_for(place: int) -> int:
-    """A number no small multiples of which are near small multiples of others."""
+    """A number none of whose small multiples is near a small multiple of another one."""
     return (1 << 40) + (place << 32) + (place * 0x9E3779B1 + 12345) % (1 << 31)
 
 

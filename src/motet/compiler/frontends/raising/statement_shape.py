@@ -1,7 +1,7 @@
-"""Statements of a loop nest as each is raised: its dimensions are those of the elements that it stores.
+"""Normalises statements of a loop nest before they are raised: the dimensions are those of the stored elements.
 
-Conditions on single dimensions become part of their extents, reductions in memory reductions of values, and elements
-that are stored downwards are counted upwards.
+Conditions on single dimensions become extents, reductions in memory become reductions of values, and stores run
+upwards.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from motet.compiler.ir.affine import Affine
 
 
 def shape_statement(statement: Statement, extents: dict[int, int]) -> tuple[Statement, dict[int, int]]:
-    """The statement with conditions on single dimensions made part of their extents, reductions in memory made
-    reductions of values, and stored elements counted upwards."""
+    """Normalises the statement: conditions on single dimensions become extents, reductions in memory become
+    reductions of values, and stores run upwards."""
     statement = _as_reduction(statement)
     statement = _tighten(statement, extents)
     if statement.conditions:
@@ -48,7 +48,7 @@ def shape_statement(statement: Statement, extents: dict[int, int]) -> tuple[Stat
 
 
 def _as_reduction(statement: Statement) -> Statement:
-    """`C[i] = C[i] + t[i, k]` over i and k is a reduction over k; so are stores that repeat themselves."""
+    """Converts `C[i] = C[i] + t[i, k]` over i and k, and stores repeated by loops, to a reduction over k."""
     stored = frozenset[int]().union(*(index.dims for index in statement.indices))
     over = tuple(dim for dim in statement.dims if dim not in stored)
     if not over:
@@ -82,7 +82,7 @@ def _is_target(node: Node, statement: Statement) -> bool:
 
 
 def _tighten(statement: Statement, extents: dict[int, int]) -> Statement:
-    """Conditions on one counter of the statement shorten its range."""
+    """Converts conditions on a single counter of the statement to a shorter range."""
     while True:
         found = next(
             ((c, c.terms[0]) for c in _all_conditions(statement) if len(c.terms) == 1 and not holds(c, extents)), None
@@ -105,7 +105,7 @@ def _all_conditions(statement: Statement) -> list[Affine]:
 
 
 def _owned(statement: Statement, condition: Affine) -> tuple[int, ...]:
-    """The dimensions that a condition bounds: those of the loops that it stands on, not of loops around them."""
+    """The dimensions that a condition bounds: those of the loops that contain it directly, not of outer loops."""
     if condition in statement.conditions:
         return statement.dims
     return tuple(

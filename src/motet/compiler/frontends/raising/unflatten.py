@@ -1,7 +1,7 @@
-"""Memrefs of one axis that stand for several: `C[64*i + j]` is `C'[i, j]`, of C seen as rows of 64.
+"""Splits axes of memrefs that linearize several: `C[64*i + j]` becomes `C'[i, j]`, where C' views C as rows of 64.
 
-An axis is taken apart by a stride c where every index into it is a multiple of c and something in `[0, c)`. Views
-are created before the loop; they cost nothing, whether the nest is raised or not.
+An axis is split by a stride c if every index into it is a multiple of c plus a number in `[0, c)`. Views are created
+before the loop; they are free, whether the nest is raised or not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from motet.compiler.ir.affine import Affine
 
 
 def unflatten(nest: LoopNest, before: ir.Operation) -> None:
-    """Change `nest` in place, creating views before `before`."""
+    """Rewrites `nest` in place, creating views before `before`."""
     tried: list[tuple[ir.Value, int, int]] = []
     while (found := _stride(nest, tried)) is not None:
         memref, axis, stride = found
@@ -28,7 +28,7 @@ def _accesses(nest: LoopNest) -> list[Load | Statement]:
 
 
 def _stride(nest: LoopNest, tried: list[tuple[ir.Value, int, int]]) -> tuple[ir.Value, int, int] | None:
-    """A memref, an axis of it, and a stride that takes it apart; the largest stride first."""
+    """A memref, an axis of it, and a stride that splits it; the largest stride first."""
     accesses = _accesses(nest)
     found: list[tuple[int, ir.Value, int]] = []
     for access in accesses:
@@ -49,7 +49,7 @@ def _stride(nest: LoopNest, tried: list[tuple[ir.Value, int, int]]) -> tuple[ir.
 
 
 def _fits(index: Affine, stride: int, extent: int, nest: LoopNest) -> bool:
-    """Whether both parts of `index` stay within their axes."""
+    """Whether both parts of `index` stay in bounds of their axes."""
     parts = _parts(index, stride, nest)
     if parts is None:
         return False
@@ -58,7 +58,7 @@ def _fits(index: Affine, stride: int, extent: int, nest: LoopNest) -> bool:
 
 
 def _parts(index: Affine, stride: int, nest: LoopNest) -> tuple[Affine, Affine] | None:
-    """`index` as a multiple of `stride`, divided by it, and the rest."""
+    """`index` split into a multiple of `stride`, divided by it, and the rest."""
     rest = Affine.of({dim: c for dim, c in index.terms if c % stride}, index.constant)
     whole = rest.range(nest.extents)[0] // stride * stride
     rest = rest.plus(-whole)

@@ -1,1 +1,1 @@
-"""StableHLO: what upstream's lowering refuses or gets wrong, written with other operations."""
+"""StableHLO: rewrites what upstream's lowering refuses or lowers wrongly to other operations."""

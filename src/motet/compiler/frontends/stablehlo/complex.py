@@ -1,4 +1,4 @@
-"""Complex constants of StableHLO, and the bits of complex numbers, written with their real and imaginary parts.
+"""Writes StableHLO's complex constants, and bitcasts of complex numbers, with real and imaginary parts.
 
     stablehlo.constant dense<(1.0, 2.0)> : tensor<4xcomplex<f32>>   →   %x = stablehlo.constant dense<1.0>
                                                                         %y = stablehlo.constant dense<2.0>
@@ -7,49 +7,34 @@
     stablehlo.bitcast_convert %z : (tensor<4xcomplex<f64>>)         →   each part's two words, as complex numbers,
                                    -> tensor<4x2xcomplex<f32>>          the real part's first
 
-The wheel's bindings end with an error where they are asked for a dense attribute of complex elements. Upstream's
-lowering of bitcast_convert ends the process for complex numbers.
+The bindings of the torch-mlir wheel fail when they are asked for a dense attribute of complex elements. Upstream's
+lowering of bitcast_convert crashes for complex numbers.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from motet.artifact.dtypes import DTYPES
+from motet.compiler.frontends.complex_constants import constant_parts
 from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
-from motet.compiler.passes.normalise.hoist_constants import printed_elements
 
 
 def split_complex_constants(module: ir.Module) -> None:
-    """Rewrites in place, the constants in bodies of loops and reductions too."""
+    """Rewrites constants in place, including those in bodies of loops and reductions."""
     for op in find_operations(module, "stablehlo.constant"):
         kind = ir.RankedTensorType(op.results[0].type)
         if isinstance(kind.element_type, ir.ComplexType):
-            op.results[0].replace_all_uses_with(_joined(op, kind))
+            joined = ir.Operation.create(
+                "stablehlo.complex", results=[kind], operands=constant_parts(op), loc=op.location,
+                ip=ir.InsertionPoint(op),
+            )
+            op.results[0].replace_all_uses_with(joined.result)
             op.erase()
 
 
-def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
-    text = op.get_asm(enable_debug_info=False)
-    numbers = printed_elements(text[text.index("dense<") :], DTYPES[str(kind.element_type)])
-    numbers = np.full(kind.shape, numbers[0]) if numbers.size == 1 else numbers.reshape(kind.shape)
-    real = ir.RankedTensorType.get(kind.shape, ir.ComplexType(kind.element_type).element_type)
-    at = ir.InsertionPoint(op)
-    parts = [
-        ir.Operation.create(
-            "stablehlo.constant", results=[real], loc=op.location, ip=at,
-            attributes={"value": ir.DenseElementsAttr.get(np.ascontiguousarray(part), type=real)},
-        ).result
-        for part in (np.real(numbers), np.imag(numbers))
-    ]  # fmt: skip
-    return ir.Operation.create("stablehlo.complex", results=[kind], operands=parts, loc=op.location, ip=at).result
-
-
 def split_complex_bits(module: ir.Module) -> None:
-    """Rewrites bitcast_convert between types of complex numbers in place. Raises CompileError where the width changes
-    and an extent is dynamic."""
+    """Rewrites bitcast_convert between complex types in place. Raises CompileError if the width changes and an extent
+    is dynamic."""
     for op in find_operations(module, "stablehlo.bitcast_convert"):
         given, wanted = (ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0]))
         if not isinstance(given.element_type, ir.ComplexType):
@@ -64,7 +49,8 @@ def split_complex_bits(module: ir.Module) -> None:
 
 
 def _halves(w: StablehloText, number: V) -> V:
-    """complex<f64> of shape [...] as complex<f32> of [..., 2]: its real part, and its imaginary part."""
+    """complex<f64> of shape [...] as complex<f32> of [..., 2]: the halves of its real part, and of its imaginary
+    part."""
     shape = (*number.shape, 2)
     numbers: list[V] = []
     for name in ("real", "imag"):

@@ -1,4 +1,4 @@
-"""StableHLO operations that upstream's lowering gets wrong, written with operations that it gets right.
+"""Rewrites StableHLO operations that upstream lowers wrongly to operations that it lowers correctly.
 
     stablehlo.add %a, %b : tensor<i1>          →  stablehlo.or %a, %b
     stablehlo.power %x, %n : tensor<i32>       →  math.ipowi %x, %n / 2, squared, times %x where %n is odd
@@ -6,15 +6,15 @@
     stablehlo.reduce_precision %x, to e5m0     →  … with an infinity for NaN
     stablehlo.logistic %x : tensor<bf16>       →  on f32, rounded once
     chlo.sinh %z : tensor<complex<f32>>        →  -i · stablehlo.sine(i · z)
-    stablehlo.maximum of complex numbers       →  ordered by their real parts, where these are equal by the imaginary
+    stablehlo.maximum of complex numbers       →  lexicographic comparison of real and imaginary parts
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
     stablehlo.reshape %x, to its own type      →  %x
-    stablehlo.slice %x [5:5], of no elements   →  stablehlo.slice %x [0:0]
+    stablehlo.slice %x [5:5], empty            →  stablehlo.slice %x [0:0]
     stablehlo.dot_general, algorithm = …       →  without an algorithm
 
-Upstream adds i1 without a carry, leaves numbers undefined that an integer type lacks, where XLA has the nearest one,
-reads six bits of an integer's exponent, cancels all digits of sinh near 0, and ends the process for a reshape of an
-unsigned scalar to a scalar.
+Upstream adds i1 without a carry, leaves conversions of out-of-range numbers undefined where XLA saturates, reads six
+bits of an integer's exponent, cancels all digits of sinh near 0, and crashes for a reshape of an unsigned scalar to a
+scalar.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from motet.compiler.ir.find import find_operations
 
 _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
 _INFINITIES = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
-_WHOLE = "motet.corrected"  # marks operations that are as they are to be
-_SAFE = "motet.in_range"  # marks numbers that are converted as they are
+_WHOLE = "motet.corrected"  # marks operations that are already corrected
+_SAFE = "motet.in_range"  # marks numbers that are known to be in range
 
 
 def correct_stablehlo(module: ir.Module) -> None:
-    """Rewrites the operations above in place, those in the bodies of reductions too.
+    """Rewrites the operations above in place, including those in bodies of reductions.
 
-    CHLO operations have to be there before they are decomposed, StableHLO's afterwards, so this runs twice.
+    CHLO operations must be rewritten before their decomposition, StableHLO's after it, so this runs twice.
     """
     for op in find_operations(module, *_RULES):
         if (result := _RULES[op.name](_ElementwiseWriter(op), op)) is not None:
@@ -43,7 +43,7 @@ def correct_stablehlo(module: ir.Module) -> None:
 
 
 class _ElementwiseWriter:
-    """Writes element-wise operations of the shape of `op`'s result before it."""
+    """Inserts element-wise operations with the shape of `op`'s result before `op`."""
 
     def __init__(self, op: ir.Operation) -> None:
         self.kind = ir.RankedTensorType(op.results[0].type)
@@ -55,7 +55,7 @@ class _ElementwiseWriter:
     def create(
         self, name: str, operands: list[ir.Value], kind: ir.Type | None = None, **attributes: ir.Attribute
     ) -> ir.Value:
-        """By default the result has the type of the first operand."""
+        """Creates an operation; by default the result has the type of the first operand."""
         results = [kind or operands[0].type]
         return ir.Operation.create(
             name, results=results, operands=operands, attributes=attributes, loc=self._location, ip=self._at
@@ -65,10 +65,10 @@ class _ElementwiseWriter:
         return self.create("stablehlo.convert", [value], self.of(element))
 
     def constant(self, like: ir.Value, number: float) -> ir.Value:
-        """A tensor of the type of `like` that holds `number`."""
+        """A splat of `number` with the type of `like`."""
         element = ir.RankedTensorType(like.type).element_type
         value = (
-            ir.IntegerAttr.get(element, int(number) if number < 2**63 else int(number) - 2**64)  # as a signed word
+            ir.IntegerAttr.get(element, int(number) if number < 2**63 else int(number) - 2**64)  # as a signed integer
             if isinstance(element, ir.IntegerType)
             else ir.FloatAttr.get(element, float(number))
         )
@@ -94,7 +94,7 @@ def _add(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
 
 
 def _power(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
-    """Half of the exponent is no negative number, whether it has a sign or not."""
+    """Squares x to half of the exponent, which is non-negative whether the type is signed or not."""
     element = w.kind.element_type
     if not isinstance(element, ir.IntegerType):
         return None
@@ -109,7 +109,7 @@ def _power(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
     power = w.create("stablehlo.multiply", [w.create("stablehlo.multiply", [root, root]), once_more])
     if element.is_unsigned:
         return power
-    # 1 / x ** |n|: 1 and -1 are their own inverses, of all others nothing is left.
+    # 1 / x ** |n|: 1 and -1 are their own inverses, all others give 0.
     vanishes = w.create(
         "stablehlo.and", [w.compare("LT", exponent, zero), w.compare("NE", w.create("stablehlo.abs", [base]), one)]
     )
@@ -137,7 +137,7 @@ def _convert(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
 
 
 def _reduce_precision(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
-    """A NaN that is left no mantissa is an infinity, as the specification has it."""
+    """Rounding a NaN to a type without mantissa gives an infinity, as specified."""
     if ir.IntegerAttr(op.attributes["mantissa_bits"]).value or _WHOLE in op.attributes:
         return None
     (source,) = op.operands
@@ -158,7 +158,7 @@ def _reshape(_: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
 
 
 def _slice(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
-    """Nothing, at the end of a tensor, which is outside of it for upstream."""
+    """Moves an empty slice at the end of a tensor, which upstream takes for out of bounds, to the start."""
     if 0 not in w.kind.shape or op.operands[0].type == w.kind:
         return None
     at = ir.InsertionPoint(op)
@@ -174,7 +174,7 @@ def _slice(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
 
 
 def _logistic(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
-    """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
+    """Computes in f32: exp(-x) overflows in f16 and is too imprecise in bf16, where the result is finite."""
     if str(w.kind.element_type) not in ("f16", "bf16"):
         return None
     wide = w.create("stablehlo.logistic", [w.convert(op.operands[0], ir.F32Type.get())])
@@ -198,7 +198,7 @@ def _cosh(w: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
 
 
 def _dot_general(_: _ElementwiseWriter, op: ir.Operation) -> ir.Value | None:
-    """An algorithm says how to compute, not what; upstream has no lowering of products with one."""
+    """Drops the algorithm, which determines precision, not semantics; upstream cannot lower products with one."""
     if "algorithm" in op.attributes:
         del op.attributes["algorithm"]
     return None

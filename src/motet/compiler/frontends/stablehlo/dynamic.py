@@ -1,9 +1,9 @@
-"""StableHLO's reshapes to extents that are computed, as `tensor.reshape` of the numbers themselves.
+"""Rewrites StableHLO's reshapes to computed extents as `tensor.reshape` of scalars.
 
     stablehlo.dynamic_reshape %x, %s     →     %a = tensor.extract %s[0]         %b = tensor.extract %s[1]
                                                tensor.reshape %x(tensor.from_elements %a, %b)
 
-`resolve-extracts` and `resolve-reshapes` find the numbers among the extents of the program's inputs.
+`resolve-extracts` and `resolve-reshapes` then express the scalars by the extents of the program's inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ARITHMETIC = {
 
 
 def write_dynamic_reshapes(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.dynamic_reshape`, in place."""
+    """Rewrites each `stablehlo.dynamic_reshape` in place."""
     for op in find_operations(module, "stablehlo.dynamic_reshape"):
         source, shape = op.operands
         numbers = [_number(op, shape, axis) for axis in range(ir.RankedTensorType(shape.type).shape[0])]
@@ -40,7 +40,7 @@ def _number(op: ir.Operation, shape: ir.Value, axis: int) -> ir.Value:
 
 
 def compute_with_numbers(module: ir.Module) -> None:
-    """Arithmetic on tensors of one integer that follow from extents becomes arithmetic on the integers."""
+    """Converts arithmetic on tensors of one integer that depends on extents to arithmetic on integers."""
     for op in find_operations(module, *_ARITHMETIC, "stablehlo.reshape", "stablehlo.convert"):
         kind = op.results[0].type
         element = ir.RankedTensorType(kind).element_type
@@ -67,7 +67,8 @@ def _is_made_of_numbers(value: ir.Value) -> bool:
 
 
 def _only_element(op: ir.Operation, value: ir.Value) -> ir.Value | None:
-    """The element of a tensor of one signless integer of at least 32 bits that was made of it, or is constant."""
+    """The element of a tensor of one signless integer of at least 32 bits made from it, or constant; None for
+    others."""
     kind = ir.RankedTensorType(value.type)
     is_word = isinstance(kind.element_type, ir.IntegerType) and kind.element_type.is_signless
     if isinstance(value.owner, ir.Block) or not is_word or ir.IntegerType(kind.element_type).width < 32:
@@ -82,8 +83,8 @@ def _only_element(op: ir.Operation, value: ir.Value) -> ir.Value | None:
 
 
 def extract_from_parts(module: ir.Module) -> bool:
-    """A constant element of a `tensor.concat` of one dimension is taken from the part that it is in. Returns whether
-    there was one."""
+    """Rewrites extraction of a constant element of a one-dimensional `tensor.concat` to its part. Returns whether there
+    was one."""
     found = False
     for op in find_operations(module, "tensor.extract"):
         while (part := _part(op)) is not None:
@@ -96,7 +97,7 @@ def extract_from_parts(module: ir.Module) -> bool:
 
 
 def _part(op: ir.Operation) -> tuple[ir.Value, int] | None:
-    """The part that `op` extracts from, and its place there."""
+    """The part of the concatenation that `op` extracts from, and the index in it."""
     source = op.operands[0].owner
     if isinstance(source, ir.Block) or source.name != "tensor.concat" or len(op.operands) != 2:
         return None

@@ -1,11 +1,11 @@
-"""StableHLO's Fourier transforms as products with matrices of roots of unity, dimension by dimension.
+"""Writes StableHLO's Fourier transforms as products with matrices of roots of unity, one dimension at a time.
 
-    stablehlo.fft %z, type = FFT, length = [n]      →     z · F(n), where n is small or a prime
-                                                          else, for n = a · b, transforms of length a, factors of
-                                                          angles, and transforms of length b (Cooley and Tukey)
+    stablehlo.fft %z, type = FFT, length = [n]      →     z · F(n), for small or prime n
+                                                          else, for n = a · b, transforms of length a, twiddle
+                                                          factors, and transforms of length b (Cooley and Tukey)
 
-All is done on real and imaginary parts. The transform of real numbers leaves out the half that the other one mirrors;
-its inverse takes it from there.
+Real and imaginary parts are separate tensors. The transform of real numbers omits the redundant half of the spectrum;
+its inverse reconstructs it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
 
-_SMALL = 32  # lengths that are one product
-_LARGEST_PRIME = 4096  # whose matrix is written down
+_SMALL = 32  # the largest length computed as one product
+_LARGEST_PRIME = 4096  # the largest prime length, whose matrix is a constant
 
 Pair = tuple[V, V]
 
 
 def write_transforms(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.fft`, in place."""
+    """Rewrites each `stablehlo.fft` in place."""
     for op in find_operations(module, "stablehlo.fft"):
         require_static(op)
         _Transform(op).write()
@@ -78,8 +78,8 @@ class _Transform:
         return function(pair[0]), function(pair[1])  # type: ignore[operator]
 
     def _mirrored(self, pair: Pair, axis: int, length: int) -> Pair:
-        """The whole of a half that is given: at n - k is the conjugate of what is at k. The imaginary parts of the
-        first one and the middle one have no meaning."""
+        """The full spectrum of a given half: element n - k is the conjugate of element k. The imaginary parts of the
+        first and the middle element are ignored."""
         w, given = self.w, pair[0].shape[axis]
         parts: list[V] = []
         for number, part in enumerate(pair):
@@ -99,7 +99,7 @@ class _Transform:
         return parts[0], parts[1]
 
     def _along(self, pair: Pair, axis: int, sign: int) -> Pair:
-        """The transform of one dimension."""
+        """The transform along one dimension."""
         w, shape = self.w, pair[0].shape
         order = [d for d in range(len(shape)) if d != axis] + [axis]
         back = [order.index(d) for d in range(len(shape))]
@@ -110,7 +110,7 @@ class _Transform:
         return self._each(pair, lambda part: w.transpose(w.reshape(part, moved), back))
 
     def _lines(self, pair: Pair, sign: int) -> Pair:
-        """The transforms of lines."""
+        """The transforms of rows."""
         w, (count, length) = self.w, pair[0].shape
         a = _factor(length)
         if a == 1:
@@ -155,13 +155,13 @@ class _Transform:
 
 
 def _roots(rows: int, columns: int, length: int, sign: int) -> np.ndarray:
-    """exp(sign · 2πi · j · k / length), of angles that are reduced first."""
-    turns = np.outer(np.arange(rows), np.arange(columns)) % length
-    return np.exp(sign * 2j * np.pi * turns / length)
+    """exp(sign · 2πi · j · k / length), with the angles reduced modulo 2π."""
+    exponents = np.outer(np.arange(rows), np.arange(columns)) % length
+    return np.exp(sign * 2j * np.pi * exponents / length)
 
 
 def _factor(length: int) -> int:
-    """The largest factor up to `_SMALL` that leaves another one; 1 where the length is small or has none."""
+    """The largest factor up to `_SMALL` of a larger length; 1 if the length is small or has none."""
     if length <= _SMALL:
         return 1
     return max(a for a in range(1, _SMALL + 1) if length % a == 0) if any(

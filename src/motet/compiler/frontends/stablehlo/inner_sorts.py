@@ -1,10 +1,10 @@
-"""Sorts in the bodies of loops and branches, written as loops that exchange neighbours.
+"""Writes sorts in the bodies of loops and branches as odd-even transposition sorts.
 
     tm_tensor.sort outs(%x) { %a <= %b }   →   for each line, n times: for every second element of %x, from the first or
                                                from the second one on: exchange it with the next one if that is less
 
-Kernels with loops hold no whole sorts. Neighbours are exchanged only if they are in the wrong order, so what is equal
-keeps its order; NaN is above all numbers. It takes n² steps.
+A kernel with loops cannot contain a sort kernel. Neighbours are exchanged only if they are in the wrong order, so the
+sort is stable; NaN is greater than all numbers. It takes n² steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from motet.compiler.frontends.stablehlo.writing import StablehloText, V
 
 
 def sort_by_exchange(w: StablehloText, tensors: Sequence[V], dimension: int, element: str, descending: bool) -> list[V]:
-    """`tensors` in the order of the first one, whose integers are unsigned if `element` is."""
+    """`tensors` sorted by the first one; integers are unsigned if `element` is."""
     shape = tensors[0].shape
     n = shape[dimension]
     folded = (prod(shape[:dimension]), n, prod(shape[dimension + 1 :]))
@@ -50,7 +50,7 @@ def sort_by_exchange(w: StablehloText, tensors: Sequence[V], dimension: int, ele
 
 
 def _exchange(given: Sequence[V], names: Sequence[str], one: str, order: str) -> str:
-    """Puts elements %j and %k = %j + 1 in order."""
+    """The text that puts elements %j and %k = %j + 1 in order."""
     lines = [f"%k = arith.addi %j, {one} : index"]
     for number, (value, name) in enumerate(zip(given, names, strict=True)):
         lines += [
@@ -71,7 +71,7 @@ def _exchange(given: Sequence[V], names: Sequence[str], one: str, order: str) ->
 
 
 def _comes_before(kind: str, element: str, descending: bool) -> str:
-    """The lines that make %wrong: whether %b0 has to stand before %a0."""
+    """The text that computes %wrong: whether %b0 must come before %a0."""
     if kind.startswith("i"):
         sign = "u" if element.startswith("ui") else "s"
         return f"%wrong = arith.cmpi {sign}{'gt' if descending else 'lt'}, %b0, %a0 : {kind}"

@@ -1,9 +1,9 @@
-"""StableHLO's triangular solves and Cholesky factors, as loops over rows and columns.
+"""Writes StableHLO's triangular solves and Cholesky factorisations as loops over rows and columns.
 
-    stablehlo.triangular_solve %a, %b    →   for each row i: x[i] = (b[i] - a[i, :] · x) / a[i, i], where x begins as 0
+    stablehlo.triangular_solve %a, %b    →   for each row i: x[i] = (b[i] - a[i, :] · x) / a[i, i]; x is initially 0
     stablehlo.cholesky %a                →   for each column j: c = a[:, j] - l · l[j, :]ᴴ; l[:, j] = c / √c[j], below j
 
-A solve with a factor from the right, or transposed, is one from the left of the transposed tensors. Bodies are
+A solve with the matrix on the right, or transposed, is a solve from the left of the transposed tensors. Bodies are
 StableHLO, which is lowered with the rest of the program.
 """
 
@@ -23,7 +23,7 @@ _PRODUCT = "batching_dims = [0] x [0], contracting_dims = [2] x [1]"  # of matri
 
 
 def read_library_calls(module: ir.Module) -> None:
-    """Rewrites calls of LAPACK, as JAX exports them for processors, as the operations that they are."""
+    """Replaces LAPACK calls, as JAX exports them for CPUs, by the equivalent operations."""
     for op in find_operations(module, "stablehlo.custom_call"):
         target = ir.StringAttr(op.attributes["call_target_name"]).value
         said = str(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else ""
@@ -48,7 +48,7 @@ def read_library_calls(module: ir.Module) -> None:
 
 
 def write_solves(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.triangular_solve` and `stablehlo.cholesky`, in place."""
+    """Rewrites each `stablehlo.triangular_solve` and `stablehlo.cholesky` in place."""
     for op in find_operations(module, "stablehlo.triangular_solve", "stablehlo.cholesky"):
         require_static(op)
         w = StablehloText(op)
@@ -65,7 +65,7 @@ def _flag(op: ir.Operation, name: str) -> bool:
 
 
 def _swapped(w: StablehloText, a: V) -> V:
-    """The matrices transposed."""
+    """The transposed matrices."""
     rank = len(a.shape)
     return w.transpose(a, [*range(rank - 2), rank - 1, rank - 2])
 
@@ -105,7 +105,7 @@ def _number(w: StablehloText, number: float, shape: tuple[int, ...], element: st
 
 
 def _solve_loop(w: StablehloText, triangle: V, pivots: V | None, b: V, lower: bool) -> V:
-    """Row by row; rows that are not yet solved are 0."""
+    """Solves row by row; rows not yet solved are 0."""
     count, n, m = b.shape
     one, row, line = (tensor_type((count, 1, size), b.element) for size in (1, n, m))
     square, whole = triangle.kind, b.kind
@@ -131,7 +131,7 @@ def _solve_loop(w: StablehloText, triangle: V, pivots: V | None, b: V, lower: bo
 
 
 def _loop(w: StablehloText, steps: int, start: V, body: str) -> V:
-    """What %x becomes, which is `start` first, and in each step %k the value %next of `body`; %zero is 0 there."""
+    """The final value of %x, which is `start` at first and %next of `body` after each step %k; %zero is 0 in `body`."""
     first = w.constant(0, (), "i32")
     text = f"""stablehlo.while(%k = {first.name}, %x = {start.name}) : tensor<i32>, {start.kind}
   cond {{
@@ -148,7 +148,7 @@ def _loop(w: StablehloText, steps: int, start: V, body: str) -> V:
 
 
 def _cholesky(w: StablehloText, lower: bool) -> V:
-    """The factor `l`, of which l · lᴴ is the tensor; or, where it is the upper one, its conjugate transpose."""
+    """The factor `l` with l · lᴴ = the tensor if `lower`, else its conjugate transpose."""
     (a,) = w.operands
     if not lower:
         a = _conjugate(w, _swapped(w, a))
@@ -179,7 +179,7 @@ def _cholesky(w: StablehloText, lower: bool) -> V:
 
 
 def _conjugate_of_row(count: int, n: int, element: str) -> str:
-    """The lines that make %row_c, the conjugate of %row_t."""
+    """The text that computes %row_c, the conjugate of %row_t."""
     column, part = tensor_type((count, n, 1), element), tensor_type((count, n, 1), element[8:-1])
     return f"""%re = stablehlo.real %row_t : ({column}) -> {part}
     %im = stablehlo.imag %row_t : ({column}) -> {part}

@@ -1,7 +1,7 @@
-"""Reads StableHLO text, as JAX and others export it, through upstream's conversion to linalg.
+"""Reads StableHLO text, as JAX and others export it, by upstream's conversion to linalg.
 
-CHLO operations are decomposed, except those that `math` has as they are (erf and friends): those keep their
-name and with it their accuracy. `composite` becomes its decomposition; `while`, `if` and `case` become `scf`.
+CHLO operations are decomposed, except those that `math` has (erf and others), which keep their accuracy. `composite`
+becomes its decomposition; `while`, `if` and `case` become `scf`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.stablehlo.complex import split_complex_bits, split_complex_constants
 from motet.compiler.frontends.stablehlo.corrections import correct_stablehlo
 from motet.compiler.frontends.stablehlo.dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
@@ -22,13 +21,9 @@ from motet.compiler.frontends.stablehlo.windows import select_then_scatter
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import OF_EXTENTS, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import OF_EXTENTS, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
-from motet.compiler.passes.running import run_on_module
-from motet.compiler.placement.anchor_operations import AnchorOperations
-from motet.compiler.placement.erase_devices import erase_devices
-from motet.compiler.placement.inline_calls import InlineCalls
-from motet.compiler.placement.place import read_devices
+from motet.compiler.passes.running import run_named, run_on_module
 from motet.errors import CompileError
 
 _BEFORE = (
@@ -36,7 +31,7 @@ _BEFORE = (
     "stablehlo-canonicalize-dynamism,shape-legalize-to-stablehlo),inline,symbol-dce"
 )
 _TO_LINALG = "func.func(chlo-legalize-to-stablehlo),stablehlo-legalize-to-linalg"
-# Unsigned integers lose their sign after they have chosen the operations (divui, uitofp, …).
+# Unsigned integers become signless after they have selected the operations (divui, uitofp, …).
 _LOWER = (
     "stablehlo-convert-to-signless,reconcile-unrealized-casts,"
     "func.func(shape-to-shape-lowering,remove-shape-constraints),convert-shape-to-std,"
@@ -58,23 +53,23 @@ _MATH = {
 }
 
 
-def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Program:
+def load_stablehlo(text: str, file: str) -> Program:
     """The program that `text` holds; `file` is its name in messages.
 
-    Unsigned integers become signless ones of the same width, but for callers. Raises CompileError with the place in
-    `text`, also for operations that have no lowering (sort, scatter, custom_call, …).
+    Unsigned integers become signless ones of the same width, except in the signature. Raises CompileError with the
+    place in `text`, also for operations that have no lowering.
     """
     context = ir.Context()
     register_stablehlo(context)
     module, data = parse_module(text, file, context)
+    program = Program(module, file=file, resources=data)
     try:
         with context, ir.Location.unknown():
             without_sign = _unsigned(module)
-            read_devices(module)
+            run_named("read-devices", program)
             _refuse_early(module)
             _tuples(module)
-            for each in (InlineCalls(), AnchorOperations()):
-                each.run(module)
+            run_named("anchor-devices", program)
             keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
             split_complex_constants(module)
@@ -108,11 +103,11 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
                 show_unsigned(function, *without_sign[symbol_name(function)])
     except ir.MLIRError as error:
         raise compile_error(error, file) from None
-    return normal_form(module, file, data, place=place)
+    return program
 
 
 def _unsigned(module: ir.Module) -> dict[str, tuple[list[int], list[int]]]:
-    """Which arguments and results of each function hold unsigned integers."""
+    """The numbers of the arguments and results of each function that hold unsigned integers."""
     kinds = {
         symbol_name(function): ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
         for function in public_functions(module)
@@ -147,7 +142,7 @@ def _drop_barriers(module: ir.Module) -> None:
 
 
 def _concatenations(module: ir.Module) -> None:
-    """`concatenate` becomes tensor.concat; upstream's lowering would choose the input element by element."""
+    """Rewrites `concatenate` to tensor.concat; upstream's lowering would select the input element by element."""
     for op in find_operations(module, "stablehlo.concatenate"):
         new = ir.Operation.create(
             "tensor.concat",
@@ -161,7 +156,7 @@ def _concatenations(module: ir.Module) -> None:
 
 
 def _dimension_sizes(module: ir.Module) -> None:
-    """`get_dimension_size` becomes tensor.dim, as a tensor of rank 0."""
+    """Rewrites `get_dimension_size` to tensor.dim, as a tensor of rank 0."""
     for op in find_operations(module, "stablehlo.get_dimension_size"):
         at = ir.InsertionPoint(op)
         axis = ir.IntegerAttr.get(ir.IndexType.get(), ir.IntegerAttr(op.attributes["dimension"]).value)
@@ -186,7 +181,7 @@ def _dimension_sizes(module: ir.Module) -> None:
 
 
 def _assertions(module: ir.Module) -> None:
-    """What JAX asserts of symbolic extents becomes an assertion about extents, and so a constraint of calls."""
+    """Converts JAX's assertions about symbolic extents to `cf.assert` of extents, which become constraints of calls."""
     for op in find_operations(module, "stablehlo.custom_call"):
         if ir.StringAttr(op.attributes["call_target_name"]).value != "shape_assertion":
             continue
@@ -199,7 +194,7 @@ def _assertions(module: ir.Module) -> None:
 
 
 def _tuples(module: ir.Module) -> None:
-    """Elements of tuples become what the tuples are made of."""
+    """Replaces elements of tuples by the operands that the tuples were built from."""
     for op in find_operations(module, "stablehlo.get_tuple_element"):
         made = op.operands[0].owner
         if not isinstance(made, ir.Block) and made.operation.name == "stablehlo.tuple":
@@ -210,7 +205,7 @@ def _tuples(module: ir.Module) -> None:
 
 
 def _refuse_early(module: ir.Module) -> None:
-    """Names what upstream's passes die of."""
+    """Refuses operations that crash upstream's passes."""
     for op in all_operations(module):
         if not op.name.startswith(("stablehlo.", "chlo.")):
             continue
@@ -224,7 +219,7 @@ def _refuse_early(module: ir.Module) -> None:
 
 
 def _refuse_left_over(module: ir.Module) -> None:
-    """Names what has no lowering before later passes meet it."""
+    """Refuses operations without a lowering before later passes encounter them."""
     left: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -272,7 +267,7 @@ def _move(source: ir.Region, target: ir.Region) -> ir.Block:
 
 
 def _end(block: ir.Block, name: str, operands: list[ir.Value]) -> None:
-    """Ends `block` with `name` in place of its stablehlo.return."""
+    """Ends `block` with operation `name` instead of its stablehlo.return."""
     last = block.operations[len(block.operations) - 1].operation
     ir.Operation.create(name, operands=operands, loc=last.location, ip=ir.InsertionPoint(last))
     last.erase()
@@ -328,7 +323,7 @@ def _if(op: ir.Operation) -> None:
 
 
 def _case(op: ir.Operation) -> None:
-    """`scf.index_switch`; as StableHLO says, an index out of range takes the last branch."""
+    """Becomes `scf.index_switch`; as specified, an index out of range takes the last branch."""
     index = ir.Operation.create(
         "arith.index_cast",
         results=[ir.IndexType.get()],
@@ -346,7 +341,7 @@ def _case(op: ir.Operation) -> None:
         loc=op.location,
         ip=ir.InsertionPoint(op),
     )
-    # The default region stands first.
+    # The default region comes first.
     for source, target in zip([op.regions[branches - 1], *list(op.regions)[:-1]], new.regions, strict=True):
         block = _move(source, target)
         _end(block, "scf.yield", _last_operands(block))

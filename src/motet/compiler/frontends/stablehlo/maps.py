@@ -1,10 +1,10 @@
-"""StableHLO's maps, written as the element-wise operations of their bodies.
+"""Writes StableHLO's maps as the element-wise operations of their bodies.
 
     stablehlo.map %x, %y { %c = stablehlo.constant 2.0          %c = chlo.constant_like %x, 2.0
                            %0 = stablehlo.multiply %a, %b   →   %0 = stablehlo.multiply %x, %y
                            stablehlo.add %0, %c }               stablehlo.add %0, %c
 
-A map whose body has control flow stays as it is. Complex constants have been split into their parts before.
+A map whose body has control flow is left unchanged. Complex constants must already be split into parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from motet.compiler.ir.find import find_operations
 
 
 def spread_maps(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.map`, in place."""
+    """Rewrites each `stablehlo.map` in place."""
     for op in find_operations(module, "stablehlo.map"):
         block = op.regions[0].blocks[0]
         if op.operands and not any(len(entry.operation.regions) for entry in block.operations):
@@ -52,7 +52,7 @@ class _Map:
         return ir.RankedTensorType.get(self.kind.shape, element, self.kind.encoding)
 
     def _of(self, scalar: ir.Value) -> ir.Value:
-        """The tensor of what `scalar` is for each element; a constant, or a scalar from outside, for all of them."""
+        """The tensor of the values of `scalar` for all elements; constants and outer scalars are broadcast."""
         if scalar not in self.values:
             owner = None if isinstance(scalar.owner, ir.Block) else scalar.owner.operation
             if owner is not None and owner.name == "stablehlo.constant":

@@ -1,12 +1,12 @@
-"""StableHLO's scatters, of any dimension numbers, written as scatters of rows of a matrix.
+"""Writes StableHLO's scatters, with any dimension numbers, as scatters of rows of a matrix.
 
     stablehlo.scatter %x, %i, %u { %a + %b }     →   %rows = reshape %x               leading dimensions × a row
                                                      %k = ‥ the row that each update is for, as computed from %i ‥
                                                      tm_tensor.scatter ins(%u, %k) outs(%rows) { %a + %b }
 
-A row is what an update covers of the last dimensions, if it covers them fully. An update outside of the tensor is for
-the row behind the last one, which leaves it out: such scatters are marked, as it is no error here. Bodies become scalar
-ones with the rest of the program: meanwhile they are functions. A scatter inside of a loop's body is a loop itself.
+A row consists of the last dimensions that updates cover fully. An update out of bounds gets the index one past the last
+row, which drops it; such scatters are marked, because this is not an error here. Bodies become scalar operations with
+the rest of the program; until then they are functions. A scatter inside a loop's body becomes a loop.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _BODY = "motet.body"
 
 
 def flatten_scatters(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.scatter`, in place; what it becomes is complete after `fill_bodies`."""
+    """Rewrites each `stablehlo.scatter` in place; `fill_bodies` completes the result."""
     for op in find_operations(module, "stablehlo.scatter"):
         require_static(op)
         _Scatter(module, op).write()
 
 
 def fill_bodies(module: ir.Module) -> None:
-    """Gives scatters their bodies, which are operations on scalars now."""
+    """Gives scatters their bodies, which have been lowered to scalar operations."""
     functions = {entry.name.value: entry for entry in module.body.operations if isinstance(entry, func.FuncOp)}
     for op in find_operations(module, "tm_tensor.scatter"):
         if _BODY not in op.attributes:
@@ -54,7 +54,7 @@ def fill_bodies(module: ir.Module) -> None:
         block = op.regions[0].blocks[0]
         for entry in list(block.operations):
             entry.operation.erase()
-        # The scalars are in the order of the function: the old one, then the update.
+        # The function's arguments are the old value, then the update.
         for argument, value in zip(list(source.arguments)[:2], reversed(list(block.arguments)), strict=True):
             argument.replace_all_uses_with(value)
         *scalars, last = [entry.operation for entry in source.operations]
@@ -67,7 +67,7 @@ def fill_bodies(module: ir.Module) -> None:
 
 
 def _loop(op: ir.Operation, body: ir.Block) -> None:
-    """Writes a scatter inside of a loop's body as a loop over updates: kernels with loops hold no whole scatters."""
+    """Writes a scatter inside a loop's body as a loop over updates: a kernel with loops cannot contain a scatter."""
     w = StablehloText(op)
     update, places, matrix = w.operands
     (count, row), (rows, _) = update.shape, matrix.shape
@@ -105,7 +105,7 @@ def _loop(op: ir.Operation, body: ir.Block) -> None:
 
 @dataclass
 class _DimensionNumbers:
-    """The dimension numbers, as StableHLO calls them; `rows` are the tensor's dimensions that a row consists of."""
+    """StableHLO's dimension numbers; `rows` are the dimensions of the tensor that form a row."""
 
     window: list[int]
     inserted: list[int]
@@ -128,7 +128,7 @@ class _Scatter:
         vector = str(said).partition("index_vector_dim = ")[2].split(",")[0].rstrip("> ")
         self.shape = self.w.operands[0].shape
         self.updates = self.w.operands[self.count + 1].shape
-        # A number of 0 is not printed.
+        # Zero numbers are not printed.
         self.n = _DimensionNumbers(window, inserted, batch, index_batch, indexed, int(vector or 0), [])
         self.windowed = [d for d in range(len(self.shape)) if d not in (*self.n.inserted, *self.n.batch)]
         self.sizes = dict(zip(self.windowed, (self.updates[d] for d in sorted(self.n.window)), strict=True))
@@ -156,13 +156,13 @@ class _Scatter:
         w.replace(results)
 
     def _ordered(self, update: V, row: int) -> V:
-        """Updates as rows: one for each index and each place in its window."""
+        """The updates as rows: one for each index and each position in its window."""
         scattered = [d for d in range(len(update.shape)) if d not in self.n.window]
         moved = self.w.transpose(update, [*scattered, *sorted(self.n.window)])
         return self.w.reshape(moved, (prod(update.shape) // row, row))
 
     def _places(self, rows: int) -> V:
-        """For each index and each place in its window the row, or the number of rows where it is outside."""
+        """The row of each index and position in its window, or the number of rows if it is out of bounds."""
         w, n = self.w, self.n
         starts, count = self._starts()
         inner = [d for d in self.windowed if d not in n.rows]
@@ -184,7 +184,7 @@ class _Scatter:
         return w.select(inside, place, w.constant(rows, shape, "i64"))
 
     def _starts(self) -> tuple[dict[int, V], int]:
-        """Where windows begin, by the tensor's dimensions, of all indices; and how many these are."""
+        """The starts of the windows of all indices, by dimension of the tensor, and their number."""
         w, n = self.w, self.n
         indices = w.operands[self.count]
         if n.vector == len(indices.shape):
@@ -193,7 +193,7 @@ class _Scatter:
         scattered = [indices.shape[d] for d in others]
         count = prod(scattered)
         wide = w.convert(indices, "i64")
-        if indices.element == "ui64":  # numbers that i64 lacks are outside as well
+        if indices.element == "ui64":  # numbers beyond i64 are out of bounds as well
             wide = w.like(indices, "i64")
         matrix = w.reshape(w.transpose(wide, [*others, n.vector]), (count, indices.shape[n.vector]))
         starts: dict[int, V] = {}
@@ -204,7 +204,7 @@ class _Scatter:
         return starts, count
 
     def _bodies(self) -> list[str]:
-        """Names of functions of two numbers, of which each is one result's part of the body."""
+        """The names of functions of two numbers, one for each result of the body."""
         block = self.op.regions[0].blocks[0]
         last = block.operations[len(block.operations) - 1].operation
         if self.count > 1:
@@ -230,7 +230,7 @@ class _Scatter:
         return names
 
     def _copy(self, block: ir.Block, last: ir.Operation, target: ir.Block, number: int) -> None:
-        """Copies what result `number` is computed from."""
+        """Copies the operations that compute result `number`."""
         end = target.operations[0].operation
         copies: dict[ir.Value, ir.Value] = {
             block.arguments[number]: target.arguments[0],
@@ -272,7 +272,7 @@ class _Scatter:
 
 
 def _needed(value: ir.Value) -> list[ir.Operation]:
-    """The operations of a body that `value` is computed from."""
+    """The operations of a body that compute `value`."""
     found: list[ir.Operation] = []
     waiting = [value]
     while waiting:

@@ -1,12 +1,11 @@
-"""StableHLO's sorts, written as sorts by one tensor, one for each comparison of their order, the last one first.
+"""Writes StableHLO's sorts as stable sorts by one tensor each, least significant comparison first.
 
     stablehlo.sort %x, %y { %a < %b                    %1:2 = tm_tensor.sort outs(%y, %x) { %a <= %b }
                             or %a = %b and %c < %d } → %2:2 = tm_tensor.sort outs(%1#1, %1#0) { %a <= %b }
 
-`tm_tensor.sort` as Motet takes it keeps the order of what is equal, has -0 equal to 0, and NaN above all numbers. JAX
-makes numbers of its comparisons' operands that are so ordered: these go. Other functions of operands become tensors,
-which are sorted by. Floats in total order are sorted as integers. In loops and branches `stablehlo_inner_sorts.py`
-writes them.
+Motet's `tm_tensor.sort` is stable, treats -0 and 0 as equal, and orders NaN after all numbers. JAX normalises the
+operands of its comparisons to this order; that is removed. Other functions of the operands become tensors to sort by.
+Floats in total order are sorted as integers. In loops and branches `inner_sorts.py` writes the sorts.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _FORM = (
 
 @dataclass(frozen=True)
 class _Comparison:
-    """`left` of the region's values comes first where it is less than `right`, or, `descending`, greater."""
+    """Orders by `left`, a value of the region: ascending, or `descending`."""
 
     left: ir.Value
     right: ir.Value
@@ -37,7 +36,7 @@ class _Comparison:
 
 
 def order_sorts(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is no list of comparisons."""
+    """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is not a list of comparisons."""
     for op in find_operations(module, "stablehlo.sort"):
         require_static(op)
         _SortRewriter(op).write()
@@ -61,7 +60,7 @@ class _SortRewriter:
         keys = [self._key(comparison) for comparison in comparisons]
         whole = [(key, self._operand_of(key)) for key, _ in keys]
         own = [number for number, (_, operand) in enumerate(whole) if operand < 0]
-        # What is sorted: the operands, then keys that are none of them.
+        # The sorted tensors: the operands, then sort keys that are not operands.
         tensors = [*carried, *(w.signless(keys[number][0]) for number in own)]
         for number in reversed(range(len(keys))):
             place = whole[number][1] if number not in own else len(carried) + own.index(number)
@@ -75,7 +74,7 @@ class _SortRewriter:
         return self.w.operands.index(key) if key in self.w.operands else -1
 
     def _sort(self, tensors: list[V], place: int, element: str, descending: bool) -> list[V]:
-        """`tensors` in the order of the one at `place`."""
+        """`tensors` sorted by the one at `place`."""
         ordered = [tensors[place], *tensors[:place], *tensors[place + 1 :]]
         if self.op.parent.name != "func.func":
             made = sort_by_exchange(self.w, ordered, self.dimension, element, descending)
@@ -108,7 +107,7 @@ class _SortRewriter:
         return CompileError(f"stablehlo.sort: {what}; {_FORM}", locate(self.op.location))
 
     def _comparisons(self, value: ir.Value) -> list[_Comparison]:
-        """The comparisons of `value`, the first of which decides."""
+        """The comparisons of `value`, the most significant one first."""
         op = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if op is not None and op.name == "stablehlo.compare":
             return [self._comparison(op)]
@@ -135,7 +134,7 @@ class _SortRewriter:
         descending = direction in ("GT", "GE")
         if self._alike(left, right, 0):
             return _Comparison(left, right, descending, total)
-        if self._alike(left, right, 1):  # the second element stands first
+        if self._alike(left, right, 1):  # the second element comes first
             return _Comparison(right, left, not descending, total)
         raise self._refuse("the two sides of a comparison are not the same function of two elements")
 
@@ -147,7 +146,7 @@ class _SortRewriter:
         return any(_same(a, x) and _same(b, y) for x, y in pairs)
 
     def _alike(self, left: ir.Value, right: ir.Value, side: int) -> bool:
-        """Whether `left` is of the elements of `side`, and `right` the same function of those of the other one."""
+        """Whether `left` depends on the elements of `side`, and `right` is the same function of the other side's."""
         if isinstance(left.owner, ir.Block) or isinstance(right.owner, ir.Block):
             if left.owner != self.block or right.owner != self.block:
                 return left == right
@@ -158,10 +157,10 @@ class _SortRewriter:
             self._alike(a, b, side) for a, b in zip(one.operands, other.operands, strict=True)
         )
 
-    # -- what is sorted by ---------------------------------------------------------------------------
+    # -- sort keys ---------------------------------------------------------------------------------
 
     def _key(self, comparison: _Comparison) -> tuple[V, bool]:
-        """A tensor whose order is that of the comparison's operands, and whether it descends."""
+        """A tensor with the order of the comparison's operands, and whether it descends."""
         element = str(ir.RankedTensorType(comparison.left.type).element_type)
         if comparison.total and (plain := _without_oddities(comparison.left)) is not None:
             return self._tensor(plain), comparison.descending
@@ -171,7 +170,7 @@ class _SortRewriter:
         return key, comparison.descending
 
     def _tensor(self, value: ir.Value) -> V:
-        """What `value` is of all elements."""
+        """The tensor of the values of `value` for all elements."""
         if isinstance(value.owner, ir.Block):
             if value.owner != self.block:
                 raise self._refuse("it compares with a value from outside of its body")
@@ -189,7 +188,8 @@ class _SortRewriter:
         return self.w.line(f'"{op.name}"({names}) {{{said}}} : ({kinds}) -> {result.kind}', shape, result.element)
 
     def _as_integers(self, key: V) -> V:
-        """The bits of floats, in total order as signed integers: those of negative ones but the sign inverted."""
+        """The bits of floats as signed integers in total order: all bits of negative ones except the sign are
+        inverted."""
         width = int(key.element.removeprefix("b")[1:])
         bits = self.w.unary("bitcast_convert", key, f"i{width}")
         sign = self.w.binary("shift_right_arithmetic", bits, self.w.constant(width - 1, bits.shape, bits.element))
@@ -198,7 +198,7 @@ class _SortRewriter:
 
 
 def _word(op: ir.Operation, name: str) -> str:
-    """The word in an attribute such as `#stablehlo<comparison_direction LT>`."""
+    """The enum value in an attribute such as `#stablehlo<comparison_direction LT>`."""
     return str(op.attributes[name]).rstrip(">").split()[-1]
 
 
@@ -217,7 +217,7 @@ def _alike_apart_from_operands(one: ir.Operation, other: ir.Operation) -> bool:
 
 
 def _same(one: ir.Value, other: ir.Value) -> bool:
-    """Whether two values are equal, or computed alike."""
+    """Whether two values are identical, or computed by identical operations."""
     if one == other:
         return True
     if isinstance(one.owner, ir.Block) or isinstance(other.owner, ir.Block):
@@ -227,7 +227,7 @@ def _same(one: ir.Value, other: ir.Value) -> bool:
 
 
 def _without_oddities(value: ir.Value) -> ir.Value | None:
-    """`%x` where `value` is select(%x ≠ %x, NaN, select(%x = 0, 0, %x)), as JAX writes a float in Motet's order."""
+    """`%x` if `value` is select(%x ≠ %x, NaN, select(%x = 0, 0, %x)), JAX's normalisation of floats; None otherwise."""
     outer = _parts(value, "stablehlo.select")
     inner = _parts(outer[2], "stablehlo.select") if outer else None
     if outer is None or inner is None:

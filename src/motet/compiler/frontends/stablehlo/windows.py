@@ -1,9 +1,9 @@
-"""StableHLO's scatters of values to selected elements of windows, as a search for the elements and a plain scatter.
+"""Writes StableHLO's select_and_scatter as a windowed search for the selected elements and a scatter.
 
     stablehlo.select_and_scatter %x, %s, %z    →    %k = stablehlo.reduce_window %x, positions, validity { select }
                                                     stablehlo.scatter everywhere %z, %k, %s { scatter }
 
-Elements of the padding are no candidates: a candidate that is valid goes before one that is not.
+Padding is never selected: a valid candidate precedes an invalid one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from motet.compiler.ir.find import find_operations
 
 
 def select_then_scatter(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.select_and_scatter`, in place."""
+    """Rewrites each `stablehlo.select_and_scatter` in place."""
     for op in find_operations(module, "stablehlo.select_and_scatter"):
         require_static(op)
         _write(op)
@@ -44,7 +44,7 @@ def _write(op: ir.Operation) -> None:
     text = (
         f'"stablehlo.reduce_window"({names}) <{{{attributes}}}> ({{\n'
         f"^bb0(%a: {a}, %i: {k}, %b: {a}, %j: {k}):\n"
-        f"  %selected = stablehlo.compare EQ, %a, %b : ({a}, {a}) -> {truth}\n"  # a stand-in
+        f"  %selected = stablehlo.compare EQ, %a, %b : ({a}, {a}) -> {truth}\n"  # replaced by the `select` body
         f"  %end = stablehlo.constant dense<{count}> : {k}\n"
         f"  %off_a = stablehlo.compare GE, %i, %end : ({k}, {k}) -> {truth}\n"
         f"  %off_b = stablehlo.compare GE, %j, %end : ({k}, {k}) -> {truth}\n"
@@ -73,7 +73,7 @@ def _write(op: ir.Operation) -> None:
 
 
 def _fill(written: list[ir.Operation], select: ir.Block, scatter: ir.Block) -> None:
-    """Puts the two bodies where the text has stand-ins for them."""
+    """Inserts the two bodies in place of the placeholders in the text."""
     for new in written:
         if new.name == "stablehlo.reduce_window":
             block = new.regions[0].blocks[0]

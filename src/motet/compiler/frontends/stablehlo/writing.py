@@ -1,10 +1,10 @@
-"""Writes StableHLO as text in place of one operation: what rewrites of `stablehlo_….py` use.
+"""Writes StableHLO as text that replaces one operation; used by the rewrites of this package.
 
     w = Text(op)                                        %v0 = stablehlo.iota dim = 0 : tensor<4xi64>
     a = w.iota((4,), "i64", 0)                     →    %v1 = stablehlo.add %v0, %v0 : tensor<4xi64>
     w.replace([w.binary("add", a, a)])                  the uses of op's result are %v1's
 
-Shapes are static. Every operation written has the location of the one that it stands for.
+Shapes are static. Every new operation has the location of the replaced one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.errors import CompileError
 
-_ELEMENT = re.compile(r"tensor<(?:\d+x)*(.*)>")
-
 
 @dataclass(frozen=True)
 class V:
-    """A value that was written: its name, shape and element type."""
+    """A written value: its name, shape and element type."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,13 +49,13 @@ def require_static(op: ir.Operation) -> None:
 
 
 def dimensions(attribute: ir.Attribute, name: str) -> list[int]:
-    """The list `name = [0, 1]` in the text of an attribute of StableHLO, which need not be there."""
+    """The list `name = [0, 1]` in the text of an attribute of StableHLO; empty if absent."""
     found = re.search(rf"\b{name} = \[([^\]]*)\]", str(attribute))
     return [int(word) for word in found[1].split(",") if word.strip()] if found else []
 
 
 def copy_body(block: ir.Block, arguments: Sequence[ir.Value], before: ir.Operation) -> list[ir.Value]:
-    """Copies the operations of `block` before `before`, with `arguments` for its own; returns what it returns."""
+    """Copies the operations of `block` before `before`, with `arguments` for the block's; returns its results."""
     copies: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
     *body, last = [entry.operation for entry in block.operations]
     for operation in body:
@@ -70,7 +68,7 @@ def copy_body(block: ir.Block, arguments: Sequence[ir.Value], before: ir.Operati
 
 
 class StablehloText:
-    """Operations written in place of `op`."""
+    """Collects operations that replace `op`."""
 
     def __init__(self, op: ir.Operation) -> None:
         self.op = op
@@ -82,13 +80,13 @@ class StablehloText:
         return V(f"%operand{number}", tuple(kind.shape), str(kind.element_type))
 
     def line(self, text: str, shape: Sequence[int], element: str) -> V:
-        """One operation with one result; `text` is what follows the equals sign, its type included."""
+        """Adds an operation with one result; `text` follows the equals sign and includes the type."""
         name = f"%v{len(self._lines)}"
         self._lines.append(f"{name} = {text}")
         return V(name, tuple(shape), element)
 
     def lines(self, text: str, kinds: Sequence[V]) -> list[V]:
-        """One operation with the results that `kinds` are like."""
+        """Adds an operation with one result for each of `kinds`, of the same types."""
         name = f"%v{len(self._lines)}"
         self._lines.append(f"{name}:{len(kinds)} = {text}")
         return [V(f"{name}#{number}", one.shape, one.element) for number, one in enumerate(kinds)]
@@ -104,7 +102,7 @@ class StablehloText:
         return self.line(f"stablehlo.{name} {a.name}, {b.name} : {a.kind}", a.shape, a.element)
 
     def unary(self, name: str, a: V, element: str = "") -> V:
-        """An element-wise operation, to another element type where one is given."""
+        """Adds an element-wise operation, to another element type if one is given."""
         result = tensor_type(a.shape, element or a.element)
         return self.line(f'"stablehlo.{name}"({a.name}) : ({a.kind}) -> {result}', a.shape, element or a.element)
 
@@ -120,11 +118,11 @@ class StablehloText:
         return a if a.element == element else self.unary("convert", a, element)
 
     def signless(self, a: V) -> V:
-        """Unsigned integers as signless ones of the same bits."""
+        """Unsigned integers as signless ones with the same bits."""
         return self.unary("bitcast_convert", a, a.element[1:]) if a.element.startswith("ui") else a
 
     def like(self, a: V, element: str) -> V:
-        """`a` as `element`, of which `signless` made it."""
+        """`a` as `element`, the type before `signless`."""
         return a if a.element == element else self.unary("bitcast_convert", a, element)
 
     def reshape(self, a: V, shape: Sequence[int]) -> V:
@@ -152,17 +150,10 @@ class StablehloText:
         return self.line(f"stablehlo.slice {a.name} [{ranges}] : {kinds}", shape, a.element)
 
     def along(self, a: V, axis: int, start: int, end: int) -> V:
-        """The elements `start` to `end` of one dimension."""
+        """The elements `start` to `end` along one dimension."""
         starts, ends = [0] * len(a.shape), list(a.shape)
         starts[axis], ends[axis] = start, end
         return self.slice(a, starts, ends)
-
-    def pad(self, a: V, number: V, low: Sequence[int], high: Sequence[int]) -> V:
-        shape = [lower + size + upper for lower, size, upper in zip(low, a.shape, high, strict=True)]
-        inner = [0] * len(shape)
-        text = f"stablehlo.pad {a.name}, {number.name}, low = {list(low)}, high = {list(high)}, interior = {inner}"
-        kinds = f"({a.kind}, {number.kind}) -> {tensor_type(shape, a.element)}"
-        return self.line(f"{text} : {kinds}", shape, a.element)
 
     def concatenate(self, values: Sequence[V], axis: int) -> V:
         shape = list(values[0].shape)
@@ -175,7 +166,7 @@ class StablehloText:
         return self.line(f"stablehlo.reverse {a.name}, dims = [{axis}] : {a.kind}", a.shape, a.element)
 
     def dot(self, a: V, b: V, contracted: tuple[int, int]) -> V:
-        """The product over one dimension of each; the dimensions of `a` stand first."""
+        """The product over one dimension of each; the other dimensions of `a` come first."""
         left, right = contracted
         shape = [*a.shape[:left], *a.shape[left + 1 :], *b.shape[:right], *b.shape[right + 1 :]]
         kinds = f"({a.kind}, {b.kind}) -> {tensor_type(shape, a.element)}"
@@ -188,8 +179,8 @@ class StablehloText:
     def replace(
         self, results: Sequence[V], finish: Callable[[list[ir.Operation]], None] | None = None
     ) -> list[ir.Operation]:
-        """Puts what was written before the operation, lets `finish` fill in what text cannot say, and erases the
-        operation; returns what was written."""
+        """Inserts the written operations before the replaced one, lets `finish` add what text cannot express, and
+        erases the replaced one; returns the written operations."""
         operands = ", ".join(f"{value.name}: {value.kind}" for value in self.operands)
         kinds = ", ".join(value.kind for value in results)
         body = "\n".join([*self._lines, f"return {', '.join(value.name for value in results)} : {kinds}"])

@@ -1,1 +1,1 @@
-"""Programs in the dialect `torch`: what torch.export makes, lowered to linalg."""
+"""Programs in the dialect `torch`, as exported by torch.export: lowers them to linalg."""

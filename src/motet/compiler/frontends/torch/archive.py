@@ -1,14 +1,13 @@
-"""Reads files of torch.export: they become programs in the `torch` dialect first, by `motet.pytorch`."""
+"""Reads files of torch.export: `motet.pytorch` first converts them to the dialect `torch`."""
 
 from __future__ import annotations
 
 from motet.compiler.frontends.graph import load_serialized
-from motet.compiler.ir.program import Place, Program
-from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.ir.program import Program
 from motet.errors import CompileError, Location
 
 
-def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Program:
+def load_archive(data: bytes, file: str) -> Program:
     """The program that torch.export.save has written. Needs torch. Raises CompileError for other archives."""
     try:
         from motet.pytorch.export import serialize_archive
@@ -17,4 +16,4 @@ def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Progra
             "a zip archive: to read programs of torch.export, torch is needed; pip install 'motet[torch]'",
             Location(file),
         ) from None
-    return load_serialized(serialize_archive(data, file), file, place)
+    return load_serialized(serialize_archive(data, file), file)

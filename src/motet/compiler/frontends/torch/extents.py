@@ -1,8 +1,8 @@
-"""settle-extents: in the `torch` dialect, indices of gathers and scatters are asserted to be no longer than data.
+"""settle-extents: in the `torch` dialect, asserts that indices of gathers and scatters are not longer than the data.
 
     %1 = torch.aten.gather %0, 0, %i  // [?,?]    →    cf.assert (dim %i, 1 <= dim %0, 1), "axis 1 of its index …"
 
-Along every axis but the one that indices are of. The lowering takes it for granted.
+This applies to every axis except the indexed one. The lowering assumes it without a check.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _INDEXED = (
     "torch.aten.gather", "torch.aten.scatter.src", "torch.aten.scatter.value", "torch.aten.scatter_add",
     "torch.aten.scatter_reduce.two",
 )  # fmt: skip
-_AT_MOST = 3  # of arith.cmpi's predicates
+_AT_MOST = 3  # a predicate of arith.cmpi
 
 
 def settle_extents(module: ir.Module) -> None:
-    """In place."""
+    """Rewrites the module in place."""
     found = find_operations(module, *_INDEXED)
     if found:
         know_operations(module)
@@ -36,7 +36,7 @@ def settle_extents(module: ir.Module) -> None:
 
 
 def _assert_inside(index: ir.Value, data: ir.Value, along: int | None, what: str) -> None:
-    """That `index` is no longer than `data`, but for the axis `along`."""
+    """Asserts that `index` is not longer than `data` along any axis except `along`."""
     kinds = kind_of(index), kind_of(data)
     if kinds[0] is None or kinds[1] is None or len(kinds[0].extents) != len(kinds[1].extents):
         return

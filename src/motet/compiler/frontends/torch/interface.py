@@ -1,4 +1,4 @@
-"""What an imported PyTorch program's text does not say of its function; free of MLIR and of torch."""
+"""The signature of an imported PyTorch program, which its text does not contain; free of MLIR and of torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """Names of the `inputs` and of their `dims` ("" for fixed extents; equal names are equal extents), keys of the
+    """Names of the `inputs` and of their `dims` ("" for static extents; equal names mean equal extents), keys of the
     `parameters` that follow them as arguments, and names of the `results`."""
 
     inputs: list[str]

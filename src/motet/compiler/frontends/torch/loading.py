@@ -1,4 +1,4 @@
-"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, through the wheel's lowering."""
+"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, and lowers them by torch-mlir."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.torch.extents import settle_extents
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.pads import settle_pads
@@ -19,18 +18,15 @@ from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
-from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
 _TO_TORCH = "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
 _TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
 
 
-def load_torch(
-    text: str, interface: str, parameters: Mapping[str, np.ndarray], file: str, place: Place = erase_devices
-) -> Program:
+def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], file: str) -> Program:
     """The program of `text`, whose arguments `interface` (JSON of `Interface`) names.
 
     Raises CompileError with the line of the user's Python code whose operator has no lowering.
@@ -64,19 +60,19 @@ def load_torch(
     _name_interface(function, known)
     with context:
         show_unsigned(function, *without_sign)
-    return normal_form(module, file, data, parameters, place)
+    return Program(module, parameters, file=file, resources=data)
 
 
 def _refuse_unknown(module: ir.Module, file: str) -> None:
-    """Names an operator that the wheel does not know, which it carries along as `torch.operator`."""
+    """Refuses operators unknown to torch-mlir, which imports them as `torch.operator`."""
     found = find_operations(module, "torch.operator")
     if found:
         raise _no_lowering(ir.StringAttr(found[0].attributes["name"]).value, found[0].location, file)
 
 
 def _forget_devices(module: ir.Module) -> None:
-    """The program was traced on some device. The lowering knows none but the processor, and not all tensors that are
-    made on another; where the program runs is nothing that it says."""
+    """Removes the devices that the program was traced on: the lowering only supports the CPU, and not all operators
+    that create tensors elsewhere. They do not determine where the compiled program runs."""
     for op in find_operations(module, "torch.constant.device"):
         op.attributes["value"] = ir.StringAttr.get("cpu")
 
@@ -90,7 +86,7 @@ def _without_lowering(error: ir.MLIRError, file: str) -> CompileError:
 
 def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileError:
     name = operator.removeprefix("torch.")
-    if name.startswith("constant."):  # an argument of the operator that was not lowered
+    if name.startswith("constant."):  # an operand of the operator without a lowering
         name = "the operator at this place"
     return CompileError(
         f"{name}: this operator of PyTorch, with its types here, has no lowering to linalg; "
@@ -99,8 +95,8 @@ def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileErro
 
 
 def _drop_assertions(module: ir.Module) -> None:
-    """The lowering asserts what needs none: 1/0 is an infinity here, and that shapes agree torch.export has proven
-    for all extents of equal names, which every call is checked for."""
+    """Removes superfluous assertions of the lowering: 1/0 is an infinity here, and torch.export has proven that shapes
+    agree for all extents of equal names, which every call is checked for."""
     for op in find_operations(module, "cf.assert"):
         if OF_EXTENTS not in op.attributes:
             op.erase()

@@ -1,10 +1,10 @@
-"""settle-pads: in the `torch` dialect, a constant pad by negative amounts becomes slices and a pad without.
+"""settle-pads: in the `torch` dialect, splits a constant pad by negative amounts into slices and a non-negative pad.
 
     %1 = torch.aten.constant_pad_nd %0, [1, -1], %c   →   %a = torch.aten.slice.Tensor %0, 0, 0, 3, 1   // of [4]
                                                           %1 = torch.aten.constant_pad_nd %a, [1, 0], %c
 
-What is removed on one side may be added on the other: the lowering's result has the type of its source then, and
-upstream's folds take it for one that does nothing.
+If one side grows by what the other shrinks, the result has the type of the source, and upstream would fold the pad to
+its source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TO_THE_END = (1 << 63) - 1
 
 
 def settle_pads(module: ir.Module) -> None:
-    """In place."""
+    """Rewrites the module in place."""
     with module.context:
         for pad in find_operations(module, "torch.aten.constant_pad_nd"):
             amounts = _constants(pad.operands[1])
@@ -30,7 +30,7 @@ def settle_pads(module: ir.Module) -> None:
 
 
 def _constants(value: ir.Value) -> list[int] | None:
-    """The numbers of a list; None where one is computed."""
+    """The numbers of a list; None if one is dynamic."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "torch.prim.ListConstruct":
         return None
@@ -44,7 +44,7 @@ def _constants(value: ir.Value) -> list[int] | None:
 
 
 def _settle(pad: ir.Operation, amounts: Sequence[int], extents: list[str], element: str) -> None:
-    """`amounts` has two for each axis, those of the last axis first."""
+    """Rewrites `pad`; `amounts` has two numbers for each axis, starting with the last axis."""
     at = ir.InsertionPoint(pad)
 
     def create(name: str, kind: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:

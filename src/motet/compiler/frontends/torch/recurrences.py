@@ -1,4 +1,4 @@
-"""settle-recurrences: in the `torch` dialect, loops over sequences know how many turns they have, and of how many rows.
+"""settle-recurrences: in the `torch` dialect, gives loops over sequences their number of iterations and of rows.
 
     %n = torch.constant.int -1                              %n = torch.aten.size.int %x, 0
     %l = torch.prim.ListConstruct %n, %n, 7                 %b = torch.aten.size.int %x, 1
@@ -6,7 +6,7 @@
     torch.prim.Loop %n, %true, init(%y, %h) {               %y = torch.aten.zeros %l, …
       … torch.aten.slice.Tensor %x, 0, %i, …                torch.prim.Loop %n, %true, init(%y, %h) { …
 
-The wheel writes GRU and RNN of ONNX so: what is dynamic in the input's type is -1.
+torch-mlir imports GRU and RNN of ONNX in this form, with -1 for dynamic extents of the input's type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILLS = ("torch.aten.zeros", "torch.aten.full")
 
 
 def settle_recurrences(module: ir.Module) -> None:
-    """In place."""
+    """Rewrites the module in place."""
     with module.context:
         for loop in find_operations(module, "torch.prim.Loop"):
             if (sequence := _sequence(loop)) is not None:
@@ -36,7 +36,7 @@ def _settle(loop: ir.Operation, sequence: ir.Value) -> None:
             continue
         fill = start.owner.operation
         sizes = list(fill.operands[0].owner.operation.operands)
-        if len(sizes) == 3 and any(map(_is_unknown, sizes)):  # a sequence or a direction, a batch, what is known
+        if len(sizes) == 3 and any(map(_is_unknown, sizes)):  # the sequence or directions, the batch, a known extent
             known = [_size(sequence, axis, fill) if _is_unknown(size) else size for axis, size in enumerate(sizes)]
             fill.operands[0] = ir.Operation.create(
                 "torch.prim.ListConstruct", results=[fill.operands[0].type], operands=known, loc=fill.location,
@@ -45,7 +45,7 @@ def _settle(loop: ir.Operation, sequence: ir.Value) -> None:
 
 
 def _sequence(loop: ir.Operation) -> ir.Value | None:
-    """The tensor that each turn takes a part of."""
+    """The tensor that each iteration takes a slice of."""
     body = loop.regions[0].blocks[0]
     for entry in body.operations:
         operation = entry.operation

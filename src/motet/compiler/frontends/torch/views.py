@@ -1,12 +1,12 @@
-"""settle-views: in the `torch` dialect, views of several dynamic extents become merged and split dimensions.
+"""settle-views: in the `torch` dialect, rewrites views of several dynamic extents as merges and splits of dimensions.
 
     %1 = torch.aten.view %0, [-1, 16]   // of [?,?,2,8]   →   %a = torch.aten.flatten.using_ints %0, 2, 3
                                                               %1 = torch.aten.flatten.using_ints %a, 0, 1
 
-The wheel's lowering of views guesses which dynamic extents belong together, and makes wrong numbers where it guesses
-wrong: it would take the second extent above for 1. Here it follows from the sizes that the view names. Where they do
-not say enough, all dimensions are merged and then split, which `resolve_reshapes` takes apart where it knows more.
-Views of one dynamic extent leave nothing to guess.
+torch-mlir's lowering of views guesses which dynamic extents correspond, and computes wrong results if it guesses wrong:
+it would take the second extent above for 1. Here the correspondence follows from the sizes that the view names. If they
+are not sufficient, all dimensions are merged and then split, which `resolve_reshapes` refines if it knows more. Views
+with one dynamic extent are unambiguous.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VIEWS = ("torch.aten.view", "torch.aten.reshape")
 
 
 def settle_views(module: ir.Module) -> None:
-    """In place."""
+    """Rewrites the module in place."""
     with module.context:
         for operation in find_operations(module, *_VIEWS):
             extents = _extents(operation.operands[0])
@@ -40,7 +40,7 @@ def settle_views(module: ir.Module) -> None:
 
 
 def _known_split(split: ir.Operation) -> list[int] | None:
-    """The extents of the source of a split of a dynamic one to those that are known; None of another split."""
+    """The source extents of a split of a dynamic extent into static ones; None for other splits."""
     source, result, axis = _extents(split.operands[0]), _extents(split.results[0]), _constant(split.operands[1])
     if source is None or result is None or axis is None or source[axis] is not None:
         return None
@@ -52,8 +52,8 @@ def _known_split(split: ir.Operation) -> list[int] | None:
 
 
 def _declared(split: ir.Operation) -> ir.Value:
-    """The source with the extent that the split needs, which calls are compared with; the wheel wants to know it, and
-    folds casts of its own dialect away."""
+    """The source cast to the extent that the split needs, which is checked against calls. torch-mlir needs the static
+    extent, and folds away casts of its own dialect."""
     value = split.operands[0]
     kind, sizes = kind_of(value), _known_split(split)
     if kind is None or sizes is None:
@@ -65,7 +65,7 @@ def _declared(split: ir.Operation) -> ir.Value:
 
 
 def _extents(value: ir.Value) -> list[int | None] | None:
-    """The extents in the type of a tensor; None where it does not say their number."""
+    """The extents in the type of a tensor; None if its rank is unknown."""
     match = _TYPE.fullmatch(str(value.type))
     if match is None:
         return None
@@ -75,7 +75,7 @@ def _extents(value: ir.Value) -> list[int | None] | None:
 def _settle(view: ir.Operation, extents: Sequence[int | None]) -> None:
     source, sizes = view.operands[0], _listed(view.operands[1])
     if sizes is None:
-        return  # nothing is known of it, not even how many dimensions there will be
+        return  # not even the rank of the result is known
     build = _TorchBuilder(view)
     before = [_atom(axis) if extent is None else Monomial(extent) for axis, extent in enumerate(extents)]
     after = _named(sizes, source, before)
@@ -85,7 +85,7 @@ def _settle(view: ir.Operation, extents: Sequence[int | None]) -> None:
 
 
 def _merged(before: Sequence[Monomial], groups: Sequence[tuple[list[int], list[int]]], rest: int) -> list[int | None]:
-    """The extents once the first groups are merged, those behind them as they were."""
+    """The extents after merging the first groups; those of later groups are unchanged."""
     shape: list[int | None] = []
     for axes, _ in groups:
         product = Monomial(1)
@@ -111,7 +111,7 @@ def _listed(value: ir.Value) -> list[ir.Value] | None:
 
 
 def _named(sizes: Sequence[ir.Value], source: ir.Value, before: Sequence[Monomial]) -> list[Monomial] | None:
-    """The sizes in terms of the source's extents; the one that is -1 is what the others leave."""
+    """The sizes in terms of the source's extents; -1 is the quotient that the others leave."""
     named: list[Monomial | None] = []
     for size in sizes:
         number = _constant(size)
@@ -142,7 +142,7 @@ def _constant(value: ir.Value) -> int | None:
 
 
 def _axis_of(size: ir.Value, source: ir.Value) -> int | None:
-    """The axis whose extent `size` is, where it is one of the source's."""
+    """The axis of the source whose extent `size` is; None if there is none."""
     owner = size.owner
     if isinstance(owner, ir.Block) or owner.name != "torch.aten.size.int" or owner.operands[0] != source:
         return None
@@ -150,7 +150,7 @@ def _axis_of(size: ir.Value, source: ir.Value) -> int | None:
 
 
 class _TorchBuilder:
-    """Creates operations of the torch dialect where a view stands."""
+    """Creates operations of the torch dialect before a view."""
 
     def __init__(self, at: ir.Operation) -> None:
         self._at = at
@@ -160,7 +160,7 @@ class _TorchBuilder:
     def grouped(
         self, source: ir.Value, sizes: Sequence[ir.Value], before: Sequence[Monomial], after: Sequence[Monomial]
     ) -> ir.Value:
-        """Dimensions merged and split where products are equal."""
+        """Merges and splits dimensions where products of extents are equal."""
         groups = match_groups(before, after)
         value = source
         for axis, (axes, _) in enumerate(groups):
@@ -174,7 +174,7 @@ class _TorchBuilder:
         return value
 
     def through_one(self, source: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
-        """All dimensions merged to one, and that one split."""
+        """Merges all dimensions into one, and splits that one."""
         extents = _extents(source) or []
         value = self._flatten(source, 0, len(extents) - 1, [None])
         known = [size for size in sizes if _constant(size) != -1]
@@ -197,7 +197,7 @@ class _TorchBuilder:
         return self._create("torch.aten.unflatten.int", self._type(shape), [value, self._int(axis), listed])
 
     def _size(self, source: ir.Value, extent: Monomial, given: ir.Value) -> ir.Value:
-        """An extent as a number of the program."""
+        """An extent as an integer value of the program."""
         if _constant(given) != -1:
             return given
         parts = [self._int(extent.number)] if extent.number != 1 or not extent.factors else []

@@ -1,6 +1,6 @@
-"""Dialects whose operations are seen as plain ones: by name, operands, attributes and regions.
+"""Empty dialect modules, which make operations appear as plain ones: by name, operands, attributes and regions.
 
-The wheel loads a dialect's classes for operations as soon as one of its operations is looked at; those of the
-modules here take longer to load than many programs to compile. It looks here first (see `_mlir`). Who needs their
-builders imports them from `_mlir`, which loads the wheel's.
+The wheel loads a dialect's operation classes as soon as one of its operations is accessed; for the dialects listed here
+that takes longer than compiling many programs. The wheel searches this package first (see `_mlir`). Modules that need
+the builders import them from `_mlir`, which loads the wheel's.
 """

@@ -1,1 +1,1 @@
-"""Nothing: see the package."""
+"""Intentionally empty: see the docstring of the package."""

@@ -1,1 +1,1 @@
-"""Attention: what it is, and which kernels are it."""
+"""Attention: its description, and the recognition of kernels that compute it."""

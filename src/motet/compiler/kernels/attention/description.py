@@ -1,4 +1,4 @@
-"""attention: a kernel read as softmax(f(q k)) v, over any order of dimensions.
+"""The description of a kernel read as softmax(f(q k)) v, over any order of dimensions.
 
     stage 0: v3[b, h, m, n] += q[b, m, h, d] * k[b, n, h, d]
     stage 1: v4[b, h, m, n]  = v3[b, h, m, n] * 0.125
@@ -6,8 +6,8 @@
     …
     stage 6: v9[b, h, m, e] += v8[b, h, m, n] * v[b, n, h, e]
 
-`attention_matching.py` says which kernels are such: `attention_following.py` follows what the second product reads back
-to the first, `attention_scoring.py` finds masks and scales among the terms that scores are made of.
+`matching.py` recognises such kernels: `following.py` follows the inputs of the second product back to the first one,
+`scoring.py` finds masks and scales among the terms of the scores.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage
 
 FLOATS = ("f16", "bf16", "f32")
 LARGEST_HEAD = 256
-HIDING = -1e8  # a mask's numbers from here down leave nothing of a key beside one that has a usual score
-LOWEST = -1e30  # of numbers in place of scores, so that a factor does not make them infinite
+HIDING = -1e8  # mask values from here down hide a key, if another one has an ordinary score
+LOWEST = -1e30  # the least replacement of a score, so that scaling does not make it infinite
 
 
 @dataclass(frozen=True)
 class Term:
-    """A scalar at a point (m, n), made of `operands` (numbers of other terms). `op` is an operation of MLIR, with its
-    attributes in `scalar`; or `load` (`access`), `index` (`place`, a position), `inside` (whether `place` is at least
-    0), `product` (of q and k), `max`, `sum`, `all` and `any` (along keys)."""
+    """A scalar at a point (m, n), computed from `operands` (indices of other terms). `op` is an operation of MLIR, with
+    its attributes in `scalar`; or `load` (`access`), `index` (`place`, a position), `inside` (whether `place` is at
+    least 0), `product` (of q and k), `max`, `sum`, `all` and `any` (along keys)."""
 
     op: str
     operands: tuple[int, ...] = ()
@@ -39,8 +39,8 @@ class Term:
 
 @dataclass(frozen=True)
 class Causal:
-    """Key n is seen by query m where n <= m + `offset`, and by no other. `certain` says that those it is hidden from
-    may be left out: they have nothing of it."""
+    """A causal mask: query m sees exactly the keys n <= m + `offset`. `certain` means that hidden keys may be skipped,
+    since they contribute nothing."""
 
     offset: int
     certain: bool
@@ -48,7 +48,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class KeyPiece:
-    """Keys from `first` to below `first + size`, with their values; both accesses are of positions among all keys."""
+    """Keys `[first, first + size)`, with their values; both accesses are by position among all keys."""
 
     first: int
     size: Size
@@ -58,15 +58,15 @@ class KeyPiece:
 
 @dataclass(frozen=True)
 class Attention:
-    """All maps are over one space of loops of `sizes`. `batch` are those that q, k or v and the result run along
-    together; `group` and `row` those of queries that share keys and values (`row` is along the sequence; None for one
-    query); `key`, `depth` (of the first product) and `column` (of the second) are one loop each.
+    """An attention. All maps are over one space of loops of `sizes`. `batch` are the loops that q, k or v and the
+    result share; `group` and `row` are those of queries that share keys and values (`row` along the sequence; None for
+    one query); `key`, `depth` (of the first product) and `column` (of the second) are one loop each.
 
-    Keys and values may lie in several pieces, one after the other: what is kept of earlier queries, and what is new.
+    Keys and values may be concatenated from several pieces, such as a cache and new keys.
 
-    `score` is the term whose softmax is taken; `scale` a positive factor that was taken out of it. `safe` says that
-    queries that see no key, whose scores are all -inf, give zeros: their softmax is replaced by that. `epilogue` is
-    what is done with the result, over the dimensions of `main`, the second product, which come first in the space."""
+    `score` is the term under the softmax; `scale` is a positive factor taken out of it. `safe` means that queries that
+    see no key, whose scores are all -inf, yield zeros. `epilogue` is computed on the result, over the dimensions of
+    `main`, the second product, which come first in the space."""
 
     kernel: Kernel
     main: Stage
@@ -88,21 +88,21 @@ class Attention:
 
     @property
     def dtype(self) -> str:
-        """Of q, k and v."""
+        """The dtype of q, k and v."""
         return self.kernel.values[self.query.value].dtype
 
     @property
     def whole(self) -> KeyPiece | None:
-        """All keys and values, where they are one tensor each."""
+        """All keys and values, if they are one tensor each."""
         return self.pieces[0] if len(self.pieces) == 1 else None
 
     @property
     def reads(self) -> bool:
-        """Whether scores depend on tensors beside q and k."""
+        """Whether scores depend on tensors other than q and k."""
         return any(self.terms[number].op == "load" for number in self.needed())
 
     def needed(self) -> set[int]:
-        """The terms that `score` is made of, itself counted."""
+        """The terms that `score` depends on, including itself."""
         found: set[int] = set()
         stack = [self.score]
         while stack:
@@ -111,9 +111,3 @@ class Attention:
                 found.add(number)
                 stack.extend(self.terms[number].operands)
         return found
-
-
-# -- following -------------------------------------------------------------------------------------
-
-
-# -- arranging -------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Follows what the second product of attention reads back, scalar by scalar, through all stages at once.
+"""Follows the inputs of the second product of attention back, scalar by scalar, through all stages.
 
-That is a quotient of powers and their sum, powers of differences from the largest score, and scores, which are any
-function of the first product, of tensors read at the same point, and of positions. Casts between short floats and f32
-are left out on the way: whoever makes code for an `Attention` calculates all of it in f32.
+They are a quotient of exponentials and their sum, exponentials of differences from the largest score, and scores, which
+are any function of the first product, of tensors read at the same point, and of positions. Casts between f32 and floats
+of 16 bits are dropped: code generators compute all of an `Attention` in f32.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class NoAttention(Exception):
 
 @dataclass
 class Follower:
-    """Terms for what input `side` of `main` reads, over the dimensions of `main` and then those that `first` sums."""
+    """Builds terms for what input `side` of `main` reads, over the dimensions of `main` and then those that `first`
+    sums."""
 
     kernel: Kernel
     first: Stage
@@ -71,8 +72,8 @@ class Follower:
         return Found(self, query, tuple(pieces), score, empty is not None)
 
     def _parts(self, access: Access) -> list[tuple[int, Size, Access]] | None:
-        """What `access` reads of keys or values, piece by piece where it was put together of several: the first
-        position, how many, and the access to what was put there."""
+        """The pieces of a concatenation of keys or values that `access` reads: the first position, the number of
+        positions, and the access to the piece's source."""
         axes = [axis for axis, entry in enumerate(access.map) if entry.coefficient(self.key)]
         if len(axes) != 1 or access.map[axes[0]].single != self.key:
             return None
@@ -116,7 +117,7 @@ class Follower:
         return self.known[term]
 
     def _read(self, access: Access) -> int:
-        """The element that `access` reads, followed to the stage that makes it."""
+        """The term for the element that `access` reads, followed to the stage that computes it."""
         stage = self.made.get(access.value)
         if stage is None:
             return self._term(Term("load", access=access))
@@ -133,7 +134,7 @@ class Follower:
         return self._body(stage, at)[stage.yields[number]]
 
     def _inverse(self, stage: Stage, access: Access) -> list[Affine]:
-        """The dimensions of `stage` at the point that `access` reads of what it makes; zero for those it sums."""
+        """The dimensions of `stage` at the point whose result `access` reads; zero for reduction dimensions."""
         output = next(one for one in stage.outputs if one.value == access.value)
         at = [Affine()] * len(stage.sizes)
         for there, here in zip(output.map, access.map, strict=True):
@@ -146,7 +147,7 @@ class Follower:
         return at
 
     def _product(self, at: list[Affine]) -> int:
-        """The first product, which may be read at one point alone."""
+        """The first product, which may be read at one point only."""
         for number, dim in enumerate(self.first.reductions):
             at[dim] = Affine.dim(len(self.main.sizes) + number)
         factors = tuple(
@@ -158,7 +159,7 @@ class Follower:
         return self._term(Term("product"))
 
     def _along_keys(self, stage: Stage, at: list[Affine]) -> int:
-        """The largest or the sum along all keys."""
+        """The maximum or the sum along all keys."""
         dims = [d for d in stage.reductions if stage.sizes[d] != 1]
         if len(dims) != 1 or len(stage.outputs) != 1 or stage.sizes[dims[0]] != self.main.sizes[self.key]:
             raise NoAttention
@@ -211,7 +212,7 @@ class Follower:
                     return other
         return self._term(Term(scalar.op, operands, replace(scalar, operands=(), dtype=dtype)))
 
-    # -- what terms are --
+    # -- interpretation of terms --
 
     def constant(self, number: int) -> float | int | None:
         term = self.terms[number]
@@ -220,8 +221,8 @@ class Follower:
         return 0 if term.scalar.value is None else term.scalar.value
 
     def _unguarded(self, weight: int) -> tuple[int, tuple[int, bool] | None]:
-        """What `weight` is where it is not replaced by zeros; and the condition under which it is, with whether that
-        has to hold or not to."""
+        """`weight` without its replacement by zeros, and the condition of the replacement, with whether it must
+        hold."""
         term = self.terms[weight]
         if term.op == "arith.select":
             condition, yes, no = term.operands
@@ -231,7 +232,7 @@ class Follower:
         return weight, None
 
     def _sees_nothing(self, condition: int, holds: bool, score: int) -> bool:
-        """Whether `condition` is `holds` just where all of a query's scores are -inf."""
+        """Whether `condition` is `holds` exactly if all of a query's scores are -inf."""
         if (inner := self._negated(condition)) is not None:
             return self._sees_nothing(inner, not holds, score)
         term = self.terms[condition]
@@ -241,7 +242,7 @@ class Follower:
         return self._is_hidden(condition, holds, highest)
 
     def _is_hidden(self, condition: int, holds: bool, score: int) -> bool:
-        """Whether `condition` is `holds` just where `score` is -inf."""
+        """Whether `condition` is `holds` exactly if `score` is -inf."""
         if (inner := self._negated(condition)) is not None:
             return self._is_hidden(inner, not holds, score)
         term = self.terms[condition]
@@ -254,12 +255,12 @@ class Follower:
         )
 
     def _before_widening(self, number: int) -> int:
-        """Comparisons with numbers of Python's are of f64 at times."""
+        """`number` before a cast to f64, in which comparisons with Python's numbers are made sometimes."""
         term = self.terms[number]
         return self._before_widening(term.operands[0]) if term.op == "arith.extf" else number
 
     def _negated(self, condition: int) -> int | None:
-        """What `condition` is the negation of."""
+        """The operand of a negation; None if `condition` is not one."""
         term = self.terms[condition]
         if term.op == "arith.xori":
             for inner, other in (term.operands, term.operands[::-1]):
@@ -268,7 +269,7 @@ class Follower:
         return None
 
     def _softmax(self, weight: int) -> int | None:
-        """The term whose softmax along keys `weight` is."""
+        """The term whose softmax along keys `weight` is; None if it is not one."""
         term = self.terms[weight]
         if term.op == "arith.mulf":
             for power, inverse in (term.operands, term.operands[::-1]):

@@ -1,4 +1,4 @@
-"""Says whether a kernel is attention, and how it lies."""
+"""Recognises kernels that compute attention, and describes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from motet.compiler.kernels.product import match_product
 
 
 def match(kernel: Kernel) -> Attention | None:
-    """`kernel`, composed, as attention; None where it is something else."""
+    """Read the composed `kernel` as attention; None if it is not."""
     products = [stage for stage in kernel.stages if stage.reductions and match_product(stage) is not None]
     if len(products) != 2:
         return None
@@ -30,7 +30,7 @@ def match(kernel: Kernel) -> Attention | None:
 
 
 def is_attention(kernel: Kernel) -> bool:
-    """Whether `kernel` is attention that is worth a kernel: heads of known sizes, which registers hold."""
+    """Whether `kernel` is attention that is worth one kernel: heads of known sizes that fit in registers."""
     found = match(kernel)
     if found is None:
         return False

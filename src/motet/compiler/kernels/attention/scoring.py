@@ -1,4 +1,4 @@
-"""What is known of the scores of attention: a mask that follows from positions, and a scale."""
+"""Finds the scale of attention scores, and masks that follow from positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from motet.compiler.kernels.kernel import Scalar
 
 @dataclass
 class Scorer:
-    """What is known of a score: a mask that follows from positions, and a scale."""
+    """Analyses the terms of a score for a scale and a positional mask."""
 
     terms: list[Term]
     known: dict[Term, int]
@@ -31,7 +31,7 @@ class Scorer:
     # -- scales --
 
     def without_scale(self, number: int) -> tuple[int, float]:
-        """`number` as a positive factor of another term."""
+        """`number` as another term times a positive factor."""
         term = self.terms[number]
         if term.op in ("arith.mulf", "arith.divf"):
             for inner, factor in (term.operands, term.operands[::-1]):
@@ -74,7 +74,7 @@ class Scorer:
     # -- masks --
 
     def causal(self, number: int, key: int, rows: Sequence[int]) -> tuple[int, Causal] | None:
-        """The mask by positions that `number` has, with the dimension of queries that it looks at."""
+        """The score without its causal mask, and the mask; None if it has none."""
         term = self.terms[number]
         if term.op == "arith.select":
             condition, yes, no = term.operands
@@ -98,7 +98,7 @@ class Scorer:
         return None
 
     def _added(self, mask: int, key: int, rows: Sequence[int]) -> tuple[int, Causal] | None:
-        """A mask that is added: 0 where keys are seen, and next to nothing elsewhere."""
+        """An added mask: 0 for visible keys, and a hiding value for the others."""
         condition, yes, no = self.terms[mask].operands
         for kept, hidden, holds in ((yes, no, True), (no, yes, False)):
             value = self.constant(hidden)
@@ -110,7 +110,7 @@ class Scorer:
         return None
 
     def _seen(self, condition: int, holds: bool, key: int, rows: Sequence[int]) -> tuple[int, int] | None:
-        """The dimension m and the number o where `condition` is `holds` only if n <= m + o."""
+        """The dimension m and the number o such that `condition` is `holds` only if n <= m + o."""
         term = self.terms[condition]
         if term.op == ("arith.andi" if holds else "arith.ori"):
             found = [self._seen(operand, holds, key, rows) for operand in term.operands]
@@ -126,7 +126,7 @@ class Scorer:
         return (row, term.place.constant) if row is not None and moving == {row: 1, key: -1} else None
 
     def compared(self, number: int) -> int:
-        """`number` with comparisons of positions as such, and their negations resolved."""
+        """`number` with comparisons of positions as `inside` terms, and negations resolved."""
         term = self.terms[number]
         operands = tuple(self.compared(operand) for operand in term.operands)
         if term.op == "arith.xori":
@@ -136,7 +136,7 @@ class Scorer:
                     return self._outside(place)
         if (truth := self._truth(term, operands)) is not None:
             return truth
-        if term.op == "arith.select":  # what is hidden comes last
+        if term.op == "arith.select":  # the hidden value comes last
             place = self.terms[operands[0]].place if self.terms[operands[0]].op == "inside" else None
             yes, no = (self.constant(operand) for operand in operands[1:])
             if place is not None and yes is not None and (no is None or yes < no):
@@ -150,7 +150,7 @@ class Scorer:
         return number if operands == term.operands else self._new(replace(term, operands=operands))
 
     def _truth(self, term: Term, operands: Sequence[int]) -> int | None:
-        """The condition that a choice between true and false is, or a conjunction with true."""
+        """The condition of a selection between true and false, or of a conjunction with true."""
         if term.scalar is None or term.scalar.dtype != "i1":
             return None
         values = [self.constant(operand) for operand in operands]
@@ -170,7 +170,7 @@ class Scorer:
         return self._new(Term("inside", place=(place * -1).plus(-1)))
 
     def _linear(self, number: int) -> Affine | None:
-        """A term as a sum of positions and a number."""
+        """A term as a linear expression of positions."""
         term = self.terms[number]
         if term.op == "index":
             return term.place

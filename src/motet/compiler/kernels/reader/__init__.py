@@ -1,1 +1,1 @@
-"""Functions of MLIR read into kernels."""
+"""Reads MLIR functions into kernels."""

@@ -1,4 +1,4 @@
-"""Reads the scalar operations of a region, or one that stands outside of any, into a stage's body."""
+"""Reads the scalar operations of a region, or a single one outside of a region, into a stage's body."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _AFFINE = {
 
 
 class BodyReader:
-    """Reads a region of scalar operations. Body values are numbered: inputs, outputs, then operations; while
-    reading, outputs and operations have provisional numbers that `read` resolves."""
+    """Reads a region of scalar operations. Body values are numbered: inputs, outputs, then operations. During reading,
+    outputs and operations have provisional numbers, which `read` resolves."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -30,7 +30,7 @@ class BodyReader:
         self.yields: list[int] = []
 
     def bind(self, argument: ir.Value, source: Source, map_: Sequence[Affine], operand: ir.Value) -> None:
-        """`argument` is `operand`, which stands for `source`, at `map_`."""
+        """Bind the region's `argument` to `operand`, which stands for `source`, at `map_`."""
         if isinstance(source, View):
             access = Access(source.base, compose_maps(source.map, map_), source.padding)
             if access in self.accesses:
@@ -45,18 +45,19 @@ class BodyReader:
         self.names[argument] = ("output", k)
 
     def read_one(self, operation: ir.Operation) -> None:
-        """An operation on what was bound, as a body with one output."""
+        """Read one operation on bound values as a body with one output."""
         position = self._begin(1)
         self.scalars.append(self._scalar(operation, tuple(position[operand] for operand in operation.operands)))
         self.yields = [len(self.accesses) + len(self.scalars)]
 
     def read_apply(self, operation: ir.Operation) -> int:
-        """An `affine.apply` of what was bound, as a body with one output; the number of what it yields."""
+        """Read an `affine.apply` of bound values as a body with one output; returns the number of the value it
+        yields."""
         position = self._begin(1)
         return self._applied(operation, [position[operand] for operand in operation.operands], len(self.accesses) + 1)
 
     def _begin(self, outputs: int) -> dict[ir.Value, int]:
-        """The numbers of what was bound."""
+        """The numbers of the bound values."""
         position: dict[ir.Value, int] = {}
         for value, (kind, index) in self.names.items():
             position[value] = index if kind == "input" else len(self.accesses) + index
@@ -75,7 +76,7 @@ class BodyReader:
                 self.yields = [position[operand] for operand in op.operands]
                 return
             if op.name == "cf.assert" and self.reading.gathers:
-                continue  # that an index is inside: gathers bring those that are not to the border
+                continue  # a bounds assertion: gathers clamp indices out of bounds
             if op.name == "affine.apply" and self.reading.gathers:
                 position[op.results[0]] = self._applied(op, [position[operand] for operand in op.operands], base)
                 continue
@@ -84,7 +85,7 @@ class BodyReader:
             self.scalars.append(scalar)
 
     def _applied(self, op: ir.Operation, operands: Sequence[int], base: int) -> int:
-        """The number of what an `affine.apply` calculates, as arithmetic on indices."""
+        """The number of the result of an `affine.apply`, as index arithmetic."""
         map_ = ir.AffineMapAttr(op.attributes["map"]).value
 
         def add(name: str, *parts: int, value: int | None = None) -> int:
@@ -107,7 +108,7 @@ class BodyReader:
         return emitted(map_.results[0])
 
     def _capture(self, block: ir.Block) -> None:
-        """Values of the enclosing function that the region uses: scalars, known or read from a tensor."""
+        """Bind values of the enclosing function that the region uses: scalars, known or read from a tensor."""
         inside = set(block.arguments)
         for operation in block.operations:
             op = operation.operation
@@ -130,7 +131,7 @@ class BodyReader:
             inside.update(op.results)
 
     def _table(self, op: ir.Operation, operand: ir.Value) -> View | None:
-        """The tensor that `op` gathers from, which `operand` is."""
+        """The tensor `operand` from which `op` gathers; None if it is not a gather."""
         source = self.reading.source_of(operand)
         if not self.reading.gathers or op.name != "tensor.extract" or operand != op.operands[0]:
             return None
@@ -141,7 +142,7 @@ class BodyReader:
         return source if whole else self.reading.materialised(source, dtype_of(operand.type))
 
     def _check(self, op: ir.Operation) -> int:
-        """The number of what to say of an index of a `tensor.extract` that is outside; 0 where none can be."""
+        """The number of the text for an index of a `tensor.extract` out of bounds; 0 if it is always in bounds."""
         kind = ir.RankedTensorType(op.operands[0].type)
         inside = all(
             not kind.is_dynamic_dim(axis) and self.reading.intervals.is_inside(index, kind.get_dim_size(axis))

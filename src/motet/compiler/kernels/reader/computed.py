@@ -1,5 +1,5 @@
-"""Reads kernels that `reader.py` gives up on, for code generators with the scalars `tensor.extract` and `tensor.dim`:
-tensors read at computed places, extents as numbers, and extents that are no argument's.
+"""Reads kernels that `function_reader.py` cannot, for code generators with the scalars `tensor.extract` and
+`tensor.dim`: tensors read at computed indices, extents as numbers, and extents that are not an argument's.
 
     %p = tensor.pad %x low[1] high[1] : tensor<?xf32> to tensor<?xf32>     an extent of its own, which a loop over it
     %y = linalg.generic … ins(%p), outs(%e : tensor<?xf32>)                takes from the result, and may be unused
@@ -7,8 +7,8 @@ tensors read at computed places, extents as numbers, and extents that are no arg
     tensor.concat dim(0) %a, %b : tensor<?xf32>, tensor<?xf32>            d0 < dim a ? a[d0] : b[d0 - dim a]
     tensor.extract_slice %x[%k] [5] [1]                                   x[%k + d0]
 
-Assertions of the program are left out: extents that do not fit are errors of the call (`Signature.constraints`), and
-places outside of a tensor are brought to its border, and told of where the program itself has computed them.
+Assertions of the program are omitted: extents that do not fit are errors of the call (`Signature.constraints`); indices
+out of bounds are clamped, and reported if the program itself computed them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from motet.compiler.kernels.verify import checked
 
 
 def read_computed(function: ir.Operation) -> Kernel:
-    """The `Kernel`, composed, that `function` computes. Raises `Unreadable` where it has no such form."""
+    """Read `function` as a composed `Kernel`. Raises `Unreadable` if it has no such form."""
     reader = _Computed(function)
     kernel = compose(reader.read())
     names = reader.argument_extents()
@@ -43,14 +43,14 @@ def read_computed(function: ir.Operation) -> Kernel:
 
 
 def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """`kernel` with its extents called so."""
+    """`kernel` with its extents renamed."""
     used: dict[str, None] = {}
 
     def named(size: Size) -> Size:
         if isinstance(size, int):
             return size
         if size not in names:
-            raise Unreadable("an extent that neither an argument nor a result has")
+            raise Unreadable("an extent of no argument or result")
         used[names[size]] = None
         return names[size]
 
@@ -72,13 +72,13 @@ class _Computed(Reader):
         super().__init__(function)
         self.checks_indices = checks_indices(function)
         self._grown_extents: dict[tuple[Size, int], str] = {}
-        self._deferred: dict[ir.Value, ir.Operation] = {}  # index arithmetic that nobody has asked for
+        self._deferred: dict[ir.Value, ir.Operation] = {}  # index arithmetic that is not used yet
         self._fresh = 0
 
     # -- extents ------------------------------------------------------------------------------------
 
     def argument_extents(self) -> dict[str, str]:
-        """The names of the arguments' extents, by what was found to be equal to them."""
+        """The names of the arguments' extents, by the symbols that they are unified with."""
         found: dict[str, str] = {}
         for name in self.symbols:
             root = self.find(name)
@@ -161,10 +161,10 @@ class _Computed(Reader):
         return super().source_of(value)
 
     def _read_extent(self, value: ir.Value) -> None:
-        """An extent as a number."""
+        """Read an extent as a number."""
         extent = self.extents.get(value)
         if extent is None:
-            raise Unreadable("an extent of what has no shape yet")
+            raise Unreadable("the extent of a tensor without a shape")
         if isinstance(extent, int):
             self.sources[value] = extent
             return
@@ -182,7 +182,7 @@ class _Computed(Reader):
         self.sources[operation.results[0]] = View(target, (), ())
 
     def _read_element(self, operation: ir.Operation) -> None:
-        """A tensor of one number."""
+        """Read a tensor of one number."""
         source = self.source_of(operation.operands[0])
         if isinstance(source, View):
             rank = ir.RankedTensorType(operation.results[0].type).rank
@@ -194,7 +194,7 @@ class _Computed(Reader):
         self, sizes: tuple[Size, ...], inputs: Sequence[Access], target: int, body: Sequence[Scalar], yielded: int,
         source: str,
     ) -> None:
-        """A stage without reductions that writes all of `target`."""
+        """Add a stage without reductions that writes all of `target`."""
         self.stages.append(Stage(
             sizes=sizes, iterators=("parallel",) * len(sizes), inputs=tuple(inputs),
             outputs=(Access(target, identity_map(len(sizes))),), inits=(None,), body=tuple(body), yields=(yielded,),
@@ -238,7 +238,7 @@ class _Computed(Reader):
         self._add(padded.shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
         self.sources[operation.results[0]] = View(target, identity_map(rank), padded.shape)
 
-    # -- movement ------------------------------------------------------------------------------------
+    # -- data movement -------------------------------------------------------------------------------
 
     def _is_dynamic(self, operation: ir.Operation) -> bool:
         axis = ir.IntegerAttr(operation.attributes["dim"]).value
@@ -305,7 +305,7 @@ class _Computed(Reader):
         self.sources[operation.results[0]] = View(target, identity_map(len(shape)), shape)
 
     def _begin_of(self, body: BodyReader, offset: ir.Value | int) -> Callable[[_Writing], int]:
-        """What gives the number of a slice's offset in a body."""
+        """A function that writes a slice's offset into a body and returns its number."""
         source = offset if isinstance(offset, int) else self.source_of(offset)
         if isinstance(source, int):
             number = source
@@ -317,7 +317,7 @@ class _Computed(Reader):
         return lambda _: position
 
     def _table(self, operand: ir.Value) -> View:
-        """All of a tensor, to be read at computed places."""
+        """A whole tensor, to be read at computed indices."""
         source = self.source_of(operand)
         if not isinstance(source, View):
             raise Unreadable("a computed place in a constant")
@@ -327,7 +327,7 @@ class _Computed(Reader):
 
 
 class _Writing:
-    """A body over `rank` loops with `inputs` and one output, as it is written; numbers are those of its values."""
+    """Writes a body over `rank` loops with `inputs` and one output; methods return the numbers of its values."""
 
     def __init__(self, rank: int, inputs: int) -> None:
         self.rank = rank

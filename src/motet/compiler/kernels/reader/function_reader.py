@@ -1,9 +1,9 @@
 """Reads a kernel's function (MLIR) into a `Kernel` (plain data).
 
-Operations that only rename elements (`tensor.extract_slice`, `tensor.pad`, a `linalg.generic` that copies through
-a projected permutation) become *views*: they vanish into the maps of the stages that read them. What cannot be
-said in stages (data-dependent addresses, control flow, non-affine maps) raises `Unreadable` with the reason;
-such a kernel takes the generic path.
+Operations that only rename elements (`tensor.extract_slice`, `tensor.pad`, a `linalg.generic` that copies through a
+projected permutation) become *views*, which are composed into the maps of the stages that read them. What stages cannot
+express (data-dependent addresses, control flow, non-affine maps) raises `Unreadable` with the reason; such kernels take
+the generic path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from motet.compiler.kernels.reader.view_reader import ViewReader
 def read_kernel(function: ir.Operation) -> Kernel:
     """The `Kernel` that `function` (a `func.func` on tensors with one block) computes.
 
-    Raises `Unreadable` where it has no such form; `computed.py` reads more of them.
+    Raises `Unreadable` if it has no such form; `computed.py` reads more of them.
     """
     return Reader(function).read()
 
@@ -104,7 +104,7 @@ class Reader(ViewReader):
         elif name == "tensor.dim":
             self._read_dim(operation)
         elif name == "affine.apply" or (name.startswith("arith.") and _is_size(operation.results[0].type)):
-            pass  # sizes: they follow from the operands' shapes
+            pass  # sizes, which follow from the operands' shapes
         else:
             raise Unreadable(f"operation {name}")
 
@@ -118,7 +118,7 @@ class Reader(ViewReader):
         self.sources[operation.results[0]] = None
 
     def _given_extent(self, value: ir.Value) -> Size | None:
-        """The extent that `value` is, where that can be told."""
+        """The extent that an index value is equal to, if known."""
         return self.extents.get(value)
 
     def _read_dim(self, operation: ir.Operation) -> None:
@@ -133,7 +133,7 @@ class Reader(ViewReader):
         self.sources[operation.results[0]] = number
 
     def _read_extract(self, operation: ir.Operation) -> None:
-        """The element at a place that is known."""
+        """Read the element at a constant index."""
         source = self.source_of(operation.operands[0])
         indices = [self.sources.get(operand) for operand in list(operation.operands)[1:]]
         known = [Affine((), index) for index in indices if isinstance(index, int)]
@@ -144,13 +144,14 @@ class Reader(ViewReader):
         self.sources[operation.results[0]] = source
 
     def _is_scalar(self, operation: ir.Operation) -> bool:
-        """Whether an operation outside of bodies makes a number, which is no size, of what is known or in a tensor."""
+        """Whether an operation outside of bodies computes a number, not a size, from known values or tensor
+        elements."""
         kind = operation.results[0].type
         return str(kind) in DTYPES and str(kind) != "index" and all(o in self.sources for o in operation.operands)
 
     def _read_scalar(self, operation: ir.Operation) -> None:
-        """A number that is calculated outside of bodies: a loop nest of one point. Of constants in another type
-        upstream folds those alone that it need not round."""
+        """Read a number computed outside of bodies: a loop nest of one point. Upstream folds casts of constants only if
+        they are exact."""
         dtype = dtype_of(operation.results[0].type)
         source = self.sources[operation.operands[0]]
         if operation.name in ("arith.truncf", "arith.extf") and isinstance(source, float):
@@ -184,7 +185,7 @@ class Reader(ViewReader):
             if value.role == "temporary" and plain and source.shape == value.shape:
                 return source.base
             return self.materialised(source, value.dtype).base
-        # A result of undefined contents, an empty tensor, is zeros: every result is written.
+        # Every result is written: one of undefined contents, an empty tensor, becomes zeros.
         undefined = source is None and 0 not in self._shape_at(operand)
         return self._filled(0 if undefined else source, operand)
 
@@ -206,7 +207,7 @@ class Reader(ViewReader):
             for i in order
         )
         stages = tuple(self._renumber(stage, number) for stage in self.stages)
-        # A loop may be as long as an argument that nothing reads, such as the window of a pool.
+        # A loop may have the extent of an argument that no stage reads, such as the window of a pooling.
         shapes = (*(value.shape for value in values), *(stage.sizes for stage in stages))
         symbols = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
         name = symbol_name(self.function)
@@ -226,7 +227,7 @@ class Reader(ViewReader):
         )
 
     def _resolved(self, scalar: Scalar) -> Scalar:
-        """`scalar` with the extent that it is, where it is one."""
+        """`scalar` with its resolved extent, if it is one."""
         if scalar.op != EXTENT:
             return scalar
         size = self.find(scalar.predicate)

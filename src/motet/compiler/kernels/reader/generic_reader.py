@@ -1,4 +1,4 @@
-"""Reads a `linalg.generic`: as a stage or, where it only renames elements or fills, as what its result stands for."""
+"""Reads a `linalg.generic` as a stage, or, if it only renames elements or fills, as the source of its result."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine, compose_maps, identity_map
+from motet.compiler.ir.sizes import static_extent
 from motet.compiler.kernels.kernel import Access, Size, Stage
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.reading import (
@@ -18,7 +19,6 @@ from motet.compiler.kernels.reader.reading import (
     View,
     affine_of,
     dtype_of,
-    extent_of,
 )
 
 
@@ -38,7 +38,7 @@ def read_generic(reading: Reading, operation: ir.Operation) -> None:
 
 @dataclass(frozen=True)
 class _Generic:
-    """The operation's parts; `sources` and `maps` are of its inputs, then of its outputs."""
+    """The operation's parts; `sources` and `maps` list inputs, then outputs."""
 
     operation: ir.Operation
     block: ir.Block
@@ -73,7 +73,7 @@ class _Generic:
 
     @property
     def yields_its_input(self) -> bool:
-        """Whether the body does nothing with the first input but yield it."""
+        """Whether the body only yields the first input."""
         operations = list(self.block.operations)
         return len(operations) == 1 and operations[0].operation.operands[0] == self.block.arguments[0]
 
@@ -82,7 +82,7 @@ class _Generic:
         return len(self.sources) == 2 and isinstance(self.sources[0], (int, float)) and self.yields_its_input
 
     def is_view(self, sizes: Sequence[Size]) -> bool:
-        """Whether the result has the input's elements under another numbering."""
+        """Whether the result has the input's elements under other indices."""
         if len(self.inputs) != 1 or len(self.outputs) != 1 or "reduction" in self.iterators:
             return False
         written = self.maps[1]
@@ -114,11 +114,11 @@ def _operand_extent(reading: Reading, operand: ir.Value, source: Source, axis: i
     if not isinstance(operand.type, ir.RankedTensorType):
         return None
     made = reading.shapes.get(operand, ())
-    return made[axis] if axis < len(made) else extent_of(ir.RankedTensorType(operand.type), axis)
+    return made[axis] if axis < len(made) else static_extent(ir.RankedTensorType(operand.type), axis)
 
 
 def _view(generic: _Generic, sizes: Sequence[Size]) -> Source:
-    """What the result of an operation that is a view stands for."""
+    """The source that the result of a view stands for."""
     source = generic.sources[0]
     if not isinstance(source, View):
         return source
@@ -157,7 +157,7 @@ def _read_stage(reading: Reading, generic: _Generic, sizes: Sequence[Size]) -> N
 
 
 def _init(generic: _Generic, k: int, body: BodyReader) -> Access | Number | None:
-    """What output `k` holds before the loops; binds its argument in `body`."""
+    """The initial contents of output `k`; binds its argument in `body`."""
     place = len(generic.inputs) + k
     argument, source, map_ = generic.block.arguments[place], generic.sources[place], generic.maps[place]
     if not any(True for _ in argument.uses):
@@ -178,7 +178,7 @@ def _output_shape(map_: Sequence[Affine], sizes: Sequence[Size], output: ir.Valu
     kind = ir.RankedTensorType(output.type)
     shape: list[Size] = []
     for axis, expression in enumerate(map_):
-        extent = extent_of(kind, axis)
+        extent = static_extent(kind, axis)
         if extent is None:
             if expression.single is None:
                 raise Unreadable("a dynamic extent that no loop gives")

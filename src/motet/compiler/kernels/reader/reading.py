@@ -1,4 +1,4 @@
-"""What is known of a kernel while its function (MLIR) is read: its values and stages, and what SSA values stand for."""
+"""The state of reading a kernel's function (MLIR): its values and stages, and the sources of SSA values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from motet.compiler.kernels.kernel import ITEM_BITS, Access, Size, Stage, Value,
 
 
 class Unreadable(Exception):
-    """The function has something that stages cannot say; the text names it."""
+    """The function has something that stages cannot express; the text names it."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Elements of value `base` under another numbering: element `d` is `base[map(d)]`, or `padding` outside.
-    `limits` are the extents that the view itself has."""
+    """Elements of value `base` under other indices: element `d` is `base[map(d)]`, or `padding` out of bounds. `limits`
+    are the extents of the view itself."""
 
     base: int
     map: tuple[Affine, ...]
@@ -26,11 +26,11 @@ class View:
 
 
 Number = float | int
-Source = View | Number | None  # what an SSA value stands for; None: contents undefined
+Source = View | Number | None  # what an SSA value stands for; None: undefined contents
 
 
 class Reading:
-    """A kernel as far as it is read. With `gathers`, bodies may have `tensor.extract` (see `Scalar`)."""
+    """A kernel while it is read. With `gathers`, bodies may contain `tensor.extract` (see `Scalar`)."""
 
     gathers = False
     checks_indices = False  # of gathers
@@ -40,9 +40,9 @@ class Reading:
         self.stages: list[Stage] = []
         self.sources: dict[ir.Value, Source] = {}
         self.symbols: dict[str, Size] = {}  # union-find over symbol names
-        self.extents: dict[ir.Value, Size] = {}  # index values that are known to be an extent
+        self.extents: dict[ir.Value, Size] = {}  # index values known to be an extent
         self.shapes: dict[ir.Value, tuple[Size | None, ...]] = {}  # of tensors without contents
-        self.checks: list[str] = []  # what to say of indices that are outside, in kernels with gathers
+        self.checks: list[str] = []  # the texts for indices out of bounds, in kernels with gathers
         self.intervals = Intervals()
 
     def source_of(self, value: ir.Value) -> Source:
@@ -51,12 +51,12 @@ class Reading:
         return self.sources[value]
 
     def new_value(self, shape: tuple[Size, ...], dtype: str) -> int:
-        """The number of a new temporary."""
+        """Add a temporary; returns its number."""
         self.values.append(Value(shape, dtype, "temporary", row_major(len(shape))))
         return len(self.values) - 1
 
     def materialised(self, view: View, dtype: str) -> View:
-        """`view` as a value of its own."""
+        """`view` copied to a separate value."""
         target = self.new_value(view.shape, dtype)
         rank = len(view.shape)
         self.stages.append(
@@ -68,7 +68,7 @@ class Reading:
         return View(target, identity_map(rank), view.shape)
 
     def unify(self, known: Size | None, extent: Size) -> Size:
-        """What two extents of one loop are; `known` is None for the first."""
+        """The unified extent of two extents of one loop; `known` is None for the first."""
         if known is None or known == extent:
             return extent
         known, extent = self.find(known), self.find(extent)
@@ -83,14 +83,14 @@ class Reading:
         raise Unreadable(f"extents {known} and {extent} in one loop")
 
     def find(self, size: Size) -> Size:
-        """What stands for all extents that were found to be equal to `size`."""
+        """The representative of all extents unified with `size`."""
         while isinstance(size, str) and self.symbols.get(size, size) != size:
             size = self.symbols[size]
         return size
 
 
 def element_bytes(kind: ir.Type) -> int:
-    """The bytes of an element of a tensor type, which may be a complex number."""
+    """The bytes of an element of a tensor type, which may be complex."""
     element = ir.RankedTensorType(kind).element_type
     if isinstance(element, ir.ComplexType):
         return 2 * item_bytes(dtype_of(ir.ComplexType(element).element_type))
@@ -98,7 +98,7 @@ def element_bytes(kind: ir.Type) -> int:
 
 
 def dtype_of(kind: ir.Type) -> str:
-    """The element type of a tensor type, or of a scalar, in MLIR's spelling."""
+    """The element type of a tensor type, or a scalar type, in MLIR's syntax."""
     if isinstance(kind, ir.RankedTensorType):
         kind = ir.RankedTensorType(kind).element_type
     name = str(kind)
@@ -108,7 +108,7 @@ def dtype_of(kind: ir.Type) -> str:
 
 
 def affine_of(expression: ir.AffineExpr) -> Affine:
-    """A linear map's result; `floordiv`, `mod` and symbols are `Unreadable`."""
+    """A result of a linear map as `Affine`. Raises `Unreadable` for `floordiv`, `mod` and symbols."""
     if isinstance(expression, ir.AffineConstantExpr):
         return Affine((), ir.AffineConstantExpr(expression).value)
     if isinstance(expression, ir.AffineDimExpr):
@@ -124,8 +124,3 @@ def affine_of(expression: ir.AffineExpr) -> Affine:
         if right.is_constant:
             return left * right.constant
     raise Unreadable(f"indexing expression {expression}")
-
-
-def extent_of(kind: ir.RankedTensorType, axis: int) -> int | None:
-    """None for one that is dynamic."""
-    return None if kind.is_dynamic_dim(axis) else kind.shape[axis]

@@ -1,6 +1,6 @@
-"""Reads operations on tensors that rename elements or put tensors together: pads, slices, reshapes, concatenations.
+"""Reads operations on tensors that rename elements or combine tensors: pads, slices, reshapes, concatenations.
 
-Those that only rename become views; those that write into a tensor become stages that copy.
+Operations that only rename elements become views; those that write into a tensor become stages that copy.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from dataclasses import replace
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine, compose_maps, identity_map
 from motet.compiler.ir.attributes import constant_number, reassociation, static_or_none
+from motet.compiler.ir.sizes import static_extent
 from motet.compiler.kernels.kernel import Access, Scalar, Size, Stage
-from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
+from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of
 
 
 class ViewReader(Reading):
-    """A kernel as far as it is read, and how it goes on with what renames elements."""
+    """A kernel while it is read, with the methods for operations that rename elements."""
 
     def _read_pad(self, operation: ir.Operation) -> None:
         source = self.source_of(operation.operands[0])
@@ -57,22 +58,22 @@ class ViewReader(Reading):
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
         sizes = static_or_none(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
-        kept = kept_dimensions(sizes, [extent_of(result, i) for i in range(result.rank)])
+        kept = kept_dimensions(sizes, [static_extent(result, i) for i in range(result.rank)])
         inner = _strided(kept, offsets, strides)
-        given = iter(list(operation.operands)[1:])  # offsets and strides are no operands: they are static
+        given = iter(list(operation.operands)[1:])  # static offsets and strides are not operands
         extents = [self._slice_extent(next(given)) if size is None else size for size in sizes]
         shape = tuple(extents[axis] for axis in kept)
         self.sources[operation.results[0]] = View(source.base, compose_maps(source.map, inner), shape, source.padding)
 
     def _slice_extent(self, value: ir.Value) -> Size:
-        """The extent of a slice whose size is computed: that of some tensor, or not to be told."""
+        """The extent of a slice with a computed size: that of some tensor. Raises `Unreadable` if there is none."""
         extent = self.extents.get(value)
         if extent is None:
             raise Unreadable("a slice of a computed size")
         return extent
 
     def _read_reshape(self, operation: ir.Operation) -> None:
-        """A reshape that adds or drops unit dimensions."""
+        """Read a reshape that adds or drops unit dimensions."""
         source = self.source_of(operation.operands[0])
         if not isinstance(source, View) or operation.name == "tensor.cast":
             self.sources[operation.results[0]] = source
@@ -82,7 +83,7 @@ class ViewReader(Reading):
         result = ir.RankedTensorType(operation.results[0].type)
         wide = result if expands else ir.RankedTensorType(operation.operands[0].type)
         groups = reassociation(operation)
-        real = [[axis for axis in group if extent_of(wide, axis) != 1] for group in groups]
+        real = [[axis for axis in group if static_extent(wide, axis) != 1] for group in groups]
         if any(len(axes) > 1 for axes in real):
             raise Unreadable("a reshape that merges or splits dimensions")
         inner = [Affine()] * len(source.shape)
@@ -103,13 +104,13 @@ class ViewReader(Reading):
         target = self._writable(destination, operation.operands[1])
         kind = ir.RankedTensorType(operation.operands[0].type)
         known = [size if isinstance(size, int) else None for size in sizes]
-        kept = kept_dimensions(known, [extent_of(kind, i) for i in range(kind.rank)])
+        kept = kept_dimensions(known, [static_extent(kind, i) for i in range(kind.rank)])
         extents = tuple(sizes[axis] for axis in kept)
         self._copy(source, extents, Access(target, _strided(kept, offsets, strides)), operation)
         self.sources[operation.results[0]] = View(target, identity_map(result.rank), self.values[target].shape)
 
     def _inserted_sizes(self, operation: ir.Operation, source: Source) -> Sequence[Size]:
-        """The extents of what is inserted, with those that its type leaves out."""
+        """The extents of the inserted tensor, including the unit dimensions that its type omits."""
         return _static(operation, "static_sizes")
 
     def _read_concat(self, operation: ir.Operation) -> None:
@@ -131,7 +132,7 @@ class ViewReader(Reading):
         self.sources[operation.results[0]] = View(target, identity_map(result.rank), shape)
 
     def _grown(self, size: Size, by: int) -> Size:
-        """An extent that is larger by a constant."""
+        """An extent increased by a constant."""
         return _known(size) + by
 
     def _shape_of(self, value: ir.Value, source: Source) -> tuple[Size, ...]:
@@ -140,9 +141,9 @@ class ViewReader(Reading):
         return self._shape_at(value)
 
     def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
-        """The extents of a tensor that is no view."""
+        """The extents of a tensor that is not a view."""
         kind = ir.RankedTensorType(operand.type)
-        return tuple(_known(extent_of(kind, axis)) for axis in range(kind.rank))
+        return tuple(_known(static_extent(kind, axis)) for axis in range(kind.rank))
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ class ViewReader(Reading):
         )
 
     def _writable(self, source: Source, operand: ir.Value) -> int:
-        """A value that may be written over what `source` holds."""
+        """A value that may overwrite the contents of `source`."""
         if isinstance(source, View):
             value = self.values[source.base]
             only_use = len(list(operand.uses)) == 1
@@ -173,13 +174,13 @@ class ViewReader(Reading):
         return self._filled(source, operand)
 
     def _spread(self, number: Number, operand: ir.Value) -> View:
-        """A value like `operand`, which is no view, that holds `number` everywhere."""
+        """A splat of `number` with the shape of `operand`, which is not a view."""
         target = self._filled(number, operand)
         shape = self.values[target].shape
         return View(target, identity_map(len(shape)), shape)
 
     def _filled(self, number: Number | None, operand: ir.Value) -> int:
-        """A value like `operand`, which is no view, that holds `number` everywhere, or nothing yet."""
+        """A value with the shape of `operand`, which is not a view, filled with `number` or undefined (None)."""
         target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
         if number is not None:
             self._copy_number(number, target)
@@ -197,7 +198,7 @@ class ViewReader(Reading):
 
 
 def padding_value(operation: ir.Operation) -> ir.Value:
-    """What a `tensor.pad` fills with."""
+    """The padding value of a `tensor.pad`."""
     value = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
     if isinstance(value.owner, ir.Block):
         raise Unreadable("a padding value that depends on the position")
@@ -219,7 +220,7 @@ def _known(size: Size | None) -> int:
 
 
 def kept_dimensions(sizes: Sequence[int | None], result: Sequence[int | None]) -> list[int]:
-    """Which axes of a slice survive in its rank-reduced result: unit axes are dropped, from the left."""
+    """The axes of a slice kept in its rank-reduced result: unit axes are dropped, from the left."""
     kept: list[int] = []
     drop = len(sizes) - len(result)
     position = 0
@@ -239,7 +240,7 @@ def kept_dimensions(sizes: Sequence[int | None], result: Sequence[int | None]) -
 def _must_drop(
     sizes: Sequence[int | None], result: Sequence[int | None], axis: int, position: int
 ) -> bool:
-    """Whether keeping unit axis `axis` as `result[position]` would leave the rest unmatched."""
+    """Whether keeping unit axis `axis` as `result[position]` would leave later axes unmatched."""
     remaining: Iterable[int | None] = (s for s in sizes[axis + 1 :] if s != 1)
     wanted = [s for s in result[position + 1 :] if s != 1]
     return list(remaining) != wanted

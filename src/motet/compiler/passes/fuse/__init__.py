@@ -1,1 +1,1 @@
-"""Fusion: divides a normalised program into kernels, and gives each a function."""
+"""Fusion: partitions a normalised program into kernels, and outlines each into a function."""

@@ -1,4 +1,4 @@
-"""Operations that may become one kernel, and what a pass asks of the function that they are in."""
+"""Candidates for one kernel, and queries on the function that contains them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motet.compiler.passes.fuse.roles import Role, known_number, role_of
 
 @dataclass(frozen=True)
 class Triangle:
-    """A constant of two values, the first where column <= row + `offset`; rows and columns are its last axes."""
+    """A constant of two values: the first where column <= row + `offset`. Rows and columns are the last two axes."""
 
     first: float | int
     second: float | int
@@ -25,8 +25,8 @@ class Triangle:
 
 @dataclass(frozen=True)
 class OperandSource:
-    """Where an operand comes from: result `result` of operation `node` of the attention, a number, a triangular
-    constant; else from outside."""
+    """The source of an operand: result `result` of operation `node` of the candidate, a number, a triangular constant;
+    otherwise a value from outside."""
 
     node: int = -1
     result: int = 0
@@ -36,18 +36,16 @@ class OperandSource:
 
 @dataclass
 class Candidate:
-    """`operations` in the order of the program, the last one making the result. Those in `inner` depend on the first
-    product, and are nobody else's."""
+    """`operations` in the order of the program, the last one making the result."""
 
     function: ir.Operation
     number: int
     operations: list[ir.Operation]
     sources: list[list[OperandSource]]
-    inner: list[bool]
 
 
 class FunctionView:
-    """What is asked of a function's operations before anything changes."""
+    """Queries on a function's operations before any rewriting."""
 
     def __init__(self, function: ir.Operation, program: Program) -> None:
         self.function = function
@@ -63,11 +61,11 @@ class FunctionView:
         return self.roles[position]
 
     def maker(self, value: ir.Value) -> int | None:
-        """The position of the operation that makes `value`."""
+        """The position of the operation that defines `value`."""
         return None if isinstance(value.owner, ir.Block) else self.position.get(value.owner.operation)
 
     def inputs(self, position: int) -> list[ir.Value]:
-        """What an operation reads, its accumulators left out."""
+        """The operands of an operation, without its accumulators."""
         operation = self.operations[position]
         operands = list(operation.operands)
         if operation.name == "linalg.generic":
@@ -81,12 +79,10 @@ class FunctionView:
         }
 
     def number(self, value: ir.Value) -> float | int | None:
-        """The number that all of a tensor, or a scalar, is."""
+        """The number that a scalar, or every element of a tensor, is known to be."""
         return known_number(value)
 
-    def candidate(
-        self, order: Sequence[int], number: int, inner: Sequence[bool] = (), triangles: bool = False
-    ) -> Candidate:
+    def candidate(self, order: Sequence[int], number: int, triangles: bool = False) -> Candidate:
         """The operations at `order`; `triangles` says whether triangular constants are looked for."""
         index = {position: i for i, position in enumerate(order)}
 
@@ -99,7 +95,7 @@ class FunctionView:
 
         return Candidate(
             self.function, number, [self.operations[p] for p in order],
-            [[source(value) for value in self.inputs(p)] for p in order], list(inner),
+            [[source(value) for value in self.inputs(p)] for p in order],
         )
 
     def triangle(self, value: ir.Value) -> Triangle | None:
@@ -113,7 +109,7 @@ class FunctionView:
 
 
 def triangular(array: np.ndarray) -> Triangle | None:
-    """What `array` is, if it holds one value up to a diagonal and another one behind it."""
+    """The description of `array` if it holds one value up to a diagonal and another one after it; None otherwise."""
     if array.ndim < 2 or array.dtype.kind in "iuc" or min(array.shape[-2:]) < 2:
         return None
     if array.size != np.prod(array.shape[-2:]):

@@ -1,12 +1,13 @@
-"""distribute-concats: element-wise work on a concatenation is done part by part.
+"""distribute-concats: applies element-wise operations to the parts of a concatenation.
 
     %c = tensor.concat dim(1) %a, %b                        %x = linalg.generic … f(%a, slice of %y)
     %r = linalg.generic … f(%c, %y)                   →     %z = linalg.generic … f(%b, slice of %y)
                                                             %r = tensor.concat dim(1) %x, %z
 
-so that neither the concatenation nor what was read of `%y` lies in memory: the parts become one kernel, each of which
-writes its place of the result. Rotary positions are so written. What is only read in slices is calculated in slices.
-Other concatenations are marked as well to become one kernel with what makes their parts, views among it.
+Neither the concatenation nor the elements of `%y` that were only read by it are then stored in memory: the parts become
+one kernel, each of which writes its slice of the result. Rotary position embeddings have this form. A tensor that is
+only read in slices is computed in slices. Other concatenations are marked to become one kernel with the operations that
+make their parts, including views.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MOST = 4  # parts
 
 @dataclass(frozen=True)
 class DistributeConcats(Pass):
-    """Rewrites and marks concatenations of known extents."""
+    """Rewrites and marks concatenations of static extents."""
 
     name = "distribute-concats"
 
@@ -39,7 +40,7 @@ class DistributeConcats(Pass):
                 if any(made):
                     found = True
                     erase_unused(function)
-                    while sum(map(_slice_before, _generics(block))):  # all of them
+                    while sum(map(_slice_before, _generics(block))):  # until nothing changes
                         erase_unused(function)
         return found
 
@@ -61,14 +62,14 @@ def _generics(block: ir.Block) -> list[ir.Operation]:
 
 @dataclass(frozen=True)
 class _Parts:
-    """How a tensor is put together: along which dimension, and where parts begin and how long they are."""
+    """The parts of a concatenated tensor: the dimension, and the offset and extent of each part."""
 
     dim: int
     places: tuple[tuple[int, int], ...]
 
 
 def _distribute(operation: ir.Operation) -> bool:
-    """Does `operation` part by part, if it is element-wise work on concatenations that nothing else reads."""
+    """Splits `operation` into parts, if it is element-wise on concatenations that have no other reader."""
     if not _is_element_wise(operation):
         return False
     maps = _maps(operation)
@@ -100,7 +101,7 @@ def _distribute(operation: ir.Operation) -> bool:
 
 
 def _slice_before(operation: ir.Operation) -> bool:
-    """Where all that is read of element-wise work are slices, these are taken of what it reads."""
+    """If only slices of an element-wise operation are read, moves the slices to its operands."""
     if not _is_element_wise(operation):
         return False
     users = [use.owner.operation for use in operation.results[0].uses]
@@ -123,8 +124,8 @@ def _slice_before(operation: ir.Operation) -> bool:
 
 
 def _is_element_wise(operation: ir.Operation) -> bool:
-    """Whether an operation has one result of known shape, over all of whose points it runs, and does not look at where
-    it is; what only renames elements does not count."""
+    """Whether an operation has one result of static shape, iterates over exactly its points, and does not depend on
+    their indices; operations that only rename elements do not count."""
     if operation.name != "linalg.generic" or MARK in operation.attributes or len(operation.results) != 1:
         return False
     if "reduction" in str(operation.attributes["iterator_types"]):
@@ -149,12 +150,12 @@ def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
 
 
 def _result_dimension(map_: ir.AffineMap, position: int) -> int:
-    """The loop that runs along dimension `position` of a result."""
+    """The loop of dimension `position` of a result."""
     return ir.AffineDimExpr(map_.results[position]).position
 
 
 def _parts(value: ir.Value) -> _Parts | None:
-    """How `value` is put together, if it is, of few tensors, for one reader."""
+    """The parts of `value` if it is a concatenation of few tensors with one reader; None otherwise."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.concat":
         return None
     operation = value.owner.operation
@@ -169,7 +170,7 @@ def _parts(value: ir.Value) -> _Parts | None:
 
 
 def _place(slice_: ir.Operation) -> tuple[int, tuple[int, int]] | None:
-    """The one dimension along which a slice without steps leaves something out, where it begins and how long it is."""
+    """The single dimension that a slice with unit steps shortens, its offset and its extent; None otherwise."""
     source, result = (ir.RankedTensorType(value.type) for value in (slice_.operands[0], slice_.results[0]))
     if len(slice_.operands) != 1 or source.rank != result.rank:
         return None
@@ -185,7 +186,7 @@ def _place(slice_: ir.Operation) -> tuple[int, tuple[int, int]] | None:
 def _sliced(
     before: ir.Operation, source: ir.Value, map_: ir.AffineMap, loop: int, place: tuple[int, int]
 ) -> ir.Value:
-    """What `map_` reads of `source` where `loop` runs over `place` alone."""
+    """The elements of `source` that `map_` reads where `loop` is restricted to `place`."""
     kind = ir.RankedTensorType(source.type)
     offsets, sizes = [0] * kind.rank, list(kind.shape)
     for dim, entry in enumerate(map_.results):
@@ -211,7 +212,7 @@ def _part(
     operation: ir.Operation, sources: Sequence[ir.Value], dim: int, place: tuple[int, int],
     at: ir.InsertionPoint | None = None,
 ) -> ir.Value:
-    """`operation` of `sources`, for `place` of dimension `dim` of its result."""
+    """`operation` applied to `sources`, for the range `place` of dimension `dim` of its result."""
     at = at or ir.InsertionPoint(operation)
     result = ir.RankedTensorType(operation.results[0].type)
     shape = [place[1] if axis == dim else size for axis, size in enumerate(result.shape)]

@@ -1,7 +1,7 @@
-"""Element-wise kernels on constants, by numpy: only what numpy calculates to the same bit as the oracle does.
+"""Evaluates element-wise kernels on constants by numpy, where it is bit-exact with the oracle.
 
-Compiling a kernel for one run takes tens of milliseconds, and a network has one for each of its constants that is
-converted, scaled or shifted. What is not known here is None, and runs in the oracle.
+Compiling a kernel for one run takes tens of milliseconds, and a network has such a kernel for each constant that is
+converted, scaled or shifted. Kernels that are not supported here give None, and run in the oracle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
 
 _Array = np.ndarray
-# Single operations that IEEE 754 defines to the last bit, in types that numpy calculates in.
+# Operations that IEEE 754 defines to the last bit, in types that numpy computes in.
 _ARITHMETIC: Mapping[str, Callable[..., _Array]] = {
     "arith.addf": np.add,
     "arith.subf": np.subtract,
@@ -27,7 +27,7 @@ _PLAIN = ("f32", "f64")
 
 
 def evaluate(kernel: ir.Operation, inputs: Sequence[_Array]) -> list[_Array] | None:
-    """The results of a kernel's function on `inputs`, as new arrays; None where the oracle is to find them."""
+    """The results of a kernel's function on `inputs`, as new arrays; None if the oracle must compute them."""
     block = kernel.regions[0].blocks[0]
     known: dict[ir.Value, _Array] = dict(zip(block.arguments, inputs, strict=True))
     for entry in block.operations:
@@ -46,7 +46,7 @@ def evaluate(kernel: ir.Operation, inputs: Sequence[_Array]) -> list[_Array] | N
 
 
 def _generic(operation: ir.Operation, known: Mapping[ir.Value, _Array]) -> _Array | None:
-    """The result of an element-wise operation whose operands have its own extents."""
+    """The result of an element-wise operation whose operands have the extents of its result."""
     kind = operation.results[0].type
     body = operation.regions[0].blocks[0]
     if len(operation.results) != 1 or any("parallel" not in str(each) for each in _list(operation, "iterator_types")):

@@ -1,14 +1,14 @@
-"""expand-products: a product of operands that are collapsed first, whose result is expanded then, runs on the expanded.
+"""expand-products: runs a product of collapsed operands, whose result is expanded again, on the expanded shape.
 
     %x2 = tensor.collapse_shape %x … 4x7x64 into 28x64       %w3 = broadcast of %w
     %p  = product of %x2 and %w, 28x128                →     %g = product of %x and %w, 4x7x128
     %e  = tensor.expand_shape %p … into 4x7x128              … relu of %g
     … relu of %e
 
-so that what follows joins the kernel of the product, and operands that were broadcast before they were collapsed are
-read in place. Front ends collapse the leading dimensions of every product; the loops of a kernel that access memory
-consecutively are merged again when its code is generated. Element-wise work between the product and the expansion runs
-on the expanded too.
+The operations that follow then join the kernel of the product, and operands that were broadcast before they were
+collapsed are read in place. Frontends collapse the leading dimensions of every product; code generation merges the
+loops of a kernel again that access memory consecutively. Element-wise operations between the product and the expansion
+run on the expanded shape, too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 
 @dataclass(frozen=True)
 class ExpandProducts(FunctionPass):
-    """A dimension is expanded where the extents of an operand before it was collapsed are those of the result, as
-    expressions over the inputs' extents; the others are expanded behind the product as before."""
+    """A dimension is expanded if the extents of an operand before it was collapsed are those of the result, as
+    expressions over the inputs' extents; other dimensions are still expanded after the product."""
 
     name = "expand-products"
 
@@ -49,13 +49,13 @@ class ExpandProducts(FunctionPass):
 
 @dataclass(frozen=True)
 class _Extent:
-    """The extent of a dimension: a number, or a value that is known where the expansion is; as an expression too."""
+    """The extent of a dimension: a number, or a value available at the expansion; also as an expression."""
 
     expression: Expr
     value: int | ir.Value
 
 
-# The dimensions that each dimension of a tensor, or each loop, is split into; none for one that stays as it is.
+# The dimensions that each dimension of a tensor, or each loop, is split into; None for an unsplit one.
 _Split = Mapping[int, Sequence[_Extent]]
 
 
@@ -79,8 +79,8 @@ def _expand_product(expansion: ir.Operation, shapes: Shapes) -> bool:
 
 
 def _product_of(value: ir.Value) -> list[ir.Operation] | None:
-    """The product whose result `value` is, or is calculated from element by element: the operations from the last one
-    back to it, each of which only the next one reads."""
+    """The product that computes `value`, possibly followed by element-wise operations: the operations from the last
+    one back to the product, each with the next one as its only reader. None if there is none."""
     operation = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if operation is None or operation.name != "linalg.generic" or len(operation.results) != 1:
         return None
@@ -97,7 +97,7 @@ def _product_of(value: ir.Value) -> list[ir.Operation] | None:
 
 
 def _is_plain(operation: ir.Operation) -> bool:
-    """Whether the operands are indexed by loops alone, and the body does not ask where it is."""
+    """Whether operands are indexed by loops alone, and the body does not read loop indices."""
     maps = _maps(operation)
     plain = all(isinstance(result, ir.AffineDimExpr) for each in maps for result in each.results)
     return plain and all(
@@ -123,8 +123,8 @@ def _is_collapsed(product: ir.Operation, loop: int, group: Sequence[_Extent], sh
 def _expanded_operation(
     chain: Sequence[ir.Operation], split: _Split, expansion: ir.Operation, shapes: Shapes
 ) -> ir.Value:
-    """The result of the first operation of `chain`, which is calculated from those of the others, with the dimensions
-    of `split` split; `split` is over the dimensions of that result."""
+    """The result of the first operation of `chain`, which depends on the others, with the dimensions in `split`
+    split; `split` is over the dimensions of that result."""
     operation, *others = chain
     maps = _maps(operation)
     loops = dict(zip(_loops_of(maps[-1]), range(len(maps[-1].results)), strict=True))
@@ -163,7 +163,7 @@ def _expanded_operation(
 
 
 def _expanded(value: ir.Value, split: _Split, expansion: ir.Operation, shapes: Shapes) -> ir.Value:
-    """`value` with its dimensions split: what it was before it was collapsed, a broadcast to the new shape, or an
+    """`value` with its dimensions split: its value before it was collapsed, a broadcast to the new shape, or an
     expansion."""
     if not split:
         return value
@@ -184,7 +184,7 @@ def _expanded(value: ir.Value, split: _Split, expansion: ir.Operation, shapes: S
 
 
 def _is_broadcast(operation: ir.Operation, split: _Split) -> bool:
-    """Whether no input of an element-wise operation is indexed by the dimensions that are split."""
+    """Whether no input of an element-wise operation is indexed by the split dimensions."""
     if len(operation.results) != 1 or not _is_plain(operation):
         return False
     *inputs, output = _maps(operation)
@@ -274,7 +274,7 @@ def _split_type(kind: ir.RankedTensorType, split: _Split) -> ir.RankedTensorType
 
 
 def _first_of(split: _Split, count: int) -> list[int]:
-    """Where each of `count` dimensions begins when those of `split` are split, and behind the last one."""
+    """The first new dimension of each of `count` dimensions after the split, and the total number."""
     first = [0]
     for axis in range(count):
         first.append(first[-1] + len(split.get(axis, (0,))))

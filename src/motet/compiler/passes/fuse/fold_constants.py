@@ -1,10 +1,10 @@
-"""fold-constants: runs kernels that read nothing but parameters now, and makes their results parameters.
+"""fold-constants: runs kernels that only read parameters when compiling, and makes their results parameters.
 
     %0 = call @main_kernel_0(%w)      // %w {motet.parameter = "w"}
     %1 = call @main_kernel_1(%x, %0)                                    →    %1 = call @main_kernel_1(%x, %folded)
 
-What is folded is what the program says, to the bit of the plain lowering, which the oracle runs; numpy where that is
-known to calculate the same.
+Results are bit-exact with the plain lowering, which the oracle runs; numpy is used where it is known to compute the
+same.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh
 from motet.compiler.verify.oracle import run_oracle
 
 _FOLDED = "folded"
-LARGEST_GROWTH = 4  # a result this many times larger than what it is made from is made at run time
+LARGEST_GROWTH = 4  # a result more than this many times larger than its operands is computed at run time
 
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """For programs whose kernels are functions (outline-kernels). Adds to the program's parameters."""
+    """For programs whose kernels are functions (outline-kernels). Adds parameters to the program."""
 
     name = "fold-constants"
 
@@ -67,13 +67,13 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
             _mark(argument, kernels)
         operation.erase()
         changed = True
-        if LAUNCH not in kernel.attributes:  # other calls may be of it, too
+        if LAUNCH not in kernel.attributes:  # a launch may have other calls
             kernel.erase()
     return changed
 
 
 def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
-    """A name for what was folded: that of the same array, where there is one."""
+    """A key for a folded array: that of an equal array, if there is one."""
     for key, other in parameters.items():
         alike = key.startswith(f"{_FOLDED}_") and other.dtype == array.dtype and other.shape == array.shape
         if alike and other.tobytes() == array.tobytes():
@@ -101,7 +101,7 @@ def _run(kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | N
         return None
     if (found := evaluate(kernel, inputs)) is not None:
         return found
-    # The oracle does not lower scatters, its sorts have no order of NaN, and it has no rounding of f64 to bf16.
+    # The oracle cannot lower scatters, does not order NaN in sorts, and cannot round f64 to bf16.
     if find_operations(kernel, "tm_tensor.scatter", "tm_tensor.sort") or any(
         str(each.operands[0].type) == "f64" and str(each.result.type) == "bf16"
         for each in find_operations(kernel, "arith.truncf")
@@ -116,7 +116,7 @@ def _run(kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | N
 
 
 def _mark(value: ir.Value, kernels: dict[str, ir.Operation]) -> None:
-    """Tell the kernels that read `value` that it is constant now."""
+    """Marks `value` as constant in the kernels that read it."""
     for use in value.uses:
         user = use.owner.operation
         if user.name in ALIASES:

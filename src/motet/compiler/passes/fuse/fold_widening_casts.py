@@ -1,15 +1,15 @@
-"""fold-widening-casts: products of widened operands, and readers of widened vectors, read the narrow tensors.
+"""fold-widening-casts: lets products of widened operands, and readers of widened vectors, read the narrow tensors.
 
     %v = linalg.generic … extf %x : bf16 to f32           linalg.generic … ins(%x, %y : bf16, bf16)
     %w = linalg.generic … extf %y : bf16 to f32       →     %a = extf …; %b = extf …
     linalg.generic … ins(%v, %w : f32, f32)                 %p = mulf %a, %b; addf …
       %p = mulf …; addf …
 
-Programs of PyTorch calculate so what is to be rounded once, as `torch.nn.Linear` of 16-bit floats does. Every result is
-the same to the bit; matrix units multiply narrow numbers in full, many times as fast as wide ones.
+PyTorch programs cast in this way to round once, for example in `torch.nn.Linear` of 16-bit floats. Results are
+bit-exact; matrix units multiply narrow numbers exactly, several times as fast as wide ones.
 
-With `all-readers`, which is for later on, when larger patterns have been found, so does everything that reads a widened
-tensor: else its producer would write it twice as wide for a normalisation to read, or in both widths.
+With `all-readers`, used after larger patterns have been found, every reader of a widened tensor does the same;
+otherwise its producer would store it in the wide type, or in both, for example for a normalisation.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MOVING = ["linalg.yield"]
 
 @dataclass(frozen=True)
 class FoldWideningCasts(FunctionPass):
-    """What is marked as part of something larger stays. `all_readers`: whatever reads a widened tensor, and not only
-    products and readers of vectors."""
+    """Operations marked as part of a larger pattern are left unchanged. `all_readers` includes all readers of a widened
+    tensor, not only products and readers of vectors."""
 
     name = "fold-widening-casts"
     all_readers: bool = False
@@ -47,9 +47,9 @@ class FoldWideningCasts(FunctionPass):
 
 
 def _fold(reader: ir.Operation, all_readers: bool) -> bool:
-    """Lets `reader` widen what it reads: both operands of a product, if they are of one type, or what it reads several
-    times, as a vector that is added to every row, or, if `all_readers`, anything. What only repeats a vector stays a
-    view of it."""
+    """Moves widening casts into `reader`: of both operands of a product of one type, of operands that it reads
+    several times (as a vector added to every row), or, with `all_readers`, of any operand. An operation that only
+    broadcasts a vector stays a view of it."""
     body = reader.regions[0].blocks[0]
     inputs = len(ir.ArrayAttr(reader.attributes["indexing_maps"])) - len(reader.results)
     sources = {number: source for number in range(inputs) if (source := _widened(reader.operands[number])) is not None}
@@ -84,7 +84,7 @@ def _body(operation: ir.Operation) -> list[str]:
 
 
 def _widened(value: ir.Value) -> ir.Value | None:
-    """What `value` is element by element, in a wider type."""
+    """The tensor of which `value` is an element-wise widening cast; None otherwise."""
     if isinstance(value.owner, ir.Block):
         return None
     operation = value.owner.operation

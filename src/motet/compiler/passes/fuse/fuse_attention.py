@@ -1,14 +1,14 @@
-"""fuse-attention: two products with a softmax between them, rewritten so that they can be one kernel.
+"""fuse-attention: rewrites two products with a softmax between them so that they can be one kernel.
 
     %s = linalg.generic … (batch_matmul on 12x128x64)           operations marked `motet.attention = 0`, on the
     %t = tensor.expand_shape %s …                          →    extents that all reshapes between them have in
-    … softmax of %t …                                           common (1x12, 128, 64), and no reshape between
-    %u = tensor.collapse_shape … ; batch_matmul with %v         them: those stand before and after
+    … softmax of %t …                                           common (1x12, 128, 64), without reshapes between
+    %u = tensor.collapse_shape … ; batch_matmul with %v         them: these are before and after
 
-Everything between the products that depends on the first one belongs to it, masks made of positions, reshapes and
-transpositions of what is read, and a transposition of the result. A constant mask that is triangular becomes a
-comparison of positions. Nothing happens where a part is also used elsewhere, or where `accepts` refuses the kernel that
-it would be.
+All operations between the products that depend on the first one are included, as are masks computed from positions,
+reshapes and transpositions of operands, and a transposition of the result. A triangular constant mask becomes a
+comparison of positions. The pass leaves the program unchanged if a part is also used elsewhere, or if `accepts` refuses
+the resulting kernel.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward
 from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
 from motet.compiler.passes.fuse.roles import Role, structure_of
 
-_LARGEST = 64  # operations of one
+_LARGEST = 64  # operations of one attention
 
 Accepts = Callable[[Kernel], bool]
 
 
 @dataclass(frozen=True)
 class FuseAttention(Pass):
-    """Fuses the attention that `accepts` takes."""
+    """Fuses the attention that `accepts` accepts."""
 
     name = "fuse-attention"
     accepts: Accepts = is_attention
@@ -53,11 +53,11 @@ class FuseAttention(Pass):
         return found
 
 
-# -- finding ---------------------------------------------------------------------------------------
+# -- matching --------------------------------------------------------------------------------------
 
 
 def _candidates(function: ir.Operation, program: Program) -> list[list[Candidate]]:
-    """What may be attention, each in the ways in which it may be taken, the best first."""
+    """The candidates for attention, each with its alternatives, the best first."""
     f = FunctionView(function, program)
     products = [
         position for position, operation in enumerate(f.operations)
@@ -80,7 +80,7 @@ def _candidates(function: ir.Operation, program: Program) -> list[list[Candidate
 
 
 def _between(f: FunctionView, second: int, side: ir.Value) -> tuple[int | None, set[int]]:
-    """The one product that `side` of product `second` is made from, and what lies between them."""
+    """The single product that `side` of product `second` depends on, and the operations between them."""
     readers: dict[int, set[int]] = {}
     stack = [(side, second)]
     contractions: set[int] = set()
@@ -113,7 +113,7 @@ def _between(f: FunctionView, second: int, side: ir.Value) -> tuple[int | None, 
 
 
 def _is_softmax(f: FunctionView, inner: set[int]) -> bool:
-    """Whether these may be one: some reduction, and a power."""
+    """Whether these operations may be a softmax: an exponential and a reduction."""
     names = {
         child.operation.name
         for p in inner if f.operations[p].name == "linalg.generic"
@@ -125,8 +125,8 @@ def _is_softmax(f: FunctionView, inner: set[int]) -> bool:
 def _gathered(
     f: FunctionView, first: int, inner: set[int], second: int, number: int, slices: bool
 ) -> Candidate | None:
-    """The attention with what its operands are made of and what is done with its result; slices of what it reads are
-    its own where `slices`."""
+    """The attention with the producers of its operands and the users of its result that it includes; with `slices`,
+    also slices of its operands."""
     members = {first, second, *inner}
     outer: set[int] = set()
     stack = [value for position in members for value in f.inputs(position)]
@@ -140,19 +140,18 @@ def _gathered(
     order = sorted(members | outer) + [p for p in after if p not in members]
     if len(order) > _LARGEST:
         return None
-
-    return f.candidate(order, number, [p in members or p in after for p in order], triangles=True)
+    return f.candidate(order, number, triangles=True)
 
 
 def _is_cheap(f: FunctionView, position: int, slices: bool) -> bool:
-    """Whether an operation that others may need as well is done again for each: renamings, and what follows from
-    positions alone."""
+    """Whether an operation with other readers is duplicated: renamings, and operations that only depend on
+    positions."""
     operation, role = f.operations[position], f.role(position)
     if role is Role.ALIAS:
         return operation.name != "tensor.cast"
     if role is Role.VIEW:
         return operation.name == "linalg.generic" or (slices and _is_known_slice(operation))
-    if operation.name == "tensor.concat":  # read in pieces, but only where it is not made in memory anyway
+    if operation.name == "tensor.concat":  # read in parts, unless it is stored in memory anyway
         return slices and operation.results[0].type.has_static_shape and len(list(operation.results[0].uses)) == 1
     if role is not Role.ELEMENTWISE:
         return False
@@ -171,7 +170,7 @@ def _is_known_slice(operation: ir.Operation) -> bool:
 
 
 def _from_positions(f: FunctionView, position: int) -> bool:
-    """Whether renamings lead back to nothing from outside."""
+    """Whether an operation's operands, looking through renamings, only depend on positions."""
     if f.role(position) is Role.ELEMENTWISE:
         return True
     return all(
@@ -221,7 +220,7 @@ def _is_cast(operation: ir.Operation, role: Role) -> bool:
 
 
 def _rewrite(candidate: Candidate, accepts: Accepts) -> bool:
-    """Put the attention in place of `candidate`'s operations, if it is one."""
+    """Replaces `candidate`'s operations by the attention; returns whether they are one."""
     last = candidate.operations[-1]
     try:
         builder = CandidateBuilder(candidate)
@@ -238,7 +237,7 @@ def _rewrite(candidate: Candidate, accepts: Accepts) -> bool:
 
 
 def _is_accepted(builder: CandidateBuilder, accepts: Accepts) -> bool:
-    """Whether the kernel that there would be is attention, by building it aside."""
+    """Whether the resulting kernel is accepted as attention; it is built in a separate function."""
     last = builder.candidate.operations[-1]
     scratch = ir.Module.create(last.location)
     kinds = [builder.tensor(key).kind for key, _ in builder.outside()]

@@ -1,11 +1,12 @@
-"""fuse-multi-gemm: products whose results meet element by element are marked to be one kernel.
+"""fuse-multi-gemm: marks products whose results are combined element by element to become one kernel.
 
     %1 = linalg.generic … (matmul of %a, %b)          both products and the addition are marked
     %2 = linalg.generic … (matmul of %c, %d)     →    `motet.joined = 0`, and become one group
     %3 = linalg.generic … addf %1, %2
 
-Element-wise work between the products and where they meet belongs to it, as the activation of a gated layer does.
-Nothing happens where one of the parts is also used elsewhere, or where `accepts` says that several kernels are faster.
+Element-wise operations between the products and their combination are included, such as the activation of a gated
+layer. The pass leaves the program unchanged if a part is also used elsewhere, or if `accepts` predicts that several
+kernels are faster.
 """
 
 from __future__ import annotations
@@ -16,25 +17,26 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.kernel import known_product
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import FunctionView
 from motet.compiler.passes.fuse.group import JOINED, MARK
 from motet.compiler.passes.fuse.roles import Role, Structure, structure_of
 
-_LARGEST = 24  # operations of one
+_LARGEST = 24  # operations of one kernel
 
 Accepts = Callable[[Sequence[ProductShape]], bool]
 
 
 def always(products: Sequence[ProductShape]) -> bool:
-    """Takes any products."""
+    """Accepts all products."""
     return bool(products)
 
 
 @dataclass(frozen=True)
 class FuseMultiGemm(Pass):
-    """Marks the products that `accepts` takes."""
+    """Marks the products that `accepts` accepts."""
 
     name = "fuse-multi-gemm"
     accepts: Accepts = always
@@ -54,7 +56,7 @@ class FuseMultiGemm(Pass):
 
 
 def _found(f: FunctionView, accepts: Accepts) -> list[list[int]]:
-    """The operations that are to be marked alike, by their positions; what comes last takes most with it."""
+    """The operations to be marked together, by position; the last operations are tried first, as they include most."""
     taken: set[int] = set()
     found: list[list[int]] = []
     for last in reversed(range(len(f.operations))):
@@ -72,7 +74,7 @@ def _found(f: FunctionView, accepts: Accepts) -> list[list[int]]:
 
 
 def _is_element_wise(f: FunctionView, position: int) -> bool:
-    """Whether an operation runs over all points of its one result, as they lie."""
+    """Whether an operation iterates over all points of its single result, with identity maps."""
     operation = f.operations[position]
     if operation.name != "linalg.generic" or MARK in operation.attributes or len(operation.results) != 1:
         return False
@@ -83,19 +85,19 @@ def _is_element_wise(f: FunctionView, position: int) -> bool:
 
 
 def _is_identity(structure: Structure, operand: int) -> bool:
-    """Whether an operand is read or written point by point, in the order of the loops that are not reduced."""
+    """Whether an operand is read or written with the identity map of the parallel loops."""
     parallel = [dim for dim in range(len(structure.sizes)) if dim not in structure.reduced]
     return [entry.single for entry in structure.maps[operand]] == parallel
 
 
 def _before(f: FunctionView, last: int) -> list[int]:
-    """Element-wise operations and products that lead to `last` and nowhere else, in order; those element-wise ones that
-    no product leads to are left out. Nothing where a factor depends on a product."""
+    """The element-wise operations and products that lead only to `last`, in order, without element-wise operations
+    that no product leads to. Empty if an operand of a product depends on another product."""
     members: set[int] = set()
     factors: set[int | None] = set()
     waiting = {last}
     while waiting:
-        position = max(waiting)  # all readers of what it makes have been here
+        position = max(waiting)  # all readers of its result have been visited
         waiting.remove(position)
         members.add(position)
         structure = structure_of(f.operations[position])
@@ -118,7 +120,7 @@ def _before(f: FunctionView, last: int) -> list[int]:
 
 
 def _leads_on(f: FunctionView, position: int, members: set[int]) -> bool:
-    """Whether an operation is a product or element-wise, and for `members` alone."""
+    """Whether an operation is a product or element-wise, and only `members` read it."""
     return f.users(position) <= members and (_is_element_wise(f, position) or _is_product(f, position))
 
 
@@ -131,7 +133,7 @@ def _is_product(f: FunctionView, position: int) -> bool:
 
 
 def _shapes(f: FunctionView, products: Sequence[int]) -> list[ProductShape] | None:
-    """What the products are; None where their results differ in shape."""
+    """The shapes of the products; None if their results differ in shape."""
     factors: list[ir.Value] = []
     found: list[ProductShape] = []
     for position in products:
@@ -149,15 +151,6 @@ def _shapes(f: FunctionView, products: Sequence[int]) -> list[ProductShape] | No
 def _shape(operation: ir.Operation, structure: Structure, numbers: tuple[int, int]) -> ProductShape:
     left, right, result = ({e.single for e in each if e.single is not None} for each in structure.maps)
     groups = (left & right & result, (left & result) - right, (right & result) - left, structure.reduced)
-    batch, m, n, k = (_product([structure.sizes[dim] for dim in dims]) for dims in groups)
+    batch, m, n, k = (known_product(structure.sizes[dim] for dim in dims) for dims in groups)
     first, second, third = (str(ir.RankedTensorType(operand.type).element_type) for operand in operation.operands)
     return ProductShape(batch, m, n, k, (first, second, third), *numbers)
-
-
-def _product(sizes: Sequence[int | None]) -> int | None:
-    count = 1
-    for size in sizes:
-        if size is None:
-            return None
-        count *= size
-    return count

@@ -1,8 +1,8 @@
-"""group: decides which operations become one kernel.
+"""group: decides which operations form one kernel.
 
-Operations are taken in program order. A contraction or convolution opens a group; element-wise work over its
-result joins it. Row reductions, what feeds them element by element, and what they feed over the same rows form one
-group; so do chains of element-wise work. An operation never joins where that would make two groups wait for each
+Operations are visited in program order. A contraction or convolution opens a group, which element-wise operations on
+its result join. Row reductions, the element-wise operations that feed them, and their readers over the same rows form
+one group; so do chains of element-wise operations. An operation does not join if two groups would then wait for each
 other.
 """
 
@@ -33,19 +33,19 @@ from motet.compiler.passes.fuse.rules import (
 )
 from motet.compiler.passes.normalise.store_loop_scalars import is_stored_scalar
 
-MARK = "motet.attention"  # operation attribute: the number of the attention that an operation is of
-JOINED = "motet.joined"  # operation attribute: the number of the products that an operation is of
+MARK = "motet.attention"  # operation attribute: the number of the attention that an operation belongs to
+JOINED = "motet.joined"  # operation attribute: the number of the multi-GEMM that an operation belongs to
 
 _MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION}
 
-TOGETHER = "motet.together"  # operation attribute: of concatenations that are one group with what makes their parts
+TOGETHER = "motet.together"  # operation attribute: marks concatenations grouped with the operations that make the parts
 
-SEPARATE_SIBLINGS = "motet.separate_siblings"  # on modules: `group_block` is not to fuse them
+SEPARATE_SIBLINGS = "motet.separate_siblings"  # module attribute: `group_block` must not fuse sibling convolutions
 
 
 @dataclass(eq=False)
 class Group:
-    """Operations that become one kernel. `space` is the iteration space that all share."""
+    """Operations that become one kernel. `space` is their common iteration space."""
 
     role: Role
     operations: list[ir.Operation]
@@ -55,7 +55,7 @@ class Group:
 
 @dataclass
 class Grouping:
-    """The groups of one block, and for every operation its role and (if work) its group."""
+    """The groups of one block, and for every operation its role and, for work, its group."""
 
     groups: list[Group]
     roles: dict[ir.Operation, Role]
@@ -63,8 +63,8 @@ class Grouping:
 
 
 def group_block(block: ir.Block, fuse_siblings: bool = True) -> Grouping:
-    """Group the operations of `block`, a public function's only block; `fuse_siblings` makes convolutions that share
-    what they read and are read together one group."""
+    """Groups the operations of `block`, the only block of a public function. `fuse_siblings` groups convolutions that
+    share their operand and have a common reader."""
     return _Grouper(block, fuse_siblings).run()
 
 
@@ -94,8 +94,8 @@ class _Grouper:
         return Grouping(self.groups, self.roles, self.owner)
 
     def _leaves_kernels(self, free: ir.Operation) -> bool:
-        """Whether a tensor without data of its own is a result, becomes one under another shape, or holds something
-        when a launch begins."""
+        """Whether a tensor without data is a result, becomes one under another shape, or is the initial value of a
+        launch's buffer."""
         users = [use.owner.operation for use in free.results[0].uses]
         return any(
             user == self.terminator or self.roles.get(user) is Role.ALIAS
@@ -104,9 +104,9 @@ class _Grouper:
         )
 
     def _needs_memory(self, view: ir.Operation) -> bool:
-        """A view vanishes into linalg operations that read it, into further views, and into concatenations that are
-        one group with their parts; anything else needs it in memory. Padding vanishes only into windows and
-        convolutions."""
+        """Whether a view must be stored in memory. Views become part of linalg operations that read them, of further
+        views, and of concatenations grouped with their parts; all other readers need them in memory. Padding only
+        becomes part of windows and convolutions."""
         pads = view.name == "tensor.pad"
         for use in view.results[0].uses:
             user = use.owner.operation
@@ -120,13 +120,13 @@ class _Grouper:
         return False
 
     def _leads_to_parts(self, reshape: ir.Operation) -> bool:
-        """Whether a reshape by unit dimensions is read by concatenations alone that are one group with their parts."""
+        """Whether a unit reshape is only read by concatenations that are grouped with their parts."""
         users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
         return bool(users) and is_unit_reshape(reshape) and all(TOGETHER in user.attributes for user in users)
 
     def _place_marked(self, operation: ir.Operation, mark: str) -> None:
-        """Operations that are marked alike are one group. Nothing outside waits for it before it is complete: only
-        its last operation is read there."""
+        """Places operations with the same mark in one group. Only its last operation is read outside, so that the
+        group is complete before a reader is placed."""
         key = mark, ir.IntegerAttr(operation.attributes[mark]).value
         if key not in self.marked:
             self.marked[key] = Group(_MARKED[mark], [])
@@ -174,8 +174,8 @@ class _Grouper:
         self._open(operation, role, structure, producers)
 
     def _put_together(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
-        """One group of those that make the parts of a concatenation, if these do nothing else, and each part is made by
-        one of them."""
+        """One group of the producers of a concatenation's parts, if these have no other readers and each part has one
+        producer."""
         parts = sorted(producers, key=self.groups.index)
         owners = {self._owner_of(operand) for operand in operation.operands}
         if owners != producers or any(
@@ -195,7 +195,7 @@ class _Grouper:
         return None if isinstance(value.owner, ir.Block) else self.owner.get(value.owner.operation)
 
     def _positions(self, operation: ir.Operation, producers: set[Group]) -> list[Group]:
-        """What makes positions for a sort to carry along, and nothing else: they need not be in memory."""
+        """The groups that only make positions for a sort to carry along: these need not be stored in memory."""
         if operation.name != "tm_tensor.sort":
             return []
         return [
@@ -206,7 +206,7 @@ class _Grouper:
         ]
 
     def _cuts_sort(self, operation: ir.Operation) -> bool:
-        """Whether this is the first of something sorted: where no more is needed, not all of it need be sorted."""
+        """Whether this slices the front of a sorted tensor: a partial sort then suffices."""
         if operation.name != "tensor.extract_slice" or isinstance(operation.operands[0].owner, ir.Block):
             return False
         if any(ir.DenseI64ArrayAttr(operation.attributes["static_offsets"])):
@@ -217,7 +217,7 @@ class _Grouper:
     def _open(
         self, operation: ir.Operation, role: Role, structure: Structure | None, producers: set[Group]
     ) -> None:
-        """A group of its own."""
+        """Opens a new group."""
         positions = self._positions(operation, producers)
         group = Group(role, [*(one for other in positions for one in other.operations), operation])
         producers = producers - set(positions)
@@ -231,7 +231,7 @@ class _Grouper:
         self.owner[operation] = group
 
     def _producers(self, operation: ir.Operation) -> set[Group]:
-        """The groups whose results `operation` reads, looking through what is not work."""
+        """The groups whose results `operation` reads, looking through operations that are not work."""
         found: set[Group] = set()
         seen: set[ir.Operation] = set()
         stack = [operation]
@@ -272,8 +272,8 @@ class _Grouper:
         self.owner[operation] = group
 
     def _reads_plainly(self, operation: ir.Operation, structure: Structure, group: Group) -> bool:
-        """Every read of the group's values goes through dimensions in order: no slice, no padding, no
-        transposition; broadcasts are plain."""
+        """Whether every read of the group's values has dimensions in order: no slice, padding or transposition;
+        broadcasts are allowed."""
         for operand, map_ in zip(operation.operands, structure.maps, strict=True):
             dims = [e.single for e in map_ if e.single is not None]
             while not isinstance(operand.owner, ir.Block):
@@ -307,8 +307,8 @@ class _Grouper:
         return users <= {operation, *group.operations}
 
     def _only_feeds_reductions(self, group: Group, operation: ir.Operation) -> bool:
-        """Whether reductions alone read what `operation` makes of values of `group` that others read too: these values
-        are in memory then, and its own need not be, as the squares of a normalisation."""
+        """Whether only reductions read the result of `operation` on values of `group` that have other readers: those
+        values are stored in memory then, but the result need not be, as the squares of a normalisation."""
         users = [use.owner.operation for use in operation.results[0].uses]
         if not users or any(self.roles.get(user) is not Role.REDUCTION for user in users):
             return False
@@ -319,14 +319,14 @@ class _Grouper:
         return all(any(use.owner.operation != operation for use in value.uses) for value in read)
 
     def _reaches(self, later: Group, earlier: Group) -> bool:
-        """Whether `later` waits for `earlier`, directly or not."""
+        """Whether `later` depends on `earlier`, directly or indirectly."""
         return waits_for(later, earlier, lambda group: group.depends)
 
     def _independent(self, first: Group, other: Group) -> bool:
         return not self._reaches(other, first) and not self._reaches(first, other)
 
     def _merge(self, group: Group, other: Group) -> None:
-        """Make `other`, independent of `group`, part of it."""
+        """Merges `other`, independent of `group`, into it."""
         group.operations.extend(other.operations)
         group.depends |= other.depends
         for member in other.operations:
@@ -336,11 +336,11 @@ class _Grouper:
             if other in reader.depends:
                 reader.depends = (reader.depends - {other}) | {group}
 
-    # -- chains that meet ------------------------------------------------------------------------
+    # -- chains with a common reader -------------------------------------------------------------
 
     def _merge_chains(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
-        """Element-wise chains over one domain that meet in one operation become one group, with the row
-        reductions over that domain that meet them there: `f(x) * g(y)` is one pass, f(x) never written."""
+        """Groups element-wise chains over one domain that have a common reader, together with the row reductions over
+        that domain that it reads: `f(x) * g(y)` is one pass, and f(x) is never stored."""
         extents = space_of(structure).extents
         meeting = [
             g for g in self.groups
@@ -359,8 +359,8 @@ class _Grouper:
     # -- sibling convolutions --------------------------------------------------------------------
 
     def _siblings(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> list[Group]:
-        """Convolutions of one tensor with one geometry that meet in one element-wise operation, if there are several.
-        As one group they read the tensor once, and their results need not be written."""
+        """Convolutions of one tensor and geometry with a common element-wise reader, if there are several. As one
+        group they read the tensor once, and their results need not be stored."""
         siblings = [
             g for g in self.groups
             if g in producers and g.role is Role.CONVOLUTION and g.space.extents == space_of(structure).extents
@@ -385,7 +385,7 @@ class _Grouper:
 
 
 def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
-    """Operands of `operation` and everything its regions use from outside it."""
+    """The operands of `operation`, and the outer values that its regions use."""
     yield from operation.operands
     inside: set[ir.Value] = set()
 
@@ -404,6 +404,6 @@ def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
 
 
 def _numbers_places(operation: ir.Operation) -> bool:
-    """Whether what a generic writes follows from places alone, and not from a number that is the same everywhere."""
+    """Whether the result of a generic only depends on indices, and is not the same number everywhere."""
     body = operation.regions[0].blocks[0].operations
     return len(operation.operands) == 1 and any(entry.operation.name == "linalg.index" for entry in body)

@@ -1,10 +1,10 @@
-"""inline-indices: what makes the indices of a gather, element by element, becomes part of it.
+"""inline-indices: merges the element-wise computation of a gather's indices into the gather.
 
     %n = linalg.generic … %i < 0 ? %i + 32000 : %i         linalg.generic ins(%i) {
     linalg.generic ins(%n) {                          →      %n = %i < 0 ? %i + 32000 : %i
       tensor.extract %table[%n, %j]                          tensor.extract %table[%n, %j]
 
-so that looking up rows of a table is one launch. Only integers that nothing else reads are made again for each element.
+A lookup of rows in a table is then one launch. Only integers without other readers are recomputed for each element.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 
-_MOST = 8  # operations that make an index
+_MOST = 8  # operations that compute an index
 
 
 @dataclass(frozen=True)
 class InlineIndices(Pass):
-    """Indices of which anything else is made stay."""
+    """Indices with other readers are left unchanged."""
 
     name = "inline-indices"
 
@@ -60,7 +60,7 @@ def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
 
 
 def _inline(gather: ir.Operation) -> bool:
-    """Whether anything was inlined into `gather`, which then has no users any more."""
+    """Inlines into `gather`, which then has no users; returns whether anything was inlined."""
     done = False
     while True:
         found = next(((k, maker) for k, value in enumerate(_inputs(gather)) if (maker := _maker(value))), None)
@@ -70,7 +70,7 @@ def _inline(gather: ir.Operation) -> bool:
 
 
 def _maker(value: ir.Value) -> ir.Operation | None:
-    """What makes an index and nothing else."""
+    """The operation that computes an index without other readers."""
     if isinstance(value.owner, ir.Block) or len(list(value.uses)) != 1:
         return None
     maker = value.owner.operation
@@ -94,7 +94,7 @@ def _maker(value: ir.Value) -> ir.Operation | None:
 
 
 def _merged(gather: ir.Operation, k: int, maker: ir.Operation) -> ir.Operation:
-    """`gather` with what makes its input `k` inside; its users read the new one."""
+    """`gather` with the computation of its input `k` inlined; its users read the new operation."""
     inputs, maps = _inputs(gather), _maps(gather)
     made, through = _inputs(maker), maps[k]
     given = [*inputs[:k], *inputs[k + 1 :], *made]
@@ -139,7 +139,7 @@ def _element(value: ir.Value) -> ir.Type:
 
 
 def _copied(operations: Sequence[ir.Operation], known: dict[ir.Value, ir.Value]) -> None:
-    """Copies of `operations` at the insertion point, reading what `known` says, to which their results are added."""
+    """Copies `operations` to the insertion point with operands mapped by `known`, and adds their results to it."""
     for operation in operations:
         copy = operation.clone()
         for number, operand in enumerate(operation.operands):

@@ -1,10 +1,9 @@
-"""merge-groups: groups of few channels are taken together, with filters that are zero between them.
+"""merge-groups: merges groups of few channels of a convolution, with zero filters between the original groups.
 
     32 groups of 8 channels and 8 filters      →      4 groups of 64 channels and 64 filters
 
-Tensor cores take so many channels at a time in any case, and what a group of its own would leave idle multiplies zeros
-for nothing; but pixels are read in whole lines, and once. For GPUs alone, where filters are constants and groups are
-known.
+Tensor cores process a minimum number of channels in any case, so that the added products with zeros are free, while
+pixels are read in full lines, and once. For GPUs only, where filters are constants and the grouping is known.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 
-_CHANNELS = 64  # of the groups that are made, at most
-_SHORT = ("f16", "bf16")  # what zeros cost nothing of
-_LEAST = 2  # channels of a group: single ones have kernels of their own
+_CHANNELS = 64  # of a merged group, at most
+_SHORT = ("f16", "bf16")  # types in which the added products are free
+_LEAST = 2  # channels of a group; depthwise convolutions have their own kernels
 
 
 @dataclass(frozen=True)
 class MergeGroups(Pass):
-    """Adds the filters that it makes to the program's parameters."""
+    """Adds the merged filters to the program's parameters."""
 
     name = "merge-groups"
 
@@ -45,13 +44,12 @@ class MergeGroups(Pass):
 
 @dataclass(frozen=True)
 class _Groups:
-    """A convolution in groups: of each operand the axis of groups, which the one that is merged with it follows; how
-    many groups there are, and how many of them become one."""
+    """A convolution in groups: of each operand the axis of groups, which the one that is merged with it follows, and
+    how many groups become one."""
 
     image: int
     filters: int
     axes: tuple[int, int, int]
-    count: int
     together: int
 
 
@@ -74,7 +72,7 @@ def _merge(program: Program, operation: ir.Operation) -> bool:
         operands[found.image] = _regrouped(operands[found.image], found.axes[found.image], found, at)
         operands[found.filters] = _widened(program, operands[found.filters], operation, found)
         operands[2] = _regrouped(operands[2], found.axes[2], found, at)
-        value = _again(operation, operands, at)
+        value = _cloned(operation, operands, at)
     for each in chain:
         with each.location:
             at = ir.InsertionPoint(each)
@@ -83,7 +81,7 @@ def _merge(program: Program, operation: ir.Operation) -> bool:
                 operand if operand == value else _regrouped(operand, axis, found, at)
                 for operand, axis in zip(own, _group_axes(each, found), strict=True)
             ]
-            value = _again(each, own, at)
+            value = _cloned(each, own, at)
             operation = each
     collapse.operands[0] = value
     return True
@@ -133,16 +131,16 @@ def _match(operation: ir.Operation) -> _Groups | None:
     together = max((each for each in range(1, most + 1) if count % each == 0), default=1)
     if widths[image] < _LEAST or together < 2:
         return None
-    return _Groups(image, 1 - image, (axes[0], axes[1], axes[2]), count, together)
+    return _Groups(image, 1 - image, (axes[0], axes[1], axes[2]), together)
 
 
 def _is_constant(value: ir.Value) -> bool:
-    """Whether a tensor is a parameter of the program, or another shape of one."""
+    """Whether a tensor is a parameter of the program, possibly reshaped."""
     return _parameter(value)[1] != ""
 
 
 def _parameter(value: ir.Value) -> tuple[ir.Value, str]:
-    """The argument that a tensor is, whatever its shape, and its name as a parameter; no name for other tensors."""
+    """The argument that a tensor is, possibly reshaped, and its parameter name; an empty name for other tensors."""
     while not isinstance(value.owner, ir.Block):
         owner = value.owner.operation
         if owner.name not in ("tensor.expand_shape", "tensor.collapse_shape"):
@@ -156,8 +154,8 @@ def _parameter(value: ir.Value) -> tuple[ir.Value, str]:
 
 
 def _takes(user: ir.Operation, before: ir.Operation, found: _Groups) -> bool:
-    """Whether `user` is element-wise work on what `before` makes, and on others that have groups and filters both, or
-    neither."""
+    """Whether `user` is element-wise on the result of `before`, with other operands that have both the group and the
+    filter axes, or neither."""
     structure = structure_of(user)
     if structure is None or structure.reduced or len(user.results) != 1:
         return False
@@ -178,7 +176,7 @@ def _takes(user: ir.Operation, before: ir.Operation, found: _Groups) -> bool:
 
 
 def _group_axes(user: ir.Operation, found: _Groups) -> list[int | None]:
-    """The axis of groups of every operand of element-wise work, where it has one."""
+    """The axis of groups of every operand of an element-wise operation; None if it has none."""
     structure = structure_of(user)
     assert structure is not None
     axes: list[int | None] = []
@@ -191,8 +189,8 @@ def _group_axes(user: ir.Operation, found: _Groups) -> list[int | None]:
 # -- rewriting -------------------------------------------------------------------------------------
 
 
-def _again(operation: ir.Operation, operands: list[ir.Value], at: ir.InsertionPoint) -> ir.Value:
-    """`operation` on other operands."""
+def _cloned(operation: ir.Operation, operands: list[ir.Value], at: ir.InsertionPoint) -> ir.Value:
+    """A copy of `operation` with other operands."""
     made = ir.Operation.create(
         "linalg.generic", results=[operands[-1].type], operands=operands,
         attributes={name: operation.attributes[name] for name in ("indexing_maps", "iterator_types",
@@ -206,7 +204,7 @@ def _again(operation: ir.Operation, operands: list[ir.Value], at: ir.InsertionPo
 
 
 def _regrouped(value: ir.Value, axis: int | None, found: _Groups, at: ir.InsertionPoint) -> ir.Value:
-    """`value` with its groups, along `axis`, and what follows that as larger groups; what makes it is made so."""
+    """`value` with its groups, along `axis`, and the following axis regrouped; its producers are rewritten."""
     if axis is None:
         return value
     owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -235,7 +233,7 @@ def _regrouped(value: ir.Value, axis: int | None, found: _Groups, at: ir.Inserti
                 operand if not isinstance(operand.type, ir.RankedTensorType) else _regrouped(operand, own, found, at)
                 for operand, own in zip(owner.operands, axes, strict=True)
             ]
-            return _again(owner, operands, at)
+            return _cloned(owner, operands, at)
     groups = [[a] for a in range(axis)] + [[axis, axis + 1]] + [[a] for a in range(axis + 2, len(shape))]
     flat = [*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]]
     reassociation = ir.Attribute.parse(str(groups))
@@ -254,7 +252,7 @@ def _numbered(groups: list[list[int]]) -> ir.Attribute:
 
 
 def _widened(program: Program, filters: ir.Value, operation: ir.Operation, found: _Groups) -> ir.Value:
-    """Filters over the channels of all groups that become one, zeros over those of others, as a new parameter."""
+    """Filters over the channels of all merged groups, zero for those of other groups, as a new parameter."""
     structure = structure_of(operation)
     assert structure is not None
     axis = found.axes[found.filters]

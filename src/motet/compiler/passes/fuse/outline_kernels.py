@@ -1,11 +1,11 @@
-"""outline-kernels: gives every group of operations a private function of its own, called from the public one.
+"""outline-kernels: moves every group of operations into a private function, called from the public one.
 
     %1 = linalg.generic … (matmul)            %2 = call @main_kernel_0(%0, %w, %b)
     %2 = linalg.generic … (add bias)     →
                                               func.func private @main_kernel_0(…)
 
-What is not work (sizes, empty tensors, views) is copied into each function that needs it. A call of a function that
-stands for a launch (`ir/launches.py`) becomes a kernel with that function's body.
+Operations that are not work (sizes, empty tensors, views) are copied into each function that needs them. A call of a
+function that represents a launch (`ir/launches.py`) becomes a kernel with that function's body.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
 from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape
 
-KIND = "motet.kind"  # function attribute: the role of the group that the kernel was made of
+KIND = "motet.kind"  # function attribute: the role of the group that became the kernel
 
 COPIED = (Role.SCALAR, Role.FREE, Role.VIEW)
 
@@ -45,14 +45,15 @@ class OutlineKernels(Pass):
 
 
 def _identifier(name: str) -> str:
-    """`name` with underscores for what C and Python do not allow: functions may be called `main.values`, or `1`."""
+    """`name` with underscores for characters not allowed in C and Python; functions may be named `main.values`, or
+    `1`."""
     return re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """One kernel to be: the operations copied into its function, what they read from outside, and what of
-    theirs is read outside. Operations are hashed by their contents, so cuts are all made before the first
+    """A future kernel: the operations copied into its function, the outer values that they read, and those of their
+    values that are read outside. Operations are hashed by their contents, so all cuts are made before the first
     change."""
 
     name: str
@@ -61,7 +62,7 @@ class _Cut:
     operations: list[ir.Operation]
     arguments: list[ir.Value]
     results: list[ir.Value]
-    launch: tuple[str, ...] = ()  # of a launch alone: equal ones are one kernel
+    launch: tuple[str, ...] = ()  # for launches only: equal ones share a kernel
 
 
 class _KernelOutliner:
@@ -120,7 +121,7 @@ class _KernelOutliner:
             self.replaced[result] = replacement
 
     def _kernel(self, cut: _Cut, arguments: list[ir.Value]) -> str:
-        """The name of a new function for `cut`."""
+        """Creates a function for `cut`; returns its name."""
         with cut.location:
             kernel = func.FuncOp(
                 cut.name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in cut.results]),
@@ -144,7 +145,7 @@ class _KernelOutliner:
     def _take_launch(
         self, call: ir.Operation, cut: _Cut, kernel: ir.Operation, mapping: dict[ir.Value, ir.Value]
     ) -> None:
-        """Put the body of the function that `call` calls where insertions go, and keep what it says of the launch."""
+        """Inlines the function that `call` calls at the insertion point, and keeps its launch attributes."""
         launch = self.symbols[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].operation
         block = launch.regions[0].blocks[0]
         operands = [mapping[operand] for operand in call.operands]
@@ -163,7 +164,7 @@ class _KernelOutliner:
         mapping.update((result, inner[o]) for result, o in zip(call.results, last.operands, strict=True))
 
     def _drop_launches(self) -> None:
-        """Erase the calls of launches that kernels replaced, readers first."""
+        """Erases the calls of launches that kernels replaced, readers first."""
         for entry in reversed(list(self.block.operations)):
             operation = entry.operation
             if operation.name == "func.call":
@@ -172,7 +173,7 @@ class _KernelOutliner:
                     operation.erase()
 
     def _settle(self, value: ir.Value) -> None:
-        """Aliases and sizes must follow the calls whose results they rename, and precede who reads them."""
+        """Moves aliases and sizes after the calls whose results they rename, and before their readers."""
         if isinstance(value.owner, ir.Block) or value in self.settled:
             return
         self.settled.add(value)
@@ -183,14 +184,14 @@ class _KernelOutliner:
             owner.move_before(self.terminator)
 
     def _around(self, operation: ir.Operation) -> ir.Operation:
-        """The operation of the function's block that `operation` is, or is inside of."""
+        """The operation of the function's block that is or contains `operation`."""
         while operation.parent is not None and operation.parent.operation != self.function:
             operation = operation.parent.operation
         return operation
 
     def _leaves(self, user: ir.Operation, members: set[ir.Operation]) -> bool:
-        """Whether a use by `user` needs the value outside the kernel: a view that is only copied into this
-        kernel does not."""
+        """Whether a use by `user` needs the value outside the kernel; a view that is only copied into this kernel does
+        not."""
         if not self._is_copied(user):
             return True
         return any(
@@ -202,8 +203,8 @@ class _KernelOutliner:
     def _with_copies(
         self, group: Group, members: set[ir.Operation], arguments: list[ir.Value]
     ) -> list[ir.Operation]:
-        """The group's operations with the copies they need, in an order in which each follows what it reads;
-        values from outside are appended to `arguments`."""
+        """The group's operations with the copies that they need, in an order in which each follows its operands;
+        outer values are appended to `arguments`."""
         ordered: list[ir.Operation] = []
         done: set[ir.Operation] = set()
 
@@ -224,7 +225,7 @@ class _KernelOutliner:
         return ordered
 
     def _is_copied_for(self, operation: ir.Operation, reader: ir.Operation) -> bool:
-        """Operations over whole tensors read these as they are in memory."""
+        """Whether `operation` is copied for `reader`; operations over whole tensors read them from memory instead."""
         whole = reader.name.startswith("tm_tensor.") and self.grouping.roles.get(operation) is Role.ALIAS
         return not whole and self._is_copied(operation)
 
@@ -245,7 +246,7 @@ class _KernelOutliner:
         kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(dictionaries)
 
     def _drop_dead(self) -> None:
-        """Erase what the kernels replaced; erasing a reader may free what it read."""
+        """Erases operations that kernels replaced; erasing a reader may make its operands dead."""
         dead = True
         while dead:
             dead = [
@@ -257,14 +258,14 @@ class _KernelOutliner:
 
 
 def _one_group(grouping: Grouping, block: ir.Block) -> Grouping:
-    """All operations of a block together: a kernel for each of many small ones takes longer to compile and to run."""
+    """All operations of a block as one group: many small kernels would take longer to compile and to run."""
     operations = [entry.operation for entry in block.operations][:-1]
     group = Group(Role.OPAQUE, operations)
     return Grouping([group] if operations else [], grouping.roles, dict.fromkeys(operations, group))
 
 
 def _parameters(function: ir.Operation, block: ir.Block) -> set[ir.Value]:
-    """The function's parameters, and reshapings of them."""
+    """The function's parameters, and reshapes of them."""
     if "arg_attrs" not in function.attributes:
         return set()
     dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
@@ -285,7 +286,7 @@ def _clone(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
 
 
 def _is_inside(value: ir.Value, operation: ir.Operation) -> bool:
-    """Whether `value` is defined within `operation`'s own regions."""
+    """Whether `value` is defined in the regions of `operation`."""
     owner = value.owner
     current = owner.owner if isinstance(owner, ir.Block) else owner.operation
     while current is not None:
@@ -297,7 +298,7 @@ def _is_inside(value: ir.Value, operation: ir.Operation) -> bool:
 
 
 def _in_order(grouping: Grouping) -> list[Group]:
-    """The groups so that each follows what it waits for; otherwise in program order."""
+    """The groups in an order in which each follows its dependences; otherwise in program order."""
     position = {group: i for i, group in enumerate(grouping.groups)}
     waiting = {group: len(group.depends) for group in grouping.groups}
     readers: dict[Group, list[Group]] = {group: [] for group in grouping.groups}

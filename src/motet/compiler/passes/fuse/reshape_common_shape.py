@@ -1,8 +1,7 @@
-"""Extents that reshapes have in common: 12x128 collapsed to 1536 and expanded to 4x3x128 is 4x3x128 throughout.
+"""Common refinement of the extents of reshapes: 12x128 collapsed to 1536 and expanded to 4x3x128 is 4x3x128 throughout.
 
-Every axis is cut at some of its divisors: an axis of 1536 with cuts 384 and 128 is 4x3x128. Axes that run together
-have the same cuts, and reshapes carry cuts from one side to the other, until nothing changes.
-Axes of extent 1 are left out.
+Every axis is cut at some of its divisors: an axis of 1536 with cuts 384 and 128 is 4x3x128. Axes of the same loop have
+the same cuts, and reshapes carry cuts from one side to the other, until nothing changes. Axes of extent 1 are left out.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ Axis = tuple[str, int]
 
 
 class NoRefinement(Exception):
-    """The extents have no common refinement, or not one that can be written down."""
+    """The extents have no common refinement, or none that can be expressed."""
 
 
 @dataclass(frozen=True)
 class Reshape:
-    """`narrow` is `wide` with each of `groups` of its axes made one."""
+    """A reshape: `narrow` is `wide` with each of `groups` of its axes collapsed."""
 
     wide: str
     narrow: str
@@ -40,7 +39,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class ReshapedTensor:
-    """A tensor in another shape: `groups` says how many axes of `kind` each axis of the original is."""
+    """A tensor in a refined shape: `groups` are the axes of `kind` that each axis of the original becomes."""
 
     kind: ir.RankedTensorType
     original: ir.RankedTensorType
@@ -57,7 +56,7 @@ class Extents:
     parent: dict[Axis, Axis] = field(default_factory=dict[Axis, Axis])
     cuts: dict[Axis, set[int]] = field(default_factory=dict[Axis, set[int]])
     uncut: list[Axis] = field(default_factory=list[Axis])
-    leads: dict[Axis, Axis] = field(default_factory=dict[Axis, Axis])  # axes whose outermost part is another's
+    leads: dict[Axis, Axis] = field(default_factory=dict[Axis, Axis])  # axis → the axis with the same outermost part
 
     def declare(self, name: str, kind: ir.RankedTensorType) -> None:
         self.loops(name, [None if kind.is_dynamic_dim(axis) else kind.shape[axis] for axis in range(kind.rank)])
@@ -70,7 +69,7 @@ class Extents:
         return name
 
     def join(self, a: str, i: int, b: str, j: int) -> None:
-        """These two run together."""
+        """Records that axis `i` of `a` and axis `j` of `b` have the same cuts."""
         first, second = self._root((a, i)), self._root((b, j))
         if first != second:
             self.parent[second] = first
@@ -82,7 +81,7 @@ class Extents:
         return axis
 
     def lead(self, axis: Axis) -> Axis:
-        """A name of the outermost part of `axis`: equal names are of equal extents."""
+        """The representative of the outermost part of `axis`: equal representatives have equal extents."""
         found = self._root(axis)
         while found in self.leads:
             found = self._root(self.leads[found])
@@ -96,7 +95,7 @@ class Extents:
         return True
 
     def settle(self) -> None:
-        """Carry cuts until nothing changes. Raises NoRefinement."""
+        """Carries cuts until nothing changes. Raises NoRefinement."""
         for reshape in self.reshapes:
             for axis, group in enumerate(reshape.groups):
                 real = [a for a in group if self.tensors[reshape.wide][a] != 1]
@@ -155,7 +154,7 @@ class Extents:
     # -- slices --
 
     def _carry_slice(self, slice_: Slice) -> bool:
-        """A slice of an axis leaves its cuts as they are, if it takes whole pieces."""
+        """Carries cuts across a slice of whole pieces of an axis, which leaves the cuts as they are."""
         changed = False
         for axis, result, offset, size in self._sliced(slice_):
             if result is None:
@@ -170,7 +169,7 @@ class Extents:
         return changed
 
     def _sliced(self, slice_: Slice) -> list[tuple[int, int | None, int, int]]:
-        """For every axis of a slice's source: the axis of the result that it is, its offset and its extent."""
+        """For every axis of a slice's source: the corresponding axis of the result, its offset and its extent."""
         attributes = slice_.operation.attributes
         offsets, sizes, strides = (
             list(ir.DenseI64ArrayAttr(attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
@@ -183,7 +182,7 @@ class Extents:
         position = 0
         for axis, (offset, size) in enumerate(zip(offsets, sizes, strict=True)):
             if size == 1:
-                taken = None  # whether it is dropped does not matter: it is left out
+                taken = None  # dropped or not, an axis of extent 1 is left out
                 position += position < len(result) and result[position] == 1
             else:
                 while position < len(result) and result[position] == 1:
@@ -220,7 +219,7 @@ class Extents:
     # -- concatenations --
 
     def concatenate(self, result: str, parts: Sequence[str], axis: int) -> None:
-        """`result` is `parts` one after the other along `axis`, which none of them may have cut."""
+        """Records that `result` concatenates `parts` along `axis`, which must stay uncut in all of them."""
         for part in parts:
             for other in range(len(self.tensors[result])):
                 if other != axis:
@@ -229,7 +228,7 @@ class Extents:
         self.uncut.append((result, axis))
 
     def with_axis(self, values: Sequence[ir.Value], names: Sequence[str], axis: int) -> list[ir.Value]:
-        """Tensors with axis `axis` of the original ones also where it is of extent 1."""
+        """Tensors that include axis `axis` of the original ones even if its extent is 1."""
         found: list[ir.Value] = []
         for value, name in zip(values, names, strict=True):
             if self.tensors[name][axis] != 1:
@@ -250,10 +249,10 @@ class Extents:
         created = ir.Operation.create("tensor.concat", results=[kind], operands=list(parts), attributes={"dim": dim})
         return created.results[0]
 
-    # -- what came of it --
+    # -- results --
 
     def parts(self, axis: Axis) -> list[Size]:
-        """The extents that an axis became, the outermost first; none for one of extent 1."""
+        """The extents that an axis became, the outermost first; empty for an axis of extent 1."""
         size = self.tensors[axis[0]][axis[1]]
         if size == 1:
             return []
@@ -288,8 +287,8 @@ class Extents:
 
 
 def inward(value: ir.Value, tensor: ReshapedTensor) -> ir.Value:
-    """`value`, of the original shape, in the refined one. Raises NoRefinement where that needs divisions of extents
-    that are not known."""
+    """`value`, of the original shape, in the refined one. Raises NoRefinement if that needs a division of dynamic
+    extents."""
     counts = tensor.groups
     real = [axis for axis, count in enumerate(counts) if count]
     if len(real) < len(counts):
@@ -314,7 +313,7 @@ def outward(value: ir.Value, tensor: ReshapedTensor) -> ir.Value:
 
 
 def _around(real: Sequence[int], count: int) -> list[list[int]]:
-    """All axes in groups with one of `real` each; the others go with the one before them, or the first."""
+    """All axes in groups with one of `real` each; the others join the group before them, or the first."""
     starts = [0, *real[1:]]
     return [list(range(a, b)) for a, b in zip(starts, [*starts[1:], count], strict=True)] if real else []
 
@@ -339,7 +338,7 @@ def _collapse(value: ir.Value, kind: ir.RankedTensorType, groups: Sequence[Seque
 
 
 def _expand(value: ir.Value, kind: ir.RankedTensorType, groups: Sequence[Sequence[int]]) -> ir.Value:
-    """An expansion; an extent that is not known is that of its group, all others of which are 1."""
+    """An expansion; a dynamic extent is that of its group, whose other extents are 1."""
     dynamic: list[ir.Value] = []
     for axis, group in enumerate(groups):
         unknown = [a for a in group if kind.is_dynamic_dim(a)]

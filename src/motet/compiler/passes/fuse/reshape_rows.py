@@ -1,12 +1,12 @@
-"""reshape-rows: a normalisation, and element-wise work on it under another shape, rewritten on the extents they share.
+"""reshape-rows: rewrites a normalisation and its element-wise users of another shape on their common extents.
 
     %n = … mean, variance, … on 16x32x65536                     all on 16x32x16x64x64, where they are one kernel;
-    %e = tensor.expand_shape %n : … into 16x512x64x64       →   reshapes stand before and after
+    %e = tensor.expand_shape %n : … into 16x512x64x64       →   reshapes are before and after
     linalg.generic … (%e * %scale + %shift) on 16x512x64x64
 
-Group normalisations are written so. What belongs to one: the element-wise work and reductions that make what is
-reshaped, as far as they run over the same points or rows, and the element-wise work that follows over the points of the
-new shape. Nothing happens where more than one result of it is read elsewhere, or without a reduction.
+Group normalisation has this form. Included are the element-wise operations and reductions that make the reshaped
+tensor, as far as they run over the same points or rows, and the element-wise operations that follow over the points of
+the new shape. The pass leaves the program unchanged if more than one result is read elsewhere, or without a reduction.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
 from motet.compiler.passes.fuse.roles import Role, is_unit_reshape, structure_of
 from motet.compiler.passes.fuse.rules import LARGEST_GROUP, Space, space_of
 
-_NUMBER = -1  # that the operations are marked with until they stand
+_NUMBER = -1  # the temporary mark of operations under construction
 _WORK = (Role.ELEMENTWISE, Role.REDUCTION)
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 @dataclass(frozen=True)
 class ReshapeRows(Pass):
-    """Looks at reshapes of rows that nothing else reads."""
+    """Considers reshapes of rows that have no other reader."""
 
     name = "reshape-rows"
 
@@ -40,7 +40,7 @@ class ReshapeRows(Pass):
         found = False
         for function in public_functions(program.module):
             done = [_rewrite(candidate) for candidate in _candidates(function, program)]
-            if done:  # also where one was given up half-way
+            if done:  # including those given up halfway
                 erase_unused(function)
                 _unmark(function)
             found |= any(done)
@@ -48,7 +48,7 @@ class ReshapeRows(Pass):
 
 
 def _candidates(function: ir.Operation, program: Program) -> list[Candidate]:
-    """Those that have nothing in common."""
+    """Disjoint candidates."""
     f = FunctionView(function, program)
     taken: set[int] = set()
     found: list[Candidate] = []
@@ -70,7 +70,7 @@ def _unmark(function: ir.Operation) -> None:
 
 
 class _SharedBuilder(CandidateBuilder):
-    """Takes it that what several operations read from outside has the same extents in all of them."""
+    """Assumes that an outer value that several operations read has the same extents in all of them."""
 
     def __post_init__(self) -> None:
         for number, operation in enumerate(self.candidate.operations):
@@ -86,7 +86,7 @@ class _SharedBuilder(CandidateBuilder):
 
 
 def _rewrite(candidate: Candidate) -> bool:
-    """Put refined operations in place of `candidate`'s; False where there are none."""
+    """Replaces `candidate`'s operations by refined ones; returns whether that was possible."""
     last = candidate.operations[-1]
     try:
         builder = _SharedBuilder(candidate)
@@ -100,7 +100,7 @@ def _rewrite(candidate: Candidate) -> bool:
 
 
 def _members(f: FunctionView, reshape: int) -> set[int] | None:
-    """The operations around a reshape that may be one kernel."""
+    """The operations around a reshape that may become one kernel."""
     made = _plain(f, f.inputs(reshape)[0])
     if made is None or f.role(made) is not Role.ELEMENTWISE:
         return None
@@ -116,7 +116,7 @@ def _members(f: FunctionView, reshape: int) -> set[int] | None:
 
 
 def _plain(f: FunctionView, value: ir.Value) -> int | None:
-    """The operation that makes `value`, reshapes left out."""
+    """The operation that makes `value`, looking through reshapes."""
     position = f.maker(value)
     while position is not None and f.role(position) is Role.ALIAS:
         position = f.maker(f.inputs(position)[0])
@@ -124,15 +124,15 @@ def _plain(f: FunctionView, value: ir.Value) -> int | None:
 
 
 def _space(f: FunctionView, position: int) -> Space | None:
-    """The space of a loop nest; None for what may not join."""
+    """The space of a loop nest; None for operations that cannot join."""
     operation = f.operations[position]
-    free = operation.name == "linalg.generic" and MARK not in operation.attributes  # of no attention
+    free = operation.name == "linalg.generic" and MARK not in operation.attributes  # not part of attention
     structure = structure_of(operation) if free else None
     return None if structure is None else space_of(structure)
 
 
 def _before(f: FunctionView, made: int) -> set[int]:
-    """What `made` is made from over the same points, or over rows of them, with the reshapes and views between."""
+    """The operations over the same points, or rows of them, that `made` depends on, with reshapes and views between."""
     own = _space(f, made)
     if own is None:
         return set()
@@ -162,7 +162,7 @@ def _before(f: FunctionView, made: int) -> set[int]:
 
 
 def _closed(f: FunctionView, found: set[int], made: int) -> set[int]:
-    """`found` without what others read too."""
+    """`found` without operations that have readers elsewhere."""
     while True:
         open_ = {position for position in found - {made} if not f.users(position) <= found}
         if not open_:
@@ -171,8 +171,8 @@ def _closed(f: FunctionView, found: set[int], made: int) -> set[int]:
 
 
 def _after(f: FunctionView, made: int, before: set[int]) -> tuple[set[int], set[int]]:
-    """The element-wise work that reads `made` under another shape, as far as it runs over the same points, and the
-    reshapes."""
+    """The element-wise operations that read `made` under another shape, as far as they run over the same points, and
+    the reshapes."""
     reshapes: set[int] = set()
     work: set[int] = set()
     domain: tuple[int | None, ...] | None = None

@@ -1,4 +1,4 @@
-"""Writes the operations of a candidate again, on the extents that all reshapes between them have in common."""
+"""Rewrites the operations of a candidate on the common refinement of the reshapes between them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.reshape_common_shape import Axis, Extents, NoRefinement, Reshape, ReshapedTensor, Slice
 from motet.compiler.passes.fuse.roles import known_number, structure_of
 
-Key = tuple[int, int]  # an operation, and which of its operands
+Key = tuple[int, int]  # the number of an operation, and of its operand
 
 
 @dataclass
 class CandidateBuilder:
-    """Builds the operations of a candidate on refined extents, wherever it is told to."""
+    """Builds the operations of a candidate on refined extents, at any insertion point."""
 
     candidate: Candidate
     extents: Extents = field(default_factory=Extents)
@@ -29,7 +29,7 @@ class CandidateBuilder:
         self.extents.settle()
 
     def _names(self, number: int) -> list[str]:
-        """What the extents of each operand are called."""
+        """The name of each operand's extents."""
         return [
             f"r{source.node}.{source.result}" if source.node >= 0 else f"b{number}.{k}"
             for k, source in enumerate(self.candidate.sources[number])
@@ -70,10 +70,10 @@ class CandidateBuilder:
                 elif not (entry.is_constant and entry.constant == 0):
                     raise NoRefinement
 
-    # -- what comes from outside --
+    # -- outer values --
 
     def outside(self) -> list[tuple[Key, ir.Value]]:
-        """The tensors that are read from outside, with where."""
+        """The outer tensors that the candidate reads, with their operands."""
         return [
             ((number, k), operation.operands[k])
             for number, operation in enumerate(self.candidate.operations)
@@ -93,7 +93,8 @@ class CandidateBuilder:
     # -- building --
 
     def build(self, inputs: Sequence[ir.Value], mark: int) -> ir.Value:
-        """All operations, at the current insertion point, reading `inputs` for what is `outside`; the result."""
+        """Builds all operations at the current insertion point, with `inputs` in place of `outside`; returns the
+        result."""
         given = dict(zip([key for key, _ in self.outside()], inputs, strict=True))
         unknown = self._unknown(given)
         made: dict[tuple[int, int], ir.Value] = {}
@@ -113,8 +114,8 @@ class CandidateBuilder:
         return made[len(self.candidate.operations) - 1, 0]
 
     def _unknown(self, given: dict[Key, ir.Value]) -> dict[Axis, ir.Value]:
-        """The extents that are not known when compiling, taken from what comes from outside: whoever asks a value in
-        between for its extents wants it in memory."""
+        """The dynamic extents, read from outer values: `tensor.dim` of an intermediate value would store it in
+        memory."""
         found: dict[Axis, ir.Value] = {}
         for (number, k), value in given.items():
             operation = self.candidate.operations[number]
@@ -132,7 +133,7 @@ class CandidateBuilder:
         self, number: int, operation: ir.Operation, operands: list[ir.Value], unknown: dict[Axis, ir.Value], mark: int
     ) -> list[ir.Value]:
         if operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-            return operands  # both sides have the same extents now
+            return operands  # both sides have the same refined extents
         if operation.name == "tensor.extract_slice":
             names = self._names(number)
             return [_marked(self.extents.slice(operands[0], operation, names[0], f"r{number}.0"), mark)]
@@ -185,13 +186,13 @@ class CandidateBuilder:
         return list(created.results)
 
     def _sizes(self, number: int, unknown: dict[Axis, ir.Value]) -> list[int | ir.Value]:
-        """The extents of the refined loops; those that are not known as values."""
+        """The extents of the refined loops; dynamic ones as values."""
         name = f"d{number}"
         found: list[int | ir.Value] = []
         for axis in range(len(self.extents.tensors[name])):
             for part in self.extents.parts((name, axis)):
                 if part is None and self.extents.lead((name, axis)) not in unknown:
-                    raise NoRefinement  # of unknown origin
+                    raise NoRefinement  # an extent of unknown origin
                 found.append(unknown[self.extents.lead((name, axis))] if part is None else part)
         return found
 
@@ -273,7 +274,7 @@ def _scalar(kind: ir.Type, number: float | int) -> ir.Value:
 def _loops(
     inputs: list[ir.Value], output: ir.Value, maps: list[ir.AffineMap], body: Callable[[ir.Block], ir.Value]
 ) -> ir.Value:
-    """A parallel nest over `output` whose points are what `body` builds."""
+    """A parallel nest over `output` with the body that `body` builds."""
     kind = ir.RankedTensorType(output.type)
     created = ir.Operation.create(
         "linalg.generic", results=[kind], operands=[*inputs, output],
@@ -292,7 +293,7 @@ def _loops(
 
 
 def _own_captures(operation: ir.Operation, loops: Sequence[Sequence[int]]) -> None:
-    """Let a body have constants of its own instead of those around it, and the refined loops' positions."""
+    """Replaces outer constants in a body by copies inside it, and its indices by those of the refined loops."""
     block = operation.regions[0].blocks[0]
     inside = set(block.arguments)
     for entry in list(block.operations):

@@ -1,4 +1,4 @@
-"""What an operation of a public function is to partitioning: work, a renaming of elements, or bookkeeping."""
+"""The role of an operation in partitioning: work, a renaming of elements, or bookkeeping."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from motet.compiler.kernels.reader.reading import Unreadable, affine_of
 
 class Role(Enum):
     SCALAR = "scalar"  # sizes and scalars: copied into every kernel that needs them
-    FREE = "free"  # tensors without data of their own (empty, splat, fill): copied likewise
-    ALIAS = "alias"  # the same memory under another shape: stays in the public function
-    VIEW = "view"  # renames elements of another tensor: copied into linalg readers, else a kernel
+    FREE = "free"  # tensors without data (empty, splat, fill): copied likewise
+    ALIAS = "alias"  # the same memory under another shape: remains in the public function
+    VIEW = "view"  # renames elements of another tensor: copied into linalg readers, otherwise a kernel
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"  # along whole dimensions
     WINDOW = "window"  # a reduction over sliding windows: pooling
     CONTRACTION = "contraction"
     CONVOLUTION = "convolution"
     MOVEMENT = "movement"  # insert_slice, concat
-    ATTENTION = "attention"  # what `fuse_attention` has marked
-    OPAQUE = "opaque"  # everything else: a kernel of its own, on the generic path
+    ATTENTION = "attention"  # operations that `fuse_attention` has marked
+    OPAQUE = "opaque"  # everything else: a separate kernel, on the generic path
 
 
 SCALAR_DIALECTS = ("arith.", "complex.", "tensor.", "affine.", "math.", "index.")
@@ -34,7 +34,7 @@ DENSE_ROLES = (Role.CONTRACTION, Role.CONVOLUTION)
 
 @dataclass(frozen=True)
 class Structure:
-    """A `linalg.generic` seen as a loop nest: static extents where known (None where dynamic)."""
+    """A `linalg.generic` as a loop nest, with its extents (None for dynamic ones)."""
 
     sizes: tuple[int | None, ...]
     reduced: frozenset[int]
@@ -71,7 +71,7 @@ def role_of(operation: ir.Operation) -> Role:
 
 
 def is_unit_reshape(operation: ir.Operation) -> bool:
-    """Whether a reshape adds or drops unit dimensions only: inside a kernel it then is a view."""
+    """Whether a reshape only adds or drops unit dimensions: it is then a view inside a kernel."""
     if operation.name == "tensor.cast":
         return True
     wide = operation.results[0] if operation.name == "tensor.expand_shape" else operation.operands[0]
@@ -90,7 +90,7 @@ def _is_static_view(operation: ir.Operation) -> bool:
 
 
 def structure_of(operation: ir.Operation) -> Structure | None:
-    """The loop nest of a `linalg.generic`, or None where its maps are not linear."""
+    """The loop nest of a `linalg.generic`; None if its maps are not linear."""
     iterators = [str(a) for a in ir.ArrayAttr(operation.attributes["iterator_types"])]
     rank = len(iterators)
     try:
@@ -160,7 +160,7 @@ def _is_multiply_add(body: Sequence[ir.Operation]) -> bool:
 
 
 def known_number(value: ir.Value) -> float | int | None:
-    """The number that a scalar, or all of a tensor, is known to be."""
+    """The number that a scalar, or every element of a tensor, is known to be."""
     if isinstance(value.owner, ir.Block):
         return None
     owner = value.owner.operation

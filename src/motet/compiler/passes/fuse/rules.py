@@ -7,9 +7,9 @@
 | reduction | that is element-wise | it reduces the last dimensions of the group's space, or alone reads the group |
 | reduction | of reductions | it reduces the same last dimensions of the same space |
 
-A group has at most `LARGEST_GROUP` operations, and an operation does not join if two groups would then wait for each
-other (`waits_for`). The passes add what they alone can tell: grouping sees how values are read, placement where
-operations run.
+A group has at most `LARGEST_GROUP` operations, and an operation does not join if two groups would then depend on each
+other (`waits_for`). The passes add their own conditions: grouping on how values are read, placement on
+where operations run.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from motet.compiler.passes.fuse.roles import DENSE_ROLES, Role, Structure
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
-WRITTEN = (*DENSE_ROLES, Role.WINDOW)  # roles whose space is that of their result: what they reduce is their own
+WRITTEN = (*DENSE_ROLES, Role.WINDOW)  # roles whose space is that of their result, without reductions
 
 G = TypeVar("G", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Space:
-    """The loops of an operation, those of extent 1 left out: their extents (None: dynamic), and the positions of those
-    that are reduced."""
+    """The loops of an operation without those of extent 1: their extents (None: dynamic), and the positions of the
+    reductions."""
 
     extents: tuple[int | None, ...] = ()
     reduced: frozenset[int] = frozenset()
@@ -54,14 +54,14 @@ def space_of(structure: Structure) -> Space:
 
 
 def written_space(structure: Structure) -> Space:
-    """The loops along which a nest writes, in the order of the tensor's dimensions."""
+    """The space of the tensor that a nest writes, in order of its dimensions."""
     written = [structure.sizes[e.single] for e in structure.maps[-1] if e.single is not None]
     return Space(tuple(size for size in written if size != 1))
 
 
 def may_join(role: Role, space: Space, group: Role, among: Space, is_only_reader: Callable[[], bool]) -> bool:
-    """Whether an operation of `role` over `space` may join a group of role `group` over `among`. `is_only_reader` says
-    whether the operation alone reads the group."""
+    """Whether an operation of `role` over `space` may join a group of role `group` over `among`. `is_only_reader` is
+    whether only the operation reads the group."""
     if role is Role.ELEMENTWISE:
         if group is Role.REDUCTION:
             return space.extents == among.outer or (space.extents == among.extents and among.is_trailing)
@@ -76,8 +76,8 @@ def may_join(role: Role, space: Space, group: Role, among: Space, is_only_reader
 def waits_for(
     later: G, earlier: G, depends: Callable[[G], Iterable[G]], ends_before: Callable[[G], bool] = lambda group: False
 ) -> bool:
-    """Whether group `later` waits for `earlier`, directly or not. `ends_before` tells groups that cannot wait for
-    `earlier`, as they are complete where it begins."""
+    """Whether group `later` depends on `earlier`, directly or indirectly. `ends_before` is true of groups that cannot
+    depend on `earlier`, because they are complete before it begins."""
     seen: set[G] = set()
     stack = [later]
     while stack:

@@ -1,12 +1,12 @@
-"""sink-reshapes: element-wise work on a result whose dimensions are split runs before they are.
+"""sink-reshapes: moves a reshape that splits dimensions after the element-wise operations on its result.
 
     %p = … a product on 4096x3072                         %g = linalg.generic … gelu of %p on 4096x3072
     %e = tensor.expand_shape %p … into 32x128x3072    →     %e = tensor.expand_shape %g … into 32x128x3072
     %g = linalg.generic … gelu of %e
 
-so that it joins the kernel of the product: layers of PyTorch flatten what they multiply, and give it its shape again
-before what follows. What else is read has to be the same for all that was one dimension, as a vector that is added to
-every row. Shapes have to be known.
+They then join the kernel of the product: PyTorch's layers flatten the operand of a product, and restore the shape
+before the next operation. Other operands must be constant along the dimensions that are split off, like a vector that
+is added to every row. Extents must be static.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from motet.compiler.passes.fuse.group import MARK
 
 @dataclass(frozen=True)
 class SinkReshapes(Pass):
-    """Shapes have to be known."""
+    """Extents must be static."""
 
     name = "sink-reshapes"
 
@@ -42,7 +42,7 @@ class SinkReshapes(Pass):
 
 @dataclass(frozen=True)
 class _Expansion:
-    """How dimensions are split: those that each dimension before becomes, and the shape before."""
+    """A split of dimensions: the dimensions that each original one becomes, and the original shape."""
 
     groups: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ def _sink(operation: ir.Operation) -> bool:
 
 
 def _is_element_wise(operation: ir.Operation) -> bool:
-    """Whether an operation has one result, over all of whose points it runs, and does not look at where it is."""
+    """Whether an operation has one result, iterates over exactly its points, and does not depend on their indices."""
     if operation.name != "linalg.generic" or MARK in operation.attributes or len(operation.results) != 1:
         return False
     if "reduction" in str(operation.attributes["iterator_types"]):
@@ -89,7 +89,7 @@ def _is_element_wise(operation: ir.Operation) -> bool:
 
 
 def _expansion(value: ir.Value) -> _Expansion | None:
-    """How `value` is split, if it is what an operation made."""
+    """The split that makes `value`, if it is one of an operation's result; None otherwise."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.expand_shape":
         return None
     operation = value.owner.operation
@@ -103,7 +103,7 @@ def _expansion(value: ir.Value) -> _Expansion | None:
 
 
 def _remapped(each: ir.AffineMap, expansion: _Expansion) -> ir.AffineMap | None:
-    """A map over the dimensions before; None for one of those that there were not."""
+    """The map over the original dimensions; None if it is not expressible."""
     place = {group[0]: number for number, group in enumerate(expansion.groups) if len(group) == 1}
     results: list[ir.AffineExpr] = []
     for result in each.results:

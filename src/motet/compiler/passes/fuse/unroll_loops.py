@@ -1,12 +1,12 @@
-"""unroll-loops: takes the turns of loops over tensors apart, one after the other, where they are known and not many.
+"""unroll-loops: unrolls loops over tensors whose iterations are known and few.
 
     %r = scf.for %i = 0 to 2 step 1 iter_args(%s = %0) {      %a = tensor.extract_slice %x[0] …
       %a = tensor.extract_slice %x[%i] …                  →   %b = linalg.generic … ins(%a, %0) …
       %b = linalg.generic … ins(%a, %s) …                     %c = tensor.extract_slice %x[1] …
       scf.yield %b }                                          %d = linalg.generic … ins(%c, %b) …
 
-Recurrent networks come as such loops. GPUs have no code for them: each turn is launches of its own, whose code all
-turns share.
+Recurrent networks have such loops. GPU back ends have no code for loops around kernels: each iteration becomes separate
+launches, and all iterations share code.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import Pass
 
 FOR = "scf.for"
-MOST = 8192  # operations that a loop may become
+MOST = 8192  # operations that unrolling may create from a loop
 _CLEAN = "canonicalize,cse"
 _TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield", FOR)
 
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Loops that would become more than `MOST` operations stay."""
+    """Keeps loops that would become more than `MOST` operations."""
 
     name = "unroll-loops"
 
@@ -54,9 +54,9 @@ def is_taken_apart(operation: ir.Operation) -> bool:
 
 
 def _length(loop: ir.Operation) -> int:
-    """How many operations `loop` becomes; 0 for one that is not taken apart."""
-    turns = _turns(loop)
-    if turns is None or not len(loop.results):
+    """The number of operations that `loop` becomes; 0 if it is not unrolled."""
+    values = _index_values(loop)
+    if values is None or not len(loop.results):
         return 0
     count = 0
     for entry in loop.regions[0].blocks[0].operations:
@@ -69,15 +69,15 @@ def _length(loop: ir.Operation) -> int:
                 return 0
             count += inner
         count += 1
-    return count * max(1, len(turns))
+    return count * max(1, len(values))
 
 
 def _is_known(value: ir.Value) -> bool:
-    """Whether a value is no tensor whose extents may differ from turn to turn."""
+    """Whether a value is not a tensor whose extents may differ between iterations."""
     return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
 
 
-def _turns(loop: ir.Operation) -> range | None:
+def _index_values(loop: ir.Operation) -> range | None:
     bounds = [_constant(value) for value in list(loop.operands)[:3]]
     known = [bound for bound in bounds if bound is not None]
     return range(*known) if len(known) == 3 and known[2] > 0 else None
@@ -91,13 +91,13 @@ def _constant(value: ir.Value) -> int | None:
 
 
 def _unroll(loop: ir.Operation, point: ir.InsertionPoint) -> Sequence[ir.Value]:
-    """The results of `loop`, whose turns are made at `point`."""
+    """The results of `loop`, whose iterations are created at `point`."""
     body = loop.regions[0].blocks[0]
     operations = [entry.operation for entry in body.operations]
     carried = list(loop.operands)[3:]
-    for turn in _turns(loop) or ():
+    for current in _index_values(loop) or ():
         with loop.location, point:
-            index = arith.ConstantOp(body.arguments[0].type, turn)
+            index = arith.ConstantOp(body.arguments[0].type, current)
         mapping: dict[ir.Value, ir.Value] = dict(zip(body.arguments, [index.result, *carried], strict=True))
         for operation in operations[:-1]:
             copy = operation.clone(point)

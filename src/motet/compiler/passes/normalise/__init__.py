@@ -1,1 +1,1 @@
-"""Normalisation: brings what frontends return to the few forms that fusion knows."""
+"""Normalisation: reduces the output of frontends to the few forms that fusion handles."""

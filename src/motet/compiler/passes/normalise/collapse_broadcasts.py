@@ -1,4 +1,4 @@
-"""collapse-broadcasts: broadcasts to the collapsed shape what is broadcast first and collapsed then.
+"""collapse-broadcasts: replaces a broadcast followed by a collapse by a broadcast to the collapsed shape.
 
     %b = linalg.generic ins(%w : tensor<64x128xf32>)              %c = linalg.generic ins(%w : tensor<64x128xf32>)
            outs(%0 : tensor<2x8x64x128xf32>) { yield %in }    →          outs(%1 : tensor<16x64x128xf32>) { yield %in }
@@ -20,7 +20,7 @@ from motet.compiler.passes.base import FunctionPass
 
 @dataclass(frozen=True)
 class CollapseBroadcasts(FunctionPass):
-    """Dimensions are merged where each input is indexed by at most one of them, and the others are of extent 1."""
+    """Dimensions are merged if each input is indexed by at most one of them, and the others have extent 1."""
 
     name = "collapse-broadcasts"
 
@@ -56,7 +56,7 @@ def _collapse(reshape: ir.Operation) -> bool:
 
 
 def _is_broadcast(operation: ir.Operation) -> bool:
-    """Whether an operation is a linalg.generic that does nothing but yield an input, along all axes of its result."""
+    """Whether an operation is a linalg.generic that only yields an input, over exactly the axes of its result."""
     if operation.name != "linalg.generic" or len(operation.results) != 1:
         return False
     *maps, output = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]
@@ -69,8 +69,8 @@ def _is_broadcast(operation: ir.Operation) -> bool:
 
 
 def _kept(group: Sequence[int], maps: Sequence[ir.AffineMap], shape: Sequence[int]) -> int | None:
-    """The dimension of `group` that stands for all of them: the one that inputs are indexed by, if all others have
-    extent 1, or any if there is none. None if several are."""
+    """The dimension of `group` that represents all of them: the one that indexes inputs, if all others have extent 1,
+    or any if there is none. None if several do."""
     used = {
         axis for axis in group for each in maps for result in each.results
         if isinstance(result, ir.AffineDimExpr) and result.position == axis and shape[axis] != 1
@@ -85,7 +85,7 @@ def _kept(group: Sequence[int], maps: Sequence[ir.AffineMap], shape: Sequence[in
 def _collapsed(
     each: ir.AffineMap, place: dict[int, int], shape: Sequence[int], rank: int
 ) -> ir.AffineMap | None:
-    """A map over the dimensions after; None for one that is no choice of dimensions."""
+    """The map over the collapsed dimensions; None if it is not a selection of dimensions."""
     results: list[ir.AffineExpr] = []
     for result in each.results:
         if isinstance(result, ir.AffineConstantExpr):

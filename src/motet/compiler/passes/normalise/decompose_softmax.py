@@ -1,4 +1,4 @@
-"""decompose-softmax: the largest element, powers, their sum and a quotient, by upstream's own decomposition.
+"""decompose-softmax: decomposes softmax into maximum, exponentials, sum and quotient, by upstream's decomposition.
 
     %0 = linalg.softmax dimension(1) ins(%x) …   →   %m = linalg.generic … maximum of each row
                                                      %e = linalg.generic … exp(x - m)

@@ -1,10 +1,10 @@
-"""drop-casts: concatenations of known extents do not forget those of their parts.
+"""drop-casts: removes casts that make operands of concatenations with static extents dynamic.
 
     %a = tensor.cast %x : tensor<1x4xf32> to tensor<?x4xf32>
     %c = tensor.concat dim(0) %a, %b …                         →    %c = tensor.concat dim(0) %x, %b …
         : (tensor<?x4xf32>, …) -> tensor<3x4xf32>                       : (tensor<1x4xf32>, …) -> tensor<3x4xf32>
 
-PyTorch's `roll` comes so.
+PyTorch's `roll` has this form.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from motet.compiler.passes.base import FunctionPass
 
 @dataclass(frozen=True)
 class DropCasts(FunctionPass):
-    """Casts that something else reads as well stay for it."""
+    """Keeps casts that have other readers."""
 
     name = "drop-casts"
 

@@ -1,4 +1,4 @@
-"""fold-empty-tensors: removes work on tensors without elements; loops without iterations return what they write to.
+"""fold-empty-tensors: removes operations on empty tensors; loops without iterations return their initial values.
 
     %y = linalg.matmul ins(%a, %b : tensor<0x8xf32>, …) …    →    %y = tensor.empty() : tensor<0x16xf32>
     %y = linalg.matmul ins(%a, %b : tensor<4x0xf32>, tensor<0x16xf32>) outs(%c : tensor<4x16xf32>)    →    %c
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.passes.base import FunctionPass
 
-_PADDING = ("linalg.pack", "linalg.unpack")  # which write more than they read
+_PADDING = ("linalg.pack", "linalg.unpack")  # may write elements that they do not read
 
 
 @dataclass(frozen=True)
 class FoldEmptyTensors(FunctionPass):
-    """Looks at extents that are known."""
+    """Considers static extents only."""
 
     name = "fold-empty-tensors"
 
@@ -44,7 +44,7 @@ def _fold(operation: ir.Operation) -> bool:
 
 
 def _has_no_iterations(operation: ir.Operation) -> bool:
-    """Whether an operation of loops reads a tensor without elements: one of its loops has no iterations."""
+    """Whether a linalg operation reads an empty tensor: one of its loops then has no iterations."""
     written = _written(operation)
     if not operation.name.startswith("linalg.") or operation.name in _PADDING:
         return False
@@ -53,7 +53,7 @@ def _has_no_iterations(operation: ir.Operation) -> bool:
 
 
 def _written(operation: ir.Operation) -> list[ir.Value]:
-    """The operands that results begin as: an operation on tensors names as many as it has results, last."""
+    """The initial values of the results: the last operands, one for each result."""
     return list(operation.operands)[len(operation.operands) - len(operation.results) :]
 
 

@@ -1,10 +1,11 @@
-"""fold-uninitialized-slices: a slice or reshape of an uninitialized tensor is another uninitialized tensor.
+"""fold-uninitialized-slices: replaces slices and reshapes of uninitialized tensors by uninitialized tensors.
 
     %0 = tensor.empty() : tensor<2x12x11xf32>
     %1 = tensor.extract_slice %0[0, 0, 1] [2, 12, 8] …    →    %1 = tensor.empty() : tensor<2x12x8xf32>
     %2 = tensor.insert_slice %x into %1 …                      %2 = tensor.insert_slice %x into %1 …
 
-PyTorch writes tensors piece by piece so. No copy is needed, and no schedule reads memory before it is written.
+PyTorch programs that write a tensor piece by piece have this form. It then needs no copy, and no schedule reads memory
+before it is written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from motet.compiler.passes.base import FunctionPass
 
 @dataclass(frozen=True)
 class FoldUninitializedSlices(FunctionPass):
-    """Reshapes to dynamic extents stay."""
+    """Keeps reshapes to dynamic extents."""
 
     name = "fold-uninitialized-slices"
 
@@ -50,7 +51,7 @@ def _slice(slice_: ir.Operation) -> bool:
         return False
     _, offsets, sizes, _ = ir.DenseI32ArrayAttr(slice_.attributes["operandSegmentSizes"])
     given = list(slice_.operands)[1 + offsets : 1 + offsets + sizes]
-    # Dimensions that are dropped have the extent 1, so that each extent that is computed is one of the result's.
+    # Dropped dimensions have extent 1, so that each dynamic extent is one of the result's.
     _replace(slice_, given)
     return True
 

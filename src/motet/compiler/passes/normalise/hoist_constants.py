@@ -3,8 +3,8 @@
     func.func @f(%x: tensor<4xf32>) {                 func.func @f(%x: tensor<4xf32>,
       %w = arith.constant dense<[1., 2., …]>     →                 %w: tensor<4xf32> {motet.parameter = "constant_0"}) {
 
-Splats stay: they become numbers in the kernels that read them; launches, which are kept as they were written, read
-them in memory. From here on kernels meet data only as arguments.
+Splats remain: they become numbers in the kernels that read them, except in launches, which are kept as written and read
+them from memory. After this pass kernels receive data only as arguments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from motet.errors import CompileError
 
 @dataclass(frozen=True)
 class HoistConstants(Pass):
-    """Adds to the program's parameters, under names that no parameter has."""
+    """Adds to the program's parameters, under unused names."""
 
     name = "hoist-constants"
 
@@ -55,7 +55,7 @@ def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> bool:
 
 
 def fresh_key(name: str, parameters: Mapping[str, np.ndarray]) -> str:
-    """A key that no parameter has: users' constants may have any name."""
+    """An unused parameter key; users' constants may have any name."""
     number = len(parameters)
     while f"{name}_{number}" in parameters:
         number += 1
@@ -67,7 +67,7 @@ def _feeds_launch(operation: ir.Operation) -> bool:
 
 
 def add_parameter(function: ir.Operation, kind: ir.Type, key: str, location: ir.Location) -> ir.Value:
-    """A new last argument of `function` that stands for parameter `key`."""
+    """Appends an argument to `function` that represents parameter `key`."""
     block = function.regions[0].blocks[0]
     known = len(block.arguments)
     attributes = (
@@ -99,8 +99,8 @@ def constant_array(attribute: ir.Attribute) -> np.ndarray:
 
 
 def printed_elements(text: str, dtype: np.dtype[Any]) -> np.ndarray:
-    """The elements of a dense attribute as MLIR prints it, for the types that the bindings cannot hand out:
-    all as the bytes in hexadecimal, or one by one as decimals or as bits."""
+    """The elements of a dense attribute in MLIR's syntax, for types that the bindings do not support: all bytes in
+    hexadecimal, or one by one as decimals or as bits."""
     body = text[text.index("<") + 1 : text.rindex("> :")]
     if body.startswith('"0x'):
         return np.frombuffer(bytes.fromhex(body[3:-1]), dtype)

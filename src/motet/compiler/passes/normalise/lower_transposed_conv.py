@@ -1,13 +1,14 @@
-"""lower-transposed-conv: transposed convolutions, written as convolutions of an image with zeros, read no zeros.
+"""lower-transposed-conv: rewrites convolutions of images with inserted zeros so that they do not read the zeros.
 
     %z = tensor.insert_slice %x into zeros … [1, 1, 2, 2]         y[n, f, h * 2 + p, w * 2 + r] +=
     %r = convolution of %z                                   →        x[n, c, h + i, w + j] * k'[p, r, f, c, i, j]
         y[n, f, h, w] += z[n, c, h + i, w + j] * k[f, c, i, j]
 
-Points of the result that are a step of the zeros apart meet the same places of the window, those of each phase `p`, `r`
-others: `k'` has them phase by phase, with zeros where a phase has fewer than another. So what is left is a
-convolution with as many more filters as there are phases, for windows as much smaller; where the window is as long as
-the step, a product. Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
+Points of the result whose distance is a multiple of the step use the same elements of the window; those of another
+phase `p`, `r` use others. `k'` has the elements phase by phase, padded with zeros where a phase has fewer. The result
+is a convolution with more filters, by the number of phases, and correspondingly smaller windows; if the window is as
+long as the step, it is a product. Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?",
+2016.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from motet.compiler.passes.normalise.splitting import Split
 
 @dataclass(frozen=True)
 class LowerTransposedConv(FunctionPass):
-    """Convolutions with extents that are not known stay. Without `phases` those of more than one phase stay too, so
-    that zeros stand around an image alone, as a border: on the host, what several phases become is slower than zeros,
-    since vectors of results are not contiguous."""
+    """Keeps convolutions with dynamic extents. Without `phases` it also keeps those of more than one phase, and only
+    separates a zero border from the image: on the host several phases are slower than zeros, since vectors of results
+    are not contiguous."""
 
     name = "lower-transposed-conv"
     phases: bool = True
@@ -34,7 +35,7 @@ class LowerTransposedConv(FunctionPass):
     def run_on(self, function: ir.Operation) -> bool:
         found = False
         for block in function.regions[0].blocks:
-            while (upsampling := _first(block, self.phases)) is not None:  # what is rewritten takes others along
+            while (upsampling := _first(block, self.phases)) is not None:  # a rewriting erases other operations
                 _rewrite(*upsampling)
                 found = True
         return found
@@ -50,9 +51,9 @@ def _first(block: ir.Block, phases: bool) -> tuple[ir.Operation, _Upsampling] | 
 
 @dataclass(frozen=True)
 class _WindowAxis:
-    """An axis that windows move along: its dimensions of the nest, of the result and of the window, and of the image;
-    pixels stand at `offset + step * i` among zeros. Point `step * q + phase` of the result reads pixels `q + first` to
-    `q + first + taps - 1`, by places `step * tap + base - phase` of the window, which has `window` of them."""
+    """A spatial axis: its dimensions in the nest, the result, the window, and the image. Pixels are at `offset + step *
+    i` among zeros. Point `step * q + phase` of the result reads pixels `q + first` to `q + first + taps - 1`, with the
+    elements `step * tap + base - phase` of the window, which has `window` elements."""
 
     dim: int
     place: int
@@ -76,13 +77,13 @@ class _WindowAxis:
 
     @property
     def count(self) -> int:
-        """Points of one phase."""
+        """The number of points of one phase."""
         return self.extent // self.step
 
 
 @dataclass(frozen=True)
 class _Upsampling:
-    """`image` and `filters` are operands of the convolution, `source` what lies between zeros."""
+    """`image` and `filters` are operands of the convolution, `source` the tensor between the zeros."""
 
     image: int
     filters: int
@@ -111,7 +112,7 @@ def _match(operation: ir.Operation) -> _Upsampling | None:
 
 
 def _spread(insert: ir.Operation) -> tuple[list[int], list[int]] | None:
-    """The offsets and steps at which a tensor is put among zeros; None for anything else."""
+    """The offsets and steps with which a tensor is inserted among zeros; None for other operations."""
     if insert.name != "tensor.insert_slice" or len(insert.operands) != 2 or not _is_zero(insert.operands[1]):
         return None
     offsets, sizes, steps = (
@@ -121,7 +122,7 @@ def _spread(insert: ir.Operation) -> tuple[list[int], list[int]] | None:
 
 
 def _is_zero(value: ir.Value) -> bool:
-    """Whether a tensor is filled with zeros."""
+    """Whether all elements of a tensor are zero."""
     owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if owner is None or owner.name not in ("linalg.generic", "linalg.fill") or not owner.operands:
         return False
@@ -165,7 +166,7 @@ def _axes(
 
 
 def _shape(value: ir.Value) -> list[int]:
-    """The extents of a tensor; empty where one is not known."""
+    """The extents of a tensor; empty if one is dynamic."""
     kind = ir.RankedTensorType(value.type)
     return list(kind.shape) if kind.has_static_shape else []
 
@@ -211,7 +212,7 @@ def _split(operation: ir.Operation, found: _Upsampling) -> Split:
 
 
 def _bordered(found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:
-    """The image with zeros around it, as far as windows reach."""
+    """The image with a zero border as wide as windows extend."""
     shape = _shape(found.source)
     low, high = [0] * len(shape), [0] * len(shape)
     for axis in found.axes:
@@ -221,7 +222,7 @@ def _bordered(found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:
 
 
 def _padded(value: ir.Value, low: Sequence[int], high: Sequence[int], at: ir.InsertionPoint) -> ir.Value:
-    """`value` with zeros around it."""
+    """`value` with a zero border."""
     if not any(low) and not any(high):
         return value
     kind = ir.RankedTensorType(value.type)
@@ -251,8 +252,8 @@ def _zero(element: ir.Type) -> ir.Attribute:
 
 
 def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:
-    """The filters phase by phase: axes of phases, then those of the filters, places of the window as pixels that a
-    phase reads. So filters of one phase lie side by side, as channels of the result do."""
+    """The filters by phase: axes of phases, then those of the filters, with the window elements as pixels that a phase
+    reads. Filters of one phase are contiguous, like channels of the result."""
     structure = structure_of(operation)
     filters = operation.operands[found.filters]
     shape = _shape(filters)
@@ -313,8 +314,8 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
 
 
 def _nest(operation: ir.Operation, found: _Upsampling) -> tuple[list[ir.AffineMap], list[ir.Attribute]]:
-    """The maps and iterators: those of the convolution, with dimensions of phases before its reductions, and without
-    places where windows have one alone."""
+    """The maps and iterators of the convolution, with phase dimensions before its reductions, and without window
+    dimensions of extent 1."""
     structure, context = structure_of(operation), operation.context
     assert structure is not None
     phased = [axis for axis in found.axes if axis.step > 1]

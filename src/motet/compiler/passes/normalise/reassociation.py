@@ -1,4 +1,4 @@
-"""Which dimensions of a tensor are merged and split where it takes another shape."""
+"""Which dimensions a reshape merges and splits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Group = tuple[list[int], list[int]]  # axes of the source, and of the target
 
 @dataclass(frozen=True)
 class Monomial:
-    """A number times powers of expressions that are no products."""
+    """A number times powers of expressions that are not products."""
 
     number: int
     factors: tuple[tuple[str, int], ...] = ()
@@ -22,7 +22,7 @@ class Monomial:
         return Monomial(self.number * other.number, tuple(sorted(powers.items())))
 
     def over(self, other: Monomial) -> Monomial | None:
-        """The quotient, where it is a monomial too."""
+        """The quotient if it is a monomial; None otherwise."""
         if not other.divides(self):
             return None
         powers = Counter(dict(self.factors))
@@ -39,7 +39,7 @@ class Monomial:
 
 
 def match_groups(source: Sequence[Monomial], target: Sequence[Monomial]) -> list[Group]:
-    """Consecutive axes of both sides whose products are equal, as few in a group as can be: b×l×16 and (b·l)×16 are
+    """The smallest groups of consecutive axes of both sides with equal products: b×l×16 and (b·l)×16 are
     ([0, 1], [0]) and ([2], [1])."""
     groups: list[Group] = []
     i = j = 0
@@ -56,7 +56,7 @@ def match_groups(source: Sequence[Monomial], target: Sequence[Monomial]) -> list
                 left = left.times(source[i])
                 before.append(i)
                 i += 1
-            else:  # their order alone is known: all that is left goes together
+            else:  # only the order is known: all remaining axes form one group
                 before += range(i, len(source))
                 after += range(j, len(target))
                 return [*groups, (before, after)]

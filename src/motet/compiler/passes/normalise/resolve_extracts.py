@@ -1,4 +1,4 @@
-"""resolve-extracts: elements that bodies take from tensors at positions of their loops become operands.
+"""resolve-extracts: makes elements that bodies extract from tensors at the loops' positions operands.
 
     linalg.generic outs(%0) {                             linalg.generic ins(%x) outs(%0), %x read by
       %i = linalg.index 0 ; %j = linalg.index 1           (d0, d1, d2) -> (d0, d1, 0) {
@@ -6,8 +6,8 @@
       %k = arith.select %same, %c0, %i
       yield tensor.extract %x[%k, %j, %c0]
 
-Frontends write so what broadcasts along extents that are not known: where an extent is 1, so that the position can only
-be 0, nothing has to be chosen.
+Frontends write this form for broadcasts along dynamic extents: if an extent is 1, the position is 0 anyway, and the
+select is redundant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from motet.compiler.passes.base import FunctionPass
 
 @dataclass(frozen=True)
 class ResolveExtracts(FunctionPass):
-    """Elements at other positions stay as they are."""
+    """Elements at other positions are left unchanged."""
 
     name = "resolve-extracts"
 
@@ -37,7 +37,7 @@ class ResolveExtracts(FunctionPass):
 
 @dataclass(frozen=True)
 class _Element:
-    """What `tensor.extract` number `number` of a body takes: `tensor` at `map` of the loops."""
+    """The element that the `tensor.extract` number `number` of a body reads: `tensor` at `map` of the loops."""
 
     number: int
     tensor: ir.Value
@@ -59,7 +59,7 @@ def _resolve(operation: ir.Operation) -> bool:
 
 
 def _map(operation: ir.Operation, indices: Sequence[ir.Value]) -> ir.AffineMap | None:
-    """How the loops give `indices`, or None where they do not."""
+    """The map from loops to `indices`; None if there is none."""
     rank = len(list(ir.ArrayAttr(operation.attributes["iterator_types"])))
     results: list[ir.AffineExpr] = []
     for index in indices:
@@ -73,7 +73,7 @@ def _map(operation: ir.Operation, indices: Sequence[ir.Value]) -> ir.AffineMap |
 
 
 def _is_all_of_it(operation: ir.Operation, tensor: ir.Value, map_: ir.AffineMap) -> bool:
-    """Whether loops end where the tensor does, as far as that is known: of an operand they have to."""
+    """Whether loops cover the tensor exactly, as far as known, which is required of an operand."""
     ends: dict[int, int] = {}
     maps = [ir.AffineMapAttr(attribute).value for attribute in ir.ArrayAttr(operation.attributes["indexing_maps"])]
     for operand, own in zip(operation.operands, maps, strict=True):
@@ -82,7 +82,7 @@ def _is_all_of_it(operation: ir.Operation, tensor: ir.Value, map_: ir.AffineMap)
 
 
 def _ends(operand: ir.Value, map_: ir.AffineMap) -> list[tuple[int, int | None]]:
-    """The loops that go along dimensions of `operand`, with the extents of those, None where they are not known."""
+    """The loops along dimensions of `operand`, with the extents of these; None for dynamic ones."""
     if not isinstance(operand.type, ir.RankedTensorType):
         return []
     kind = ir.RankedTensorType(operand.type)
@@ -94,7 +94,7 @@ def _ends(operand: ir.Value, map_: ir.AffineMap) -> list[tuple[int, int | None]]
 
 
 def _position(operation: ir.Operation, value: ir.Value) -> tuple[int | None, int] | None:
-    """A loop of `operation`, or a number, that `value` in its body is; None where it is neither."""
+    """The loop of `operation`, or the number, that `value` in its body is; None otherwise."""
     if isinstance(value.owner, ir.Block):
         return None
     owner = value.owner.operation
@@ -114,7 +114,7 @@ def _position(operation: ir.Operation, value: ir.Value) -> tuple[int | None, int
 
 
 def _is_extent_one(operation: ir.Operation, condition: ir.Value, loop: int) -> bool:
-    """Whether `condition` says that the loop's extent is 1."""
+    """Whether `condition` states that the loop's extent is 1."""
     if isinstance(condition.owner, ir.Block) or condition.owner.operation.name != "arith.cmpi":
         return False
     compare = condition.owner.operation
@@ -127,7 +127,7 @@ def _is_extent_one(operation: ir.Operation, condition: ir.Value, loop: int) -> b
 
 
 def _is_extent(operation: ir.Operation, value: ir.Value, loop: int) -> bool:
-    """Whether `value` is the extent of a tensor that has been made for the operation's results."""
+    """Whether `value` is the extent of the operation's results along `loop`."""
     segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
     maps = [ir.AffineMapAttr(attribute).value for attribute in ir.ArrayAttr(operation.attributes["indexing_maps"])]
     dimension = ir.AffineExpr.get_dim(loop)
@@ -144,7 +144,7 @@ def _is_extent(operation: ir.Operation, value: ir.Value, loop: int) -> bool:
 
 
 def _rebuild(operation: ir.Operation, found: Sequence[_Element]) -> None:
-    """`operation` with further inputs for what is `found`."""
+    """Rebuilds `operation` with additional inputs for `found`."""
     segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
     operands = list(operation.operands)
     maps = [ir.AffineMapAttr(attribute).value for attribute in ir.ArrayAttr(operation.attributes["indexing_maps"])]
@@ -167,7 +167,7 @@ def _rebuild(operation: ir.Operation, found: Sequence[_Element]) -> None:
 
 
 def _move_body(old: ir.Block, region: ir.Region, inputs: int, found: Sequence[_Element]) -> None:
-    """The operations of `old` in a block of `region` that has what is `found` as arguments after `inputs` others."""
+    """Moves the operations of `old` to a block of `region` with arguments for `found` after `inputs` others."""
     kinds = [argument.type for argument in old.arguments]
     kinds[inputs:inputs] = [element.kind for element in found]
     new = ir.Block.create_at_start(region, kinds, [argument.location for argument in old.arguments][:1] * len(kinds))

@@ -1,10 +1,10 @@
-"""resolve-reshapes: a reshape to extents that are numbers becomes merging and splitting of dimensions.
+"""resolve-reshapes: rewrites reshapes to computed extents as merges and splits of dimensions.
 
     %s = tensor.from_elements %b_times_l, 16        →   %1 = tensor.collapse_shape %x [[0, 1], [2]]
     %1 = tensor.reshape %x(%s)   // of b×l×16
 
-Frontends write so where extents are dynamic. Which dimensions are merged and split follows from the extents as
-expressions over the inputs' extents: dimensions go together as soon as their products are equal.
+Frontends write this form for dynamic extents. The dimensions to merge and split follow from the extents as expressions
+over the inputs' extents: dimensions form a group as soon as their products are equal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from motet.compiler.scheduling.shapes import Shapes
 
 @dataclass(frozen=True)
 class ResolveReshapes(FunctionPass):
-    """Reshapes to extents that depend on data stay."""
+    """Keeps reshapes to extents that depend on data."""
 
     name = "resolve-reshapes"
 
@@ -36,9 +36,9 @@ class ResolveReshapes(FunctionPass):
 
 
 def _visit(operation: ir.Operation, shapes: Shapes) -> bool:
-    """Resolves an operation, or notes in `shapes` what it makes."""
+    """Resolves an operation, or records the shape of its result in `shapes`."""
     if operation.name == "cf.assert" and shapes.numbers.get(operation.operands[0]) == 1:
-        operation.erase()  # of extents, and true
+        operation.erase()  # an assertion about extents that holds
         return True
     elements = _elements(operation)
     if elements is not None and operation.operands[0] in shapes.tensors:
@@ -57,7 +57,7 @@ def _visit(operation: ir.Operation, shapes: Shapes) -> bool:
 
 
 def _elements(operation: ir.Operation) -> list[ir.Value] | None:
-    """The numbers that a reshape takes as extents, where it does."""
+    """The scalars that a reshape takes as extents; None for other operations."""
     if operation.name != "tensor.reshape":
         return None
     shape = operation.operands[1].owner
@@ -67,7 +67,7 @@ def _elements(operation: ir.Operation) -> list[ir.Value] | None:
 
 
 def _merged_to_be_split(operation: ir.Operation) -> ir.Operation | None:
-    """The merging of dimensions that `operation` splits again."""
+    """The merge of dimensions that `operation` splits again; None for other operations."""
     if operation.name != "tensor.expand_shape" or isinstance(operation.operands[0].owner, ir.Block):
         return None
     merged = operation.operands[0].owner
@@ -81,7 +81,7 @@ def _given(split: ir.Operation) -> dict[int, ir.Value]:
 
 
 def _falls_apart(merged: ir.Operation, split: ir.Operation, shapes: Shapes) -> bool:
-    """Whether fewer dimensions need to be merged and split than are."""
+    """Whether a smaller merge and split suffices."""
     if merged.operands[0] not in shapes.tensors or split.results[0] not in shapes.tensors:
         return False
     source, target = shapes.tensors[merged.operands[0]], shapes.tensors[split.results[0]]
@@ -92,7 +92,8 @@ def _falls_apart(merged: ir.Operation, split: ir.Operation, shapes: Shapes) -> b
 def _resolve(
     operation: ir.Operation, source: ir.Value, shapes: Shapes, target: list[Expr], elements: Mapping[int, ir.Value]
 ) -> None:
-    """Makes it of `source`; `elements` are the target's extents by axis, those that are no numbers at least."""
+    """Replaces it by merges and splits of `source`; `elements` has at least the dynamic extents of the target by
+    axis."""
     extents = shapes.tensors[source]
     groups = match_groups([monomial(extent) for extent in extents], [monomial(extent) for extent in target])
     merged = [prod_static([extents[axis] for axis in before]) for before, _ in groups]
@@ -115,12 +116,12 @@ def _resolve(
 
 
 def _of_parts(parts: Sequence[Expr], merged: Expr) -> Expr:
-    """The extent of a dimension that is split into `parts`: a number where all of them are."""
+    """The extent of a dimension that is split into `parts`; a number if all of them are."""
     return merged if len(parts) == 1 else prod_static(parts)
 
 
 class _ReshapeBuilder:
-    """Creates operations where another one stands."""
+    """Creates operations before an operation."""
 
     def __init__(self, at: ir.Operation, element: ir.Type) -> None:
         self._at = at
@@ -158,7 +159,7 @@ class _ReshapeBuilder:
 
 
 def prod_static(extents: Sequence[Expr]) -> Expr:
-    """Their product where all are numbers; else some expression that is none."""
+    """The product of static extents; an expression that is not a number otherwise."""
     numbers = [extent for extent in extents if isinstance(extent, int)]
     if len(numbers) == len(extents):
         return prod(numbers)

@@ -1,9 +1,9 @@
-"""reuse-sorted-extents: a slice of a sorted tensor with the same extent takes that extent from the sorted tensor.
+"""reuse-sorted-extents: replaces an extent in a slice of a sorted tensor by the equal extent of the sorted tensor.
 
     %n = tensor.dim %x, %c0                                      %n = tensor.dim %y#0, %c0
     %v = tensor.extract_slice %y#0[0, 0] [%n, 2] …        →      %v = tensor.extract_slice %y#0[0, 0] [%n, 2] …
 
-That both extents are equal follows from the whole function. A kernel of the two operations alone must see it.
+That both extents are equal follows from the whole function; a kernel of the two operations alone must show it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from motet.compiler.scheduling.shapes import Shapes
 
 @dataclass(frozen=True)
 class ReuseSortedExtents(FunctionPass):
-    """Static extents stay."""
+    """Keeps static extents."""
 
     name = "reuse-sorted-extents"
 
@@ -45,7 +45,7 @@ def _reuse(slice_: ir.Operation, source: ir.Value, shapes: Shapes) -> bool:
     segments = list(ir.DenseI32ArrayAttr(slice_.attributes["operandSegmentSizes"]))
     sizes = list(ir.DenseI64ArrayAttr(slice_.attributes["static_sizes"]))
     dynamic = [axis for axis, size in enumerate(sizes) if size == ir.ShapedType.get_dynamic_size()]
-    first = segments[0] + segments[1]  # behind the source and the offsets
+    first = segments[0] + segments[1]  # after the source and the offsets
     changed = False
     for position, axis in enumerate(dynamic, first):
         if shapes.numbers.get(slice_.operands[position]) == shapes.tensors[source][axis]:

@@ -1,10 +1,10 @@
-"""simplify-sizes: sizes that are an input's extent, however they were calculated, are read from that input.
+"""simplify-sizes: replaces sizes that equal an input's extent by that extent, and constant sizes by numbers.
 
     %2 = arith.muli %b, 1024 ; %4 = arith.muli %b, 64        %c0 = arith.constant 0
     %5 = arith.divsi %2, %4 ; …                         →    %b = tensor.dim %x, %c0
     %21 = tensor.empty(%20)                                  %21 = tensor.empty(%b)
 
-Frontends calculate with extents where a reshape infers one. Sizes that are numbers become constants.
+Frontends compute extents where a reshape infers one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from motet.compiler.scheduling.shapes import Shapes
 
 @dataclass(frozen=True)
 class SimplifySizes(FunctionPass):
-    """What computed the sizes is left, unused."""
+    """The computations of the sizes remain, unused."""
 
     name = "simplify-sizes"
 
@@ -50,13 +50,13 @@ class SimplifySizes(FunctionPass):
 
 
 def _is_plain(operation: ir.Operation) -> bool:
-    """Whether a size is a constant, or an argument's extent, already."""
+    """Whether a size is already a constant, or an argument's extent."""
     if operation.name == "arith.constant":
         return True
     return operation.name == "tensor.dim" and isinstance(operation.operands[0].owner, ir.Block)
 
 
 def _make(known: str | int, places: dict[str, tuple[ir.Value, int]], begin: ir.Operation) -> ir.Value:
-    """A size at the beginning of the function."""
+    """Creates a size at the beginning of the function."""
     with ir.InsertionPoint(begin), begin.location:
         return constant_index(known) if isinstance(known, int) else extent_of(*places[known])

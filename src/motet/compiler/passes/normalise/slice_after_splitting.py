@@ -1,9 +1,9 @@
-"""slice-after-splitting: a dimension is split before a slice of it is taken, where the slice takes whole parts.
+"""slice-after-splitting: splits a dimension before it is sliced, if the slice takes whole parts.
 
     %s = tensor.extract_slice %x[0, 128] [4, 128]            %e = tensor.expand_shape %x … 4x384 into 4x12x32
     %e = tensor.expand_shape %s … 4x128 into 4x4x32     →    %s = tensor.extract_slice %e[0, 4, 0] [4, 4, 32]
 
-A tensor in memory is split for nothing, and a slice that transpositions follow is one renaming with them.
+Splitting a tensor in memory is free, and the slice can then be combined with transpositions that follow it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from motet.compiler.passes.base import FunctionPass
 
 @dataclass(frozen=True)
 class SliceAfterSplitting(FunctionPass):
-    """Slices with extents that are not known stay."""
+    """Keeps slices with dynamic extents."""
 
     name = "slice-after-splitting"
 
@@ -34,7 +34,7 @@ class SliceAfterSplitting(FunctionPass):
 
 @dataclass(frozen=True)
 class _Split:
-    """Of the tensor before the slice, each part of a dimension: its extent, and what the slice takes of it."""
+    """The split of the tensor before the slice: for each part of a dimension its extent, and the range sliced."""
 
     extents: list[int]
     offsets: list[int]
@@ -81,8 +81,7 @@ def _exchange(expand: ir.Operation) -> bool:
 
 
 def _split(expand: ir.Operation, slice_: ir.Operation) -> _Split | None:
-    """How the tensor before the slice is split; None where the slice drops dimensions, has strides, or takes parts in
-    pieces."""
+    """How the tensor before the slice is split; None if the slice drops dimensions, has strides, or cuts parts."""
     offsets, sizes, strides = (
         list(ir.DenseI64ArrayAttr(slice_.attributes[name]))
         for name in ("static_offsets", "static_sizes", "static_strides")

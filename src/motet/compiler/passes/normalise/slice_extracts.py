@@ -1,10 +1,10 @@
-"""slice-extracts: elements taken at known places along some dimensions, and everywhere along the others, are a slice.
+"""slice-extracts: replaces extraction at constant positions along some dimensions and all along the others by a slice.
 
     %k = arith.constant dense<3> : tensor<1xi64>
     %r = linalg.generic ins(%k) outs(%0 : tensor<1x4x5xf32>) {          %r = tensor.extract_slice %x[3, 0, 0] [1, 4, 5]
       ^bb0(%in, %out): yield tensor.extract %x[%in, index 1, index 2]   →
 
-Frontends write so what is chosen by a number, as one layer's part of a tensor for all layers.
+Frontends write this form for a selection by number, such as one layer's part of a tensor for all layers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ADDRESSES = ("linalg.index", "arith.index_cast", "arith.constant")
 
 @dataclass(frozen=True)
 class SliceExtracts(FunctionPass):
-    """All extents have to be known."""
+    """Extents must be static."""
 
     name = "slice-extracts"
 
@@ -65,7 +65,7 @@ def _slice(operation: ir.Operation) -> bool:
 
 
 def _only_extract(operation: ir.Operation) -> ir.Operation | None:
-    """The one `tensor.extract` of a body that does nothing but yield it, for every point of the one result."""
+    """The single `tensor.extract` of a body that only yields it, over exactly the points of its single result."""
     if len(operation.results) != 1 or "reduction" in str(operation.attributes["iterator_types"]):
         return None
     map_ = ir.AffineMapAttr(list(ir.ArrayAttr(operation.attributes["indexing_maps"]))[-1]).value
@@ -77,14 +77,14 @@ def _only_extract(operation: ir.Operation) -> ir.Operation | None:
 
 
 def _loop(index: ir.Value) -> int | None:
-    """The loop that an index is."""
+    """The loop whose index `index` is; None otherwise."""
     if isinstance(index.owner, ir.Block) or index.owner.operation.name != "linalg.index":
         return None
     return ir.IntegerAttr(index.owner.operation.attributes["dim"]).value
 
 
 def _number(operation: ir.Operation, index: ir.Value) -> int | None:
-    """The number that an index is, itself or as an element of a constant operand that has no others."""
+    """The constant that an index is, directly or as the only element of a constant operand; None otherwise."""
     while not isinstance(index.owner, ir.Block) and index.owner.operation.name == "arith.index_cast":
         index = index.owner.operation.operands[0]
     if isinstance(index.owner, ir.Block):

@@ -1,4 +1,4 @@
-"""split-groups: a convolution in groups of channels is one operation with what stands around it.
+"""split-groups: moves the split of channels into groups around a convolution's padding and element-wise users.
 
     %p = tensor.pad %x … 1x256x30x30                    %s = tensor.expand_shape %x … into 1x32x8x28x28
     %e = tensor.expand_shape %p … into 1x32x8x30x30     %p = tensor.pad %s … 1x32x8x30x30
@@ -6,8 +6,8 @@
     %c = tensor.collapse_shape %r … into 1x256x28x28    %y = linalg.generic … relu of %r
     %y = linalg.generic … relu of %c                    %c = tensor.collapse_shape %y … into 1x256x28x28
 
-Channels are split in groups before the border is put around the image and collapsed after the element-wise work that
-follows; what sums begin with is made in groups.
+Channels are split before the image is padded, and merged after the element-wise operations that follow; the initial
+value of the sums is split as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from motet.compiler.passes.normalise.splitting import Split
 
 @dataclass(frozen=True)
 class SplitGroups(FunctionPass):
-    """Convolutions with extents that are not known stay."""
+    """Keeps convolutions with dynamic extents."""
 
     name = "split-groups"
 
@@ -62,14 +62,14 @@ def _split(operation: ir.Operation) -> bool:
 
 
 def _expanded(value: ir.Value) -> ir.Operation | None:
-    """The expansion that makes a value, if one does."""
+    """The expansion that makes a value; None otherwise."""
     owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
     return owner if owner is not None and owner.name == "tensor.expand_shape" else None
 
 
 def _inside_border(expansion: ir.Operation) -> ir.Value | None:
-    """What `expansion` makes of a tensor with a border, split first; None where it has none, or one along an axis that
-    is split."""
+    """The padded result of an expansion moved before the padding; None if its operand is not padded, or padded along an
+    axis that is split."""
     source = expansion.operands[0]
     pad = None if isinstance(source.owner, ir.Block) else source.owner.operation
     if pad is None or pad.name != "tensor.pad" or len(pad.operands) != 1:

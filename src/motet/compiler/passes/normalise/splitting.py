@@ -1,10 +1,10 @@
-"""Splitting: axes of a tensor are split where it is made, and in the element-wise work on it that follows.
+"""Splits axes of a tensor where it is made, and in the element-wise operations that follow.
 
     %r = … 2x24x18x14                               %r = … 2x24x9x2x7x2
     %e = linalg.generic … relu of %r           →    %e = linalg.generic … relu of %r
                                                     %c = tensor.collapse_shape %e … into 2x24x18x14
 
-so that what makes the tensor and the work on it can be one kernel.
+The producer of the tensor and these operations can then be one kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from motet.compiler.ir._mlir import ir
 
 @dataclass(frozen=True)
 class Split:
-    """A tensor whose axes are split: `groups` are the axes that each one becomes, `shape` is the one afterwards."""
+    """A tensor with split axes: `groups` are the axes that each original one becomes, `shape` is the new shape."""
 
     groups: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
@@ -27,12 +27,12 @@ class Split:
         return ir.Attribute.parse(str([list(group) for group in self.groups]))
 
     def take_along(self, operation: ir.Operation, value: ir.Value) -> None:
-        """Put `value`, which is split, in the place of `operation`'s result, and split the element-wise work on it
-        alone that follows, as far as there is any. `operation` is erased."""
+        """Replaces `operation`'s result by `value`, which is split, and splits the element-wise operations on it that
+        follow, as far as possible. Erases `operation`."""
         last = operation
         while (user := self._user(last)) is not None:
             value = self._moved(user, value, ir.InsertionPoint(user))
-            last.results[0].replace_all_uses_with(user.operands[len(user.operands) - 1])  # `user` is erased as well
+            last.results[0].replace_all_uses_with(user.operands[len(user.operands) - 1])  # `user` is erased too
             last.erase()
             last = user
         with last.location:
@@ -44,7 +44,7 @@ class Split:
         last.erase()
 
     def expanded(self, value: ir.Value, at: ir.InsertionPoint) -> ir.Value:
-        """`value`, a tensor of the shape before, split: made anew where it is made of smaller ones."""
+        """`value`, a tensor of the original shape, split; recomputed if it is a broadcast of smaller tensors."""
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if owner is not None and owner.name == "tensor.empty":
             return ir.Operation.create("tensor.empty", results=[self._kind(value)], ip=at).result
@@ -73,8 +73,8 @@ class Split:
         return ir.RankedTensorType.get(self.shape, ir.RankedTensorType(value.type).element_type)
 
     def _moved(self, user: ir.Operation, value: ir.Value | None, at: ir.InsertionPoint) -> ir.Value:
-        """What `user`, element-wise work, makes, split; `value` is that in the place of all tensors of its shape.
-        Without it there are none, and `user` is left as it is."""
+        """The split result of `user`, an element-wise operation; `value` replaces all operands of the original shape.
+        If it is None there are none, and `user` is kept."""
         with user.location:
             own: list[ir.Value] = []
             maps: list[ir.AffineMap] = []
@@ -105,12 +105,12 @@ class Split:
         return made.results[0]
 
     def _whole(self, operation: ir.Operation) -> list[bool]:
-        """Which operands have the shape that is split."""
+        """Which operands have the original shape."""
         identity = ir.AffineMap.get_identity(len(self.groups), operation.context)
         return [each == identity for each in _maps(operation)]
 
     def _is_element_wise(self, operation: ir.Operation) -> bool:
-        """Whether an operation has one result, over whose points it runs, and does not look at where it is."""
+        """Whether an operation has one result, iterates over exactly its points, and does not depend on indices."""
         if operation.name != "linalg.generic" or len(operation.results) != 1:
             return False
         if "reduction" in str(operation.attributes["iterator_types"]) or not self._whole(operation)[-1]:
@@ -121,7 +121,7 @@ class Split:
         )
 
     def _user(self, operation: ir.Operation) -> ir.Operation | None:
-        """The one that reads what `operation` makes, if it is element-wise work on nothing else of that shape."""
+        """The only reader of `operation`'s result, if it is element-wise with no other operand of that shape."""
         users = [use.owner.operation for use in operation.results[0].uses]
         if not users or any(user != users[0] for user in users) or not self._is_element_wise(users[0]):
             return None

@@ -1,11 +1,11 @@
-"""store-loop-scalars: stores the numbers that a loop returns in memory, as all data that kernels exchange.
+"""store-loop-scalars: stores scalars that a loop returns in memory, as kernels only exchange data in memory.
 
     %s = scf.for … -> f32                 %s = scf.for … -> f32
     %r = math.sqrt %s                →    %t = tensor.from_elements %s : tensor<f32>
                                           %u = tensor.extract %t[]
                                           %r = math.sqrt %u
 
-Upstream's canonicalisation takes it back: this is the last step before kernels are chosen.
+Upstream's canonicalisation would undo it: this is the last step before grouping.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOPS = ("scf.for", "scf.while", "scf.parallel")
 
 @dataclass(frozen=True)
 class StoreLoopScalars(FunctionPass):
-    """Results that are not read stay as they are."""
+    """Results that are not read are left unchanged."""
 
     name = "store-loop-scalars"
 
@@ -39,7 +39,7 @@ class StoreLoopScalars(FunctionPass):
 
 
 def is_stored_scalar(operation: ir.Operation) -> bool:
-    """Whether an operation stores a number that a loop returns; it belongs to the loop's kernel."""
+    """Whether an operation stores a scalar that a loop returns; it belongs to the loop's kernel."""
     operands = list(operation.operands)
     if operation.name != "tensor.from_elements" or len(operands) != 1 or isinstance(operands[0].owner, ir.Block):
         return False

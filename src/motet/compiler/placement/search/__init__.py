@@ -1,1 +1,1 @@
-"""Which task goes where and when: the search behind automatic placement, free of MLIR."""
+"""The search behind automatic placement: the place and time of each task. Free of MLIR."""

@@ -1,9 +1,8 @@
-"""The best schedule of a small problem, found by trying all that might be better than the best one known.
+"""Finds an optimal schedule of a small problem by branch and bound.
 
-Tasks are appended in the order of their starts, which loses nothing: in some best schedule every task starts as soon
-as its inputs and its processor allow, and its tasks can be sorted by start. A branch is left where a task that could
-start now cannot end the whole in time any more (its tail, `Problem.tails`), or where processors have too much left
-to do between them.
+Tasks are appended in the order of their starts, without loss of generality: in some optimal schedule every task starts
+as soon as its inputs and its processor allow, and its tasks can be sorted by start. A branch is pruned if a ready task
+can no longer end the whole in time (its tail, `Problem.tails`), or if the processors have too much work left in total.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from motet.compiler.placement.search.problem import PlacementSchedule, Problem
 def best_schedule(
     problem: Problem, known: PlacementSchedule, most_nodes: int = 20_000
 ) -> tuple[PlacementSchedule, bool]:
-    """A schedule no worse than `known`, and whether it is proved that there is none better. The search ends
-    after `most_nodes` nodes, not after some time, so that equal programs are placed equally."""
+    """A schedule no worse than `known`, and whether it is proven optimal. The search ends after `most_nodes` nodes
+    rather than after a time, so that the result is deterministic."""
     search = _BranchAndBound(problem, known, most_nodes)
     search.descend()
     return search.best, search.nodes <= most_nodes
@@ -56,7 +55,7 @@ class _BranchAndBound:
             return
         if not self._can_improve(ready):
             return
-        # What takes no time needs no turn: it goes first, at each of its places.
+        # Tasks that take no time are placed first, at each of their places.
         timeless = next((i for i in ready if not any(self.problem.tasks[i].times[p] for p in self._allowed(i))), None)
         candidates = ready if timeless is None else [timeless]
         choices = [choice for index in candidates for choice in self._choices(index)]
@@ -72,7 +71,7 @@ class _BranchAndBound:
         return max((self.ends[s] + machine.move(self.places[s], place, b) for s, b in inputs), default=0.0)
 
     def _choices(self, index: int) -> list[tuple[float, int, int, float]]:
-        """Places where a task may come next: the least end of everything, the task, the place, the start."""
+        """The places of ready tasks: the lower bound of the total, the task, the place, the start."""
         found: list[tuple[float, int, int, float]] = []
         for place in self._allowed(index):
             start = self._arrival(index, place)

@@ -1,7 +1,7 @@
-"""List schedulers: one task after the other goes where it ends first, the most urgent ones before.
+"""List schedulers: place one task after the other where it ends first, most urgent first.
 
 Sources: HEFT, Topcuoglu, Hariri, Wu: "Performance-effective and low-complexity task scheduling for heterogeneous
-computing", IEEE TPDS 13(3), 2002. With `look_ahead`, what follows a task counts in the choice of its place: PEFT,
+computing", IEEE TPDS 13(3), 2002. With `look_ahead`, the successors of a task influence the choice of its place: PEFT,
 Arabnejad, Barbosa: "List scheduling algorithm for heterogeneous systems by an optimistic cost table", IEEE TPDS
 25(3), 2014.
 """
@@ -15,8 +15,8 @@ from motet.compiler.placement.search.problem import PlacementSchedule, Problem
 
 
 def upward_ranks(problem: Problem) -> list[float]:
-    """Of each task, the seconds from its start to the end of everything along its longest path, with the means over
-    all places: how urgent it is. Never less than those of what reads from it."""
+    """For each task, the seconds from its start to the end along its longest path, with means over all places: its
+    urgency. Never less than the rank of a reader."""
     machine = problem.machine
     places = range(len(machine.processors))
     pairs = max(1, len(places) ** 2)
@@ -32,7 +32,7 @@ def upward_ranks(problem: Problem) -> list[float]:
 
 
 def heft(problem: Problem, ranks: Sequence[float], look_ahead: bool = False) -> PlacementSchedule:
-    """A schedule by earliest ends; tasks also take the gaps that earlier ones have left."""
+    """A schedule by earliest ends; tasks also fill gaps between earlier ones."""
     machine, tasks = problem.machine, problem.tasks
     count = len(tasks)
     places, starts, ends = [0] * count, [0.0] * count, [0.0] * count
@@ -59,9 +59,9 @@ def heft(problem: Problem, ranks: Sequence[float], look_ahead: bool = False) -> 
 
 
 def _gap(busy: Sequence[tuple[float, float]], ready: float, time: float) -> float:
-    """When a processor first is free for `time` seconds, not before `ready`."""
+    """The earliest time, not before `ready`, at which a processor is free for `time` seconds."""
     start = ready
-    # What ends before `ready` is of no concern; most tasks come last, so the search begins at the end.
+    # Gaps that end before `ready` are irrelevant; most tasks come last, so search from the end.
     first = len(busy)
     while first and busy[first - 1][1] > ready:
         first -= 1

@@ -1,10 +1,9 @@
-"""Moves tasks to other places as long as everything ends earlier: what a list scheduler, which decides for each task
-without knowing what comes, has put where it is alone.
+"""Iterated local search: moves tasks to other places as long as the whole ends earlier.
 
-Moved are single tasks and runs of tasks, which read from one another and lie at one place; first those that the end
-of everything waits for. Where no such move helps, some neighbours are moved at random, and the search goes on from
-there (iterated local search: Lourenço, Martin, Stützle, Handbook of Metaheuristics, 2003). Chance is seeded: equal
-problems have equal outcomes.
+It improves the greedy decisions of a list scheduler. Moves are single tasks and runs of tasks that depend on one
+another and are at one place; those on the critical path come first. If no such move helps, some neighbours are moved at
+random, and the search continues from there (Lourenço, Martin, Stützle, Handbook of Metaheuristics, 2003). The random
+numbers are seeded: equal problems have equal results.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ LARGEST_KICK = 6  # tasks moved at random
 def improve(
     problem: Problem, schedule: PlacementSchedule, priorities: Sequence[float], most_tasks: int
 ) -> PlacementSchedule:
-    """A schedule no worse than `schedule`. `most_tasks` limits the work: as many tasks are scheduled, again and
-    again, in all."""
+    """A schedule no worse than `schedule`. `most_tasks` limits the work: the total number of tasks scheduled during the
+    search."""
     search = _LocalSearch(problem, priorities, most_tasks // max(1, len(problem.tasks)))
     best = search.descend(schedule)
     movable = [index for index, allowed in enumerate(problem.allowed) if len(allowed) > 1]
@@ -36,7 +35,7 @@ def improve(
 
 
 class _LocalSearch:
-    """`left` is how many schedules may still be made."""
+    """`left` is the number of schedules that may still be constructed."""
 
     def __init__(self, problem: Problem, priorities: Sequence[float], left: int) -> None:
         self.problem = problem
@@ -48,7 +47,7 @@ class _LocalSearch:
         return dispatch(self.problem, places, self.priorities)
 
     def descend(self, schedule: PlacementSchedule) -> PlacementSchedule:
-        """Takes the first move that helps until none does."""
+        """Takes the first move that helps, until none does."""
         improved = True
         while improved:
             improved = False
@@ -66,7 +65,7 @@ class _LocalSearch:
 
 
 def _kicked(problem: Problem, schedule: PlacementSchedule, movable: Sequence[int], rng: random.Random) -> list[int]:
-    """The places of a schedule, with a task and some that it reads from or hands on to moved to one other place."""
+    """The places of a schedule, with a task and some of its neighbours moved to another place."""
     places = list(schedule.places)
     first = rng.choice(movable)
     place = rng.choice([other for other in problem.allowed[first] if other != places[first]])
@@ -83,8 +82,8 @@ def _kicked(problem: Problem, schedule: PlacementSchedule, movable: Sequence[int
 
 
 def _moves(problem: Problem, schedule: PlacementSchedule) -> Iterator[tuple[Sequence[int], int]]:
-    """Tasks and a place that all of them could move to: whole runs of the critical path, growing parts of them from
-    both ends, then its single tasks."""
+    """Sets of tasks and a place to move them to: whole runs of the critical path, growing parts of them from both
+    ends, then its single tasks."""
     path = critical_path(problem, schedule)
     runs: list[list[int]] = []
     for index in path:
@@ -98,7 +97,7 @@ def _moves(problem: Problem, schedule: PlacementSchedule) -> Iterator[tuple[Sequ
         while length > 1:
             parts += [run[:length], run[-length:]]
             length //= 2
-    # A run that lies between two at one other place is first worth a try together with them.
+    # A run between two runs at another place is first tried together with them.
     parts += [before + after for before, after in pairwise(runs) if len(before) + len(after) < len(path)]
     parts += [[index] for index in path]
     for part in parts:
@@ -111,7 +110,7 @@ def _moves(problem: Problem, schedule: PlacementSchedule) -> Iterator[tuple[Sequ
 
 
 def critical_path(problem: Problem, schedule: PlacementSchedule) -> list[int]:
-    """The tasks that the last end waited for, in order: through what each read last, or its processor's last task."""
+    """The tasks that determine the end, in order: each preceded by its latest input, or its processor's last task."""
     machine, places = problem.machine, schedule.places
     if not places:
         return []

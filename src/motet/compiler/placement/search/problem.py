@@ -1,9 +1,8 @@
-"""The problem of automatic placement, free of MLIR: tasks that wait for one another, places to run them, and what
-it takes to move what they hand on.
+"""The problem of automatic placement, free of MLIR: dependent tasks, places that run them, and transfer costs.
 
-Tasks stand in an order in which they can run. A place computes one task at a time, together with all places of the
-same processor; what is moved is moved while others compute. A task that takes no time needs no processor: what a
-caller gives or gets is such a task, tied to the place where the caller has or wants it.
+Tasks are in a valid order of execution. A place computes one task at a time, exclusively among all places of the same
+processor; transfers overlap with computation. A task that takes no time needs no processor: inputs and results of the
+caller are such tasks, fixed to the place where the caller has or expects them.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from math import inf
 
 @dataclass(frozen=True)
 class PlacementTask:
-    """`times` has the seconds at each place, infinite where it cannot be; `inputs` are the earlier tasks it reads
-    from, each once, with how many bytes. What is `outside` is no work: what a caller gives, or gets.
-    `queues` are those of the place that it is bound to."""
+    """`times` has the seconds at each place, infinite where it cannot run; `inputs` are the earlier tasks that it reads
+    from, each once, with bytes. A task `outside` is not work but an input or result of the caller. `queues` are those
+    of the place that it is bound to."""
 
     times: tuple[float, ...]
     inputs: tuple[tuple[int, int], ...] = ()
@@ -29,15 +28,15 @@ class PlacementTask:
 
 @dataclass(frozen=True)
 class Machine:
-    """`processors` has the processor of each place, None where nothing computes. Moving b bytes from place p to q
-    takes `latency[p][q] + b * per_byte[p][q]` seconds."""
+    """`processors` has the processor of each place, None for places that do not compute. Moving b bytes from place p to
+    q takes `latency[p][q] + b * per_byte[p][q]` seconds."""
 
     processors: tuple[int | None, ...]
     latency: tuple[tuple[float, ...], ...]
     per_byte: tuple[tuple[float, ...], ...]
 
     def move(self, source: int, target: int, size: int) -> float:
-        """Seconds until what lies at one place is at another."""
+        """Seconds to transfer `size` bytes between two places."""
         return self.latency[source][target] + size * self.per_byte[source][target]
 
 
@@ -48,7 +47,7 @@ class Problem:
 
     @cached_property
     def readers(self) -> list[list[tuple[int, int]]]:
-        """The tasks that read from each, with how many bytes."""
+        """The readers of each task, with bytes."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.tasks]
         for index, task in enumerate(self.tasks):
             for source, size in task.inputs:
@@ -57,13 +56,13 @@ class Problem:
 
     @cached_property
     def allowed(self) -> list[tuple[int, ...]]:
-        """The places at which each task can be, never none."""
+        """The places at which each task can run, at least one."""
         return [tuple(place for place, time in enumerate(task.times) if time < inf) for task in self.tasks]
 
     @cached_property
     def tails(self) -> list[list[float]]:
-        """Seconds from the start of a task at a place to the end of everything, at the least: the longest path
-        after it, each task of which is at the best place, as if no task ever waited for a processor.
+        """A lower bound on the seconds from the start of a task at a place to the end of everything: the longest path
+        after it, with each task at its best place and no task ever waiting for a processor.
 
         Source: the optimistic cost table of Arabnejad, Barbosa: "List scheduling algorithm for heterogeneous
         systems by an optimistic cost table", IEEE TPDS 25(3), 2014.
@@ -86,7 +85,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class PlacementSchedule:
-    """Where each task is, and when it starts and ends."""
+    """The place, start and end of each task."""
 
     places: tuple[int, ...]
     starts: tuple[float, ...]
@@ -98,8 +97,8 @@ class PlacementSchedule:
 
 
 def dispatch(problem: Problem, places: Sequence[int], priorities: Sequence[float]) -> PlacementSchedule:
-    """The schedule of tasks whose places are known, where every processor, as soon as it is free, takes of the tasks
-    that could start the one with the highest priority."""
+    """The schedule for given places: every processor, as soon as it is free, starts the ready task of highest
+    priority."""
     tasks, machine = problem.tasks, problem.machine
     count = len(tasks)
     starts, ends = [0.0] * count, [0.0] * count
@@ -131,7 +130,7 @@ def dispatch(problem: Problem, places: Sequence[int], priorities: Sequence[float
 
 
 class _Lane:
-    """A processor: when it is free, the tasks that could start by then, and those that can later."""
+    """A processor: when it is free, the tasks that can start by then, and those that become ready later."""
 
     def __init__(self) -> None:
         self.free = 0.0

@@ -1,9 +1,9 @@
-"""Cuts what each place does into stages: a stage is submitted as a whole, and hands on its results when it ends.
+"""Cuts the tasks of each place into stages: a stage is submitted as a whole, and its results are available at its end.
 
-    place 0:  a b │ c d                a stage ends where another place waits for it, and begins where it would have
-    place 1:      x y │ z              to wait for another place; stages that are as well one are joined
+    place 0:  a b │ c d                a stage ends where another place waits for it, and begins where it would wait
+    place 1:      x y │ z              for another place; stages are merged where that does not delay the end
 
-Fewer stages are less work for the runtime and leave more to fusion; more let places work at the same time.
+Fewer stages cost the runtime less and allow more fusion; more stages let places work concurrently.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from motet.graphs.order import in_order
 
 @dataclass(frozen=True)
 class Staging:
-    """`stages` in an order in which they can be submitted, each its tasks in order; what the caller gives and gets is
-    in none. `makespan` is when everything ends."""
+    """`stages` in a valid order of submission, each with its tasks in order; inputs and results of the caller are in
+    none. `makespan` is the end of the last one."""
 
     stages: tuple[tuple[int, ...], ...]
     makespan: float
 
 
 def cut_stages(problem: Problem, schedule: PlacementSchedule, submit: Sequence[float], most_tasks: int) -> Staging:
-    """The stages of a schedule; each takes `submit[place]` seconds besides its tasks. `most_tasks` limits the work
-    of joining them."""
+    """The stages of a schedule; each takes `submit[place]` seconds in addition to its tasks. `most_tasks` limits the
+    work of merging them."""
     order = sorted(range(len(problem.tasks)), key=lambda i: (schedule.starts[i], schedule.ends[i], i))
     order = _topological(problem, order)
     staged = _Stages(problem, schedule, submit, _cut(problem, schedule, order))
@@ -35,21 +35,21 @@ def cut_stages(problem: Problem, schedule: PlacementSchedule, submit: Sequence[f
 
 
 def _topological(problem: Problem, order: Sequence[int]) -> list[int]:
-    """`order` with inputs before their readers, which it may not have where tasks take no time."""
+    """`order` with inputs before their readers, which tasks that take no time may violate."""
     position = {index: at for at, index in enumerate(order)}
     needs = [[source for source, _ in task.inputs] for task in problem.tasks]
     return in_order(needs, [position[index] for index in range(len(problem.tasks))])
 
 
 def _cut(problem: Problem, schedule: PlacementSchedule, order: Sequence[int]) -> list[list[int]]:
-    """Stages as large as they can be with nobody waiting for them: a task is part of the stage before it at its place
-    if all that it reads from elsewhere was there when that began, and nobody elsewhere waits for that before it ends.
+    """The largest stages that delay no other place: a task joins the previous stage at its place if its inputs from
+    elsewhere were available when that stage began, and no other place waits for that stage before the task ends.
 
-    So each stage that reads from another begins after what it reads has ended: none wait for one another in a circle.
+    A stage that reads from another one thus begins after that one has ended, so that there are no cycles.
     """
     stages = _cut_by_time(problem, schedule, order)
     numbers = _ordered(problem, stages)
-    if numbers is None:  # only tasks that take no time can be in each other's way
+    if numbers is None:  # only tasks that take no time can form cycles
         stages = [[index] for index in order if not problem.tasks[index].outside]
         numbers = list(range(len(stages)))
     return [stages[number] for number in numbers]
@@ -60,7 +60,7 @@ def _cut_by_time(problem: Problem, schedule: PlacementSchedule, order: Sequence[
     starts, ends = schedule.starts, schedule.ends
     stages: list[list[int]] = []
     opened: dict[int, int] = {}  # the last stage of each place
-    deadlines: list[float] = []  # when somebody elsewhere waits for a stage
+    deadlines: list[float] = []  # when another place waits for a stage
     for index in order:
         if tasks[index].outside:
             continue
@@ -86,7 +86,7 @@ def _cut_by_time(problem: Problem, schedule: PlacementSchedule, order: Sequence[
 
 
 class _Stages:
-    """Stages as tasks of their own, some of them joined to others."""
+    """Stages as the tasks of a schedule, with some of them merged."""
 
     def __init__(
         self, problem: Problem, schedule: PlacementSchedule, submit: Sequence[float], stages: Sequence[Sequence[int]]
@@ -117,7 +117,7 @@ class _Stages:
         return Staging(tuple(tuple(stage) for stage in self.stages), best)
 
     def _join(self, first: int, second: int) -> list[list[int]] | None:
-        """The stages with one made of two of a place; None where others would then wait for one another."""
+        """The stages with two of one place merged; None if that creates a cycle."""
         tasks = self.problem.tasks
         if tasks[self.stages[first][0]].queues != tasks[self.stages[second][0]].queues:
             return None
@@ -127,7 +127,7 @@ class _Stages:
         return None if order is None else [stages[index] for index in order]
 
     def evaluate(self, stages: Sequence[Sequence[int]]) -> float:
-        """When everything ends, processors doing the stages in this order."""
+        """The end of the schedule if processors run the stages in this order."""
         problem, places, machine = self.problem, self.places, self.problem.machine
         ends = [0.0] * len(problem.tasks)
         free: dict[int | None, float] = {}
@@ -150,8 +150,8 @@ class _Stages:
 
 
 def _ordered(problem: Problem, stages: Sequence[Sequence[int]]) -> list[int] | None:
-    """The numbers of stages in an order in which they can be submitted, as near to theirs as can be; None where there
-    is no such order."""
+    """The numbers of the stages in a valid order of submission, as close to the given one as possible; None if there is
+    none."""
     owner = {task: number for number, stage in enumerate(stages) for task in stage}
     sources = [
         {owner[s] for task in stage for s, _ in problem.tasks[task].inputs if s in owner} - {number}

@@ -1,7 +1,7 @@
-"""What drivers have in common, so that a driver holds only what is peculiar to its devices.
+"""Shared by drivers, so that each driver contains only what is specific to its devices.
 
-`base.py` is a device with every argument check, `queued.py` one whose queues are threads of this process
-(`work_queue.py`). `streams.py` says what a vendor's interface must offer for the parts that GPUs share:
-`stream_queue.py`, `block_pool.py`, `staging.py` and `transfers.py`. `recording.py` has the checks, `lifetime.py` what
-outlives its owner.
+`base.py` is a device with all argument checks, `queued.py` one whose queues are threads of this process
+(`work_queue.py`). `streams.py` is the interface to a vendor's library that the shared parts of GPU drivers require:
+`stream_queue.py`, `block_pool.py`, `staging.py` and `transfers.py`. `recording.py` has the checks, `lifetime.py` the
+resources that outlive their owner.
 """

@@ -1,8 +1,8 @@
 """A device with the checks of the contract: arguments, ownership, queues, and whether it is open.
 
-A driver's device inherits `BaseDevice` and implements the methods that begin with an underscore, which get checked
-arguments, and buffers, code and work of this device. The contract is `motet.runtime.device.Device`; a device may also
-implement that without this base.
+A driver's device inherits `BaseDevice` and implements the methods that begin with an underscore, whose arguments are
+checked, and whose buffers, code and work are this device's. The contract is `motet.runtime.device.Device`; a device may
+also implement it without this base.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 
 
 class RecordedWork(Protocol):
-    """A device's own command buffer; `needed` is how many bytes each external must have."""
+    """A device's command buffer; `needed` is the required bytes of each external."""
 
     @property
     def externals(self) -> int: ...
@@ -50,8 +50,8 @@ WorkT = TypeVar("WorkT", bound=RecordedWork)
 
 
 class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
-    """See `motet.runtime.device.Device`. `queues` is how many there are. The type parameters are the device's own
-    buffers, executables and command buffers."""
+    """See `motet.runtime.device.Device`. `queues` is their number. The type parameters are the device's buffers,
+    executables and command buffers."""
 
     def __init__(self, info: DeviceInfo, queues: int) -> None:
         self.info = info
@@ -70,11 +70,11 @@ class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
         return self._allocate(size)
 
     def adopt(self, array: Array) -> BufferT | None:
-        """None: a device whose memory is the host's overrides it."""
+        """None; overridden by devices that work on host memory."""
         return None
 
     def view(self, buffer: Buffer) -> Array | None:
-        """None: a device whose memory the host can address overrides it."""
+        """None; overridden by devices whose memory the host can address."""
         self._own(buffer)
         return None
 
@@ -133,7 +133,7 @@ class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
         self._check_queue(queue)
         return self._submit(work, own, waits, queue)
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     @abstractmethod
     def abort(self) -> None:
@@ -147,7 +147,7 @@ class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
     def close(self) -> None:
         """See `motet.runtime.device.Device`."""
 
-    # -- what a device implements ----------------------------------------------------------------
+    # -- methods for devices to implement --------------------------------------------------------
 
     @abstractmethod
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[BufferT]: ...
@@ -185,7 +185,7 @@ class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
-        """Raises DeviceError for a device that is closed. Others, such as one that is lost, a device adds."""
+        """Raises DeviceError if the device is closed. Devices add further conditions, such as being lost."""
         check_open(self.info.uri, self._closed)
 
     def _check_queue(self, queue: int) -> None:
@@ -193,19 +193,19 @@ class BaseDevice(ABC, Generic[BufferT, CodeT, WorkT]):
         check_queue(self.info.uri, queue, self._count)
 
     def _own(self, buffer: Buffer) -> BufferT:
-        """A buffer of this device. Raises DeviceError for another's."""
+        """`buffer` as a buffer of this device. Raises DeviceError if it is another device's."""
         if not self._is_own_buffer(buffer):
             raise foreign_buffer(self.info.uri)
         return buffer
 
     def _readable(self, buffer: Buffer) -> BufferT:
-        """A buffer that `copy` may take from; a device that reads those of others overrides it."""
+        """A buffer that `copy` may read; overridden by devices that read those of others."""
         return self._own(buffer)
 
     def _writable(self, buffer: Buffer) -> BufferT:
-        """A buffer that may be written; a device that adopts read-only arrays overrides it."""
+        """A buffer that may be written; overridden by devices that adopt read-only arrays."""
         return self._own(buffer)
 
     def _aborted(self) -> DeviceError:
-        """What poisons the points of work that `abort` ends."""
+        """The error that poisons work ended by `abort`."""
         return DeviceError(f"device {self.info.uri}: aborted")

@@ -1,9 +1,9 @@
-"""Memory of a device with streams: blocks that were used before, by size, in front of where new ones come from.
+"""A pool of device memory for devices with streams: caches freed blocks by size before it allocates new ones.
 
-A block comes back when its buffer is gone, and work in flight on the device's own queues holds its buffers; so the
-block can be given out again at once, on any stream, without a call of the vendor's library. What works on a stream of
-someone else's holds nothing: a buffer that is used there is `ordered` by that stream, and its block is given out again
-for work on the same stream at once, for other work when an event behind it has come.
+A block is freed with its buffer, and work in flight on the device's own queues keeps its buffers alive; the block can
+then be reused immediately, on any stream, without a call of the vendor's library. Work on a caller's stream keeps no
+buffers alive: a buffer used there is `ordered` by that stream, and its block is reused immediately for work on the same
+stream, and for other work after an event on that stream.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from motet.runtime.drivers.common.streams import ApiError, BlockSource, Handle, 
 
 _SMALLEST = 512
 _STEPS = 4  # sizes per power of two: at most a fifth of a block is wasted
-_LARGE = 1 << 21  # from here on, sizes are multiples of this
-_KEPT = 4  # the part of the memory, one in so many, that unused blocks may take
+_LARGE = 1 << 21  # sizes from here on are multiples of it
+_KEPT = 4  # unused blocks may take this fraction, 1 / _KEPT, of the memory
 
 
 def rounded(size: int) -> int:
-    """The size of the block that `size` bytes get."""
+    """The size of the block for `size` bytes."""
     if size <= _SMALLEST:
         return _SMALLEST
     if size >= _LARGE:
@@ -32,15 +32,15 @@ def rounded(size: int) -> int:
 
 @dataclass(frozen=True)
 class _Leaving:
-    """Blocks that are free when the event has come."""
+    """Blocks that are free once the event is reached."""
 
     event: Handle
     blocks: list[tuple[int, int]]
 
 
 class BlockPool:
-    """Blocks of one device, of `capacity` bytes. What is not said to work in any context is called with the device's
-    current."""
+    """Blocks of one device with `capacity` bytes. Methods require the device's context to be current unless they state
+    otherwise."""
 
     def __init__(self, api: StreamApi, source: BlockSource, capacity: int) -> None:
         self._api = api
@@ -55,8 +55,8 @@ class BlockPool:
         self.used = 0
 
     def reuse(self, size: int, stream: int | None = None) -> int | None:
-        """The address of a block for `size` bytes that was used before, if there is one; with `stream`, for work there
-        alone. In any context."""
+        """The address of a cached block for `size` bytes, if there is one; with `stream`, for work on it only. Needs no
+        context."""
         block = rounded(size)
         with self._lock:
             if self._given_back:
@@ -85,11 +85,12 @@ class BlockPool:
         return address
 
     def give_back(self, address: int, size: int, stream: int | None = None) -> None:
-        """Only leaves a note: buffers go at any moment, inside `allocate` too. In any context."""
+        """Only record the block as freed: buffers may be collected at any time, also during `allocate`. Needs no
+        context."""
         self._given_back.append((address, size, stream))
 
     def destroy(self) -> None:
-        """Everything goes, what is in use too. Nothing works with it any more."""
+        """Free all blocks, including those in use. The pool must not be used afterwards."""
         with self._lock:
             self._take_back()
             for leaving in self._leaving:
@@ -111,7 +112,7 @@ class BlockPool:
             self.used -= block
 
     def _settle(self, wait: bool = False) -> None:
-        """Puts an event behind what is ordered by streams, and takes the blocks whose events have come."""
+        """Record an event for blocks ordered by streams, and collect the blocks whose events are reached."""
         for stream in [stream for stream in self._ordered if not self._api.is_capturing(stream)]:
             blocks = self._take_ordered(stream)
             event = self._api.event_create()
@@ -120,7 +121,7 @@ class BlockPool:
             except ApiError as error:
                 if not error.is_invalid_handle:
                     raise
-                self._api.context_synchronize()  # the stream was destroyed, with its work maybe still on the way
+                self._api.context_synchronize()  # the stream was destroyed, possibly with work in flight
             self._leaving.append(_Leaving(event, blocks))
         for leaving in list(self._leaving):
             if wait:
@@ -133,7 +134,7 @@ class BlockPool:
                 self._free(block, address)
 
     def _take_ordered(self, stream: int | None = None) -> list[tuple[int, int]]:
-        """The blocks that are ordered by a stream, or by any."""
+        """Remove and return the blocks ordered by a stream, or by any stream."""
         streams = list(self._ordered) if stream is None else [stream]
         return [
             (block, address) for each in streams for block, kept in self._ordered.pop(each).items() for address in kept

@@ -1,4 +1,4 @@
-"""What a vendor's library gave and has to get back: from the device, and not when the owner happens to be collected."""
+"""Returns resources to a vendor's library from the device, rather than whenever their owner is collected."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Destroy = Callable[[], None]
 
 
 class OwnedResources:
-    """Things of the library's that belong to one object, which keeps this alive."""
+    """Resources of the library that belong to one object, which keeps this one alive."""
 
     def __init__(self, garbage: deque[list[Destroy]]) -> None:
         self._garbage = garbage
         self._destroy: list[Destroy] = []
 
     def add(self, destroy: Destroy) -> None:
-        """`destroy` must not refer to the owner."""
+        """Register a destructor, which must not refer to the owner."""
         self._destroy.append(destroy)
 
     def take(self) -> list[Destroy]:
-        """Everything, in the order in which it has to go."""
+        """All destructors, in the order in which they must run."""
         taken, self._destroy = self._destroy[::-1], []
         return taken
 
@@ -31,8 +31,8 @@ class OwnedResources:
 
 
 class ResourceLifetimes:
-    """The resources of one device. What nobody owns any more goes when `collect` is called, with the device's context
-    current, and the rest with `close`."""
+    """The resources of one device. `collect`, called with the device's context current, destroys those without an
+    owner; `close` destroys the rest."""
 
     def __init__(self) -> None:
         self._garbage: deque[list[Destroy]] = deque()

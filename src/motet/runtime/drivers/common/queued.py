@@ -1,4 +1,4 @@
-"""A device that this process drives: its memory is addressed here, and its queues are threads of this process."""
+"""A device driven by this process: its memory is addressable here, and its queues are threads of this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from motet.runtime.timeline import Point
 
 
 class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
-    """A device whose queues are `WorkQueue`s, which move bytes as numpy does. `_bytes` is where they are."""
+    """A device whose queues are `WorkQueue`s and whose transfers are numpy copies. `_bytes` gives access to memory."""
 
     def __init__(self, info: DeviceInfo, queues: int) -> None:
         super().__init__(info, queues)
@@ -27,9 +27,9 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
 
     @abstractmethod
     def _bytes(self, buffer: BufferT) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """A buffer's bytes in place, for the time of a transfer."""
+        """A buffer's bytes in place, for the duration of a transfer."""
 
-    # Each closure holds the buffers and arrays that it works with, so that their owners may drop them.
+    # Each closure keeps its buffers and arrays alive, so that their owners may drop them.
 
     def _write(self, target: BufferT, source: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
@@ -58,11 +58,11 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
     def _start(
         self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
     ) -> Point:
-        """Queues a move of `size` bytes; it runs in the caller's thread if nothing has to be waited for."""
+        """Queue a transfer of `size` bytes; it runs in the caller's thread if it does not have to wait."""
         return self._queues[queue].run(self._timed(kind, size, work, queue), waits)
 
     def _timed(self, kind: str, size: int, work: Callable[[], None], queue: int) -> Callable[[], None]:
-        """`work`, noted as an event where the device is profiled."""
+        """`work`, recorded as an event if the device is profiled."""
 
         def timed() -> None:
             begin = time.perf_counter()
@@ -72,7 +72,7 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
 
         return timed
 
-    # -- time and life ---------------------------------------------------------------------------
+    # -- timing and lifetime ---------------------------------------------------------------------
 
     def profile(self, on: bool) -> list[Event]:
         events, self._events = self._events, []
@@ -80,7 +80,8 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
         return events
 
     def abort(self) -> None:
-        """What is queued ends now; what a thread has begun goes on to its end, and its point is poisoned then."""
+        """End queued work immediately; work that a thread has started runs to its end, and its point is then
+        poisoned."""
         self._check_usable()
         error = self._aborted()
         for queue in self._queues:

@@ -1,6 +1,6 @@
-"""Checks of what is recorded and submitted that are the same for every driver.
+"""Checks of recorded and submitted work that all drivers share.
 
-They raise DeviceError in the form that users read, before anything is queued.
+They raise DeviceError with a message for users before any work is queued.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_TASKS = 1 << 31
 
 
 def check_work(device: str, work: Sequence[Work], kernels: Collection[str], externals: int) -> tuple[int, ...]:
-    """How many bytes each external must have for `work`, whose commands are all checked."""
+    """Check all commands of `work`; returns the bytes that each external must have."""
     if externals < 0:
         raise DeviceError(f"device {device}: record: {externals} externals; expected 0 or more")
     needed = [0] * externals
@@ -55,7 +55,7 @@ def _check_copy(where: str, item: Work) -> None:
 
 
 def check_buffers(device: str, buffers: Sequence[Buffer], needed: Sequence[int]) -> None:
-    """`buffers` are as many as `needed`, each at least as large."""
+    """Check that there are as many `buffers` as `needed`, each large enough."""
     if len(buffers) != len(needed):
         raise DeviceError(f"device {device}: submit: {len(buffers)} buffers; expected {len(needed)}")
     for index, (buffer, size) in enumerate(zip(buffers, needed, strict=True)):
@@ -68,7 +68,7 @@ def check_buffers(device: str, buffers: Sequence[Buffer], needed: Sequence[int])
 def check_transfer(
     device: str, operation: str, buffer: Buffer, array: np.ndarray[Any, Any], offset: int, *, writes_array: bool
 ) -> None:
-    """`array` is contiguous, and lies in `buffer` from byte `offset` on; it is writable where it is written."""
+    """Check that `array` is contiguous, fits in `buffer` from byte `offset` on, and is writable if it is written."""
     where = f"device {device}: {operation}"
     check_contiguous(where, array)
     if writes_array and not array.flags.writeable:
@@ -85,7 +85,7 @@ def check_contiguous(where: str, array: np.ndarray[Any, Any]) -> None:
 
 
 def check_copy(device: str, source: Buffer, target: Buffer) -> None:
-    """All of `source` fits into `target`."""
+    """Check that all of `source` fits in `target`."""
     if source.bytes > target.bytes:
         raise DeviceError(
             f"device {device}: copy: {source.bytes:,} bytes into a buffer of {target.bytes:,} bytes"
@@ -113,7 +113,7 @@ def check_queue(device: str, queue: int, count: int) -> None:
 
 
 def foreign_buffer(device: str) -> DeviceError:
-    """What to raise for a buffer of another device; likewise those that follow."""
+    """The error for a buffer of another device; similarly the next functions."""
     return DeviceError(f"device {device}: a buffer of another device; expected one of its own")
 
 

@@ -1,8 +1,8 @@
-"""The host's side of transfers: memory that the device reads and writes by itself, through which all other memory goes.
+"""Pinned host memory for transfers: the device accesses it directly, and data of all other host memory goes through it.
 
-Small transfers take a slot each. Large ones, and many at once, go through a ring of slots in chunks: threads fill the
-next slots while the device moves the last ones, so that neither the bus nor the processor waits. To pin a slot takes as
-long as to move ten: a ring gets them one by one, as far as what goes through it is worth them.
+Small transfers use one slot each. Large ones, and many together, go through a ring of slots in chunks: threads fill the
+next slots while the device transfers the previous ones, so that neither the bus nor the CPU waits. Pinning a slot takes
+as long as ten transfers; a ring therefore allocates slots one by one, as its traffic justifies them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import numpy as np
 
 from motet.runtime.drivers.common.streams import Handle, TransferApi
 
-SMALL = 1 << 21  # bytes that go through one slot, copied in the thread that submits
-_CHUNK = 2 << 20  # bytes of a slot of a ring: less is moved sooner than a thread is woken
-_RING = 16  # slots, at most
+SMALL = 1 << 21  # bytes that use one slot, copied in the submitting thread
+_CHUNK = 2 << 20  # bytes of a ring's slot; smaller transfers take less than waking a thread
+_RING = 16  # maximum number of slots
 _FEWEST = 2
-_WORTH = 4  # chunks that have gone through a ring, for each of its slots
+_WORTH = 4  # chunks transferred through a ring for each of its slots
 _COPIERS = min(8, max(2, (os.cpu_count() or 2) // 2))
 _LEAST_SLOT = 1 << 12
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Part = tuple[int, Bytes]  # bytes, and where they lie
+Part = tuple[int, Bytes]  # offset, and bytes
 
 
 @dataclass(eq=False)
 class StagingSlot:
-    """Pinned memory, and what last moved to or from it."""
+    """Pinned memory, and the last transfer to or from it."""
 
     address: int
     array: Bytes
@@ -43,7 +43,7 @@ class StagingSlot:
 
 
 class StagingMemory:
-    """The slots of one device. Called with its context current."""
+    """The slots of one device. Call with its context current."""
 
     def __init__(self, api: TransferApi) -> None:
         self._api = api
@@ -53,7 +53,7 @@ class StagingMemory:
         self._copiers: ThreadPoolExecutor | None = None
 
     def take(self, size: int) -> StagingSlot:
-        """A slot of at least `size` bytes, which `give` must get when nothing moves to or from it any more."""
+        """A slot of at least `size` bytes, to be returned by `give` when its transfer has ended."""
         block = max(_LEAST_SLOT, 1 << (size - 1).bit_length())
         with self._lock:
             free = self._free.get(block)
@@ -64,14 +64,14 @@ class StagingMemory:
             self._free.setdefault(slot.array.size, []).append(slot)
 
     def ring(self) -> StagingRing:
-        """Slots for the large transfers of one queue."""
+        """A ring for the large transfers of one queue."""
         with self._lock:
             if self._copiers is None:
                 self._copiers = ThreadPoolExecutor(_COPIERS, "motet copies")
             return StagingRing(self._api, self._new_of_ring, self._copiers)
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Free all slots."""
         if self._copiers is not None:
             self._copiers.shutdown()
         slots, self._slots = self._slots, []
@@ -96,18 +96,18 @@ class StagingMemory:
 
 
 class StagingRing:
-    """A ring of slots, for one transfer at a time; `new` makes a slot."""
+    """A ring of slots for one transfer at a time; `new` allocates a slot."""
 
     def __init__(self, api: TransferApi, new: Callable[[], StagingSlot], copiers: ThreadPoolExecutor) -> None:
         self._api = api
         self._new = new
         self._slots: list[StagingSlot] = []
         self._copiers = copiers
-        self._chunks = 0  # that have come so far
+        self._chunks = 0  # chunks transferred so far
 
     def upload(self, target: int, size: int, parts: Sequence[Part], stream: Handle) -> None:
-        """Host to device: `parts`, in their order, to their places in `size` bytes; what lies between them is lost.
-        They have been read when this ends, though the device may still move the end of them."""
+        """Host to device: `parts`, in order, to their offsets in `size` bytes; bytes between them are undefined.
+        Returns when `parts` have been read, possibly before the device has received the last of them."""
         filling: deque[tuple[StagingSlot, int, int]] = deque()
         most = self._worth(size)
         for index, (begin, length, inside) in enumerate(_chunks(size, parts)):
@@ -127,7 +127,7 @@ class StagingRing:
         self._api.event_record(slot.event, stream)
 
     def download(self, target: Bytes, source: int, stream: Handle) -> None:
-        """Device to host; all of `target` is written when this ends."""
+        """Device to host; returns when all of `target` is written."""
         moving: deque[tuple[StagingSlot, Bytes]] = deque()
         most = self._worth(target.size)
         for index, begin in enumerate(range(0, target.size, _CHUNK)):
@@ -150,19 +150,19 @@ class StagingRing:
         slot.copied = self._copiers.submit(np.copyto, part, slot.array[: part.size])
 
     def _worth(self, size: int) -> int:
-        """How many slots a transfer of `size` bytes may use."""
+        """The number of slots that a transfer of `size` bytes may use."""
         self._chunks += -(-size // _CHUNK)
         return min(_RING, max(_FEWEST, self._chunks // _WORTH))
 
     def _slot(self, index: int) -> StagingSlot:
-        """A slot that is there, or the next one."""
+        """An existing slot, or a new one."""
         if index == len(self._slots):
             self._slots.append(self._new())
         return self._slots[index]
 
 
 def _chunks(size: int, parts: Sequence[Part]) -> Iterator[tuple[int, int, list[Part]]]:
-    """Where each chunk of `size` bytes begins, how long it is, and the parts in it, by their places there."""
+    """The offset and length of each chunk of `size` bytes, and the parts in it by their offsets there."""
     left = deque(parts)
     for begin in range(0, size, _CHUNK):
         end = min(begin + _CHUNK, size)

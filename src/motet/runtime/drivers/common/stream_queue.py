@@ -1,8 +1,9 @@
-"""A queue that is a stream of a vendor's library: the stream, and the points of what was submitted to it.
+"""A queue on a stream of a vendor's library: the stream, and the points of the submissions to it.
 
-Work that waits for other work of such devices goes to the stream at once, with the events to wait for. What has to wait
-for the host, for another kind of device, or behind such work, is kept here, and a thread hands it on when its time has
-come. A point is reached when the event behind its work is; whoever asks first does what is left to do on the host.
+Work that waits for work of such devices is issued to the stream immediately, with the events to wait for. Work that
+must wait for the host, for another kind of device, or for such work, is kept by the queue, and a thread issues it when
+its waits are reached. A point is reached when the event after its work is; the first thread that asks runs the
+remaining host-side part.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from motet.errors import MotetError
 from motet.runtime.drivers.common.streams import ApiError, Handle, StreamApi, StreamOwner
 from motet.runtime.timeline import Point, Timeline, raisable
 
-_ABORT_LATENCY = 0.02  # seconds after which the thread that waits for a point sees that its work was aborted
-_SPIN = 1e-3  # seconds for which a wait asks again at once
-_PART = 0.02  # after that, it sleeps for this part of the time that it has waited
+_ABORT_LATENCY = 0.02  # seconds after which a thread waiting for a point notices an abort
+_SPIN = 1e-3  # seconds for which a wait polls without sleeping
+_PART = 0.02  # after that, each sleep lasts this fraction of the time waited so far
 _LONGEST_SLEEP = 1e-3
-_IDLE = 2.0  # seconds after which a thread without work ends
-_FEW = 64  # submissions in flight from which on each new one looks for those that have ended
+_IDLE = 2.0  # seconds after which an idle thread ends
+_FEW = 64  # submissions in flight from which on each new one checks for those that have ended
 
 Finish = Callable[[], None]
-# Puts work on a stream; what it gives is left to do on the host once that work has ended.
+# Puts work on a stream; returns the part to run on the host once that work has ended, if any.
 Issue = Callable[[Handle], Finish | None]
 
 
 class SubmissionState(Enum):
-    KEPT = 0  # here, for the thread to hand on
+    KEPT = 0  # kept by the queue, for the thread to issue
     ISSUED = 1  # on the stream
     ENDED = 2
 
 
 @dataclass(eq=False, slots=True)
 class _StreamSubmission:
-    """One submission. `holds` is what it needs to be alive, `kernels` what it launches, `fills_host` says that there is
-    something in the host's memory once it has ended."""
+    """One submission. `holds` keeps its resources alive, `kernels` are those that it launches, `fills_host` means that
+    it writes host memory when it ends."""
 
     value: int
     holds: object
@@ -55,7 +56,7 @@ class _StreamSubmission:
 
 @dataclass(eq=False, slots=True)
 class _Deferred:
-    """What the thread has to do: wait, then issue or, for what works along with the host, do."""
+    """A task of the thread: wait, then issue the work, or run it if it involves the host."""
 
     entry: _StreamSubmission
     issue: Issue
@@ -68,7 +69,7 @@ class _Deferred:
 
 @dataclass
 class SortedWaits:
-    """What is to be waited for, by whom; `error` is that of a point that is poisoned."""
+    """The points to wait for, by waiter; `error` is that of a poisoned point."""
 
     events: list[tuple[Handle, Point]] = field(default_factory=list[tuple[Handle, Point]])
     points: list[Point] = field(default_factory=list[Point])
@@ -80,20 +81,21 @@ _NO_WAITS = SortedWaits()
 
 @dataclass(frozen=True)
 class StreamHandles:
-    """A queue's stream, and the events that are free."""
+    """A queue's stream, and its free events."""
 
     stream: Handle
     events: list[Handle]
 
     def destroy(self, api: StreamApi) -> None:
-        """Nothing uses them any more."""
+        """Destroy them; they must not be in use."""
         for event in self.events:
             api.event_destroy(event)
         api.stream_destroy(self.stream)
 
 
 class StreamQueue:
-    """See `motet.runtime.timeline.Timeline`: values count submissions, from 1. A device's queues share its lock."""
+    """See `motet.runtime.timeline.Timeline`: values count submissions, from 1. The queues of a device share its
+    lock."""
 
     def __init__(self, device: StreamOwner, number: int) -> None:
         self.device = device
@@ -102,13 +104,13 @@ class StreamQueue:
         self.stream: Handle = self._api.stream_create()
         self._lock = device.lock
         self._changed = threading.Condition(self._lock)
-        self._waiting = 0  # threads that are to be told of changes
+        self._waiting = 0  # number of threads to notify of changes
         self._issued = 0
         self._ended = 0
         self._entries: deque[_StreamSubmission] = deque()  # in order; the first has value `_ended + 1`
         self._errors: dict[int, MotetError] = {}
-        self._kept: deque[_Deferred] = deque()  # the first is in the thread's hands
-        self._events: list[Handle] = []  # that are free
+        self._kept: deque[_Deferred] = deque()  # the thread is processing the first
+        self._events: list[Handle] = []  # free events
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -153,12 +155,12 @@ class StreamQueue:
                 time.sleep(min(_PART * waited, _LONGEST_SLEEP, left))
 
     def is_kept(self, value: int) -> bool:
-        """Whether work is not on the stream yet."""
+        """Whether work is kept, not issued to the stream yet."""
         with self._lock:
             return self._state(value) is SubmissionState.KEPT
 
     def wait_issued(self, value: int, timeout: float) -> bool:
-        """Blocks until work is on the stream or has ended; False if `timeout` seconds passed first."""
+        """Block until work is issued or has ended; False after `timeout` seconds."""
         end = time.monotonic() + timeout
         with self._lock:
             while self._state(value) is SubmissionState.KEPT:
@@ -168,7 +170,7 @@ class StreamQueue:
         return True
 
     def _wait_for_change(self, timeout: float) -> None:
-        """With the lock held."""
+        """Call with the lock held."""
         self._waiting += 1
         try:
             self._changed.wait(timeout)
@@ -176,12 +178,12 @@ class StreamQueue:
             self._waiting -= 1
 
     def _note_change(self) -> None:
-        """With the lock held. Nobody is there to be told, most of the time."""
+        """Notify waiting threads, if there are any. Call with the lock held."""
         if self._waiting:
             self._changed.notify_all()
 
     def event_of(self, value: int, for_host: bool) -> Handle | None:
-        """What a stream waits for in place of the host; None where there is no such thing yet, or any more."""
+        """The event that a stream can wait for instead of the host; None if there is none yet, or no more."""
         with self._lock:
             entry = self._entry(value)
             if entry is None or entry.state is not SubmissionState.ISSUED or entry.error is not None:
@@ -197,7 +199,7 @@ class StreamQueue:
         return SubmissionState.ENDED if entry is None else entry.state
 
     def advance(self) -> None:
-        """Takes note of what has ended. Called with the lock held."""
+        """Update the state for submissions that have ended. Call with the lock held."""
         while self._entries:
             entry = self._entries[0]
             if entry.state is SubmissionState.ISSUED:
@@ -214,7 +216,7 @@ class StreamQueue:
             self._ended = entry.value
 
     def _end(self, entry: _StreamSubmission, error: MotetError | None = None) -> None:
-        """Nothing is done for a submission any more. Called with the lock held, also out of order."""
+        """End a submission, also out of order. Call with the lock held."""
         entry.error = error or entry.error
         if entry.error is not None:
             self._errors[entry.value] = entry.error
@@ -232,9 +234,8 @@ class StreamQueue:
         self, issue: Issue, waits: Sequence[Point], holds: object, kernels: Sequence[str] = (), *,
         for_host: bool = False, fills_host: bool = False, by_thread: bool = False,
     ) -> Point:
-        """Issues work now, or keeps it until it can be. `for_host` says that it touches the host's memory, so that
-        what it waits for must have ended there too; `fills_host`, that it writes there; `by_thread`, that it takes the
-        host's time."""
+        """Issue work now, or keep it until it can be issued. `for_host`: it accesses host memory, so that the host-side
+        parts of its waits must have run; `fills_host`: it writes host memory; `by_thread`: it takes the host's time."""
         self.device.check_process()
         sorted_waits = self._sort(waits, for_host) if waits else _NO_WAITS
         with self._lock:
@@ -253,7 +254,7 @@ class StreamQueue:
             return Point(self, entry.value)
 
     def _sort(self, waits: Sequence[Point], for_host: bool) -> SortedWaits:
-        """Asks each timeline, with no lock of this device held."""
+        """Query each timeline, without holding a lock of this device."""
         result = SortedWaits()
         for point in waits:
             timeline = point.timeline
@@ -268,19 +269,19 @@ class StreamQueue:
         return result
 
     def _shares_events(self, timeline: Timeline) -> TypeGuard[StreamQueue]:
-        """Whether a timeline is a queue whose events this one's stream can wait for."""
+        """Whether a timeline is a queue whose events this queue's stream can wait for."""
         if not isinstance(timeline, StreamQueue):
             return False
         return timeline.device is self.device or self.device.shares_events(timeline.device)
 
     def _issue(self, entry: _StreamSubmission, issue: Issue, events: Sequence[tuple[Handle, Point]]) -> None:
-        """Called with the lock held."""
+        """Issue work to the stream. Call with the lock held."""
         device = self.device
         try:
             with device.current:
                 for event, point in events:
                     self._let_stream_wait(event, point)
-                entry.state = SubmissionState.ISSUED  # whatever goes wrong from here on may be this work's
+                entry.state = SubmissionState.ISSUED  # any failure from here on may be due to this work
                 try:
                     entry.finish = issue(self.stream)
                 except MotetError as error:
@@ -302,7 +303,7 @@ class StreamQueue:
         try:
             self._api.stream_wait(self.stream, event)
         except ApiError as error:
-            if not error.is_invalid_handle or not point.reached:  # another device's, which was closed meanwhile
+            if not error.is_invalid_handle or not point.reached:  # of another device that was closed meanwhile
                 raise
 
     # -- the thread ------------------------------------------------------------------------------
@@ -335,17 +336,17 @@ class StreamQueue:
                 if self._kept and self._kept[0] is kept:
                     self._kept.popleft()
                 self._note_change()
-            del kept, waits  # a thread at rest keeps no one's memory alive
+            del kept, waits  # an idle thread must not keep memory alive
 
     def _has_work(self) -> bool:
-        """SortedWaits a while for something to be kept. With the lock held."""
+        """Wait for a while for kept work. Call with the lock held."""
         end = time.monotonic() + _IDLE
         while not self._kept and not self._closing and (left := end - time.monotonic()) > 0:
             self._wait_for_change(left)
         return bool(self._kept)
 
     def _work(self, kept: _Deferred, events: Sequence[tuple[Handle, Point]]) -> None:
-        """What takes the host's time is done without the lock; only the thread uses the stream meanwhile."""
+        """Process a kept submission; host work runs without the lock, while only the thread uses the stream."""
         entry, device = kept.entry, self.device
         error: ApiError | None = None
         try:
@@ -360,7 +361,7 @@ class StreamQueue:
                 return
             if error is not None and not device.lose(error):
                 entry.error = device.passing(error)
-            if entry.state is SubmissionState.KEPT:  # it is not, if the device is lost
+            if entry.state is SubmissionState.KEPT:  # it is not if the device is lost
                 self._issue(entry, lambda _: None, ())
 
     def _await(self, kept: _Deferred) -> SortedWaits:
@@ -376,12 +377,13 @@ class StreamQueue:
             try:
                 point.wait(_ABORT_LATENCY)
             except MotetError:
-                continue  # it is poisoned, which `_sort` finds
+                continue  # poisoned, which `_sort` finds
 
-    # -- its end ---------------------------------------------------------------------------------
+    # -- shutdown --------------------------------------------------------------------------------
 
     def abort(self, error: MotetError) -> None:
-        """What is kept ends at once; what the device works at, with `error` when it has ended. With the lock held."""
+        """End kept work immediately; issued work ends with `error` when the device is done with it. Call with the lock
+        held."""
         for kept in list(self._kept):
             if kept.begun:
                 kept.entry.error = error
@@ -395,7 +397,7 @@ class StreamQueue:
         self._note_change()
 
     def fail(self, error: MotetError) -> None:
-        """The device is lost: everything ends. With the lock held."""
+        """End all work, as the device is lost. Call with the lock held."""
         for kept in self._kept:
             kept.aborted = True
         self._kept.clear()
@@ -408,16 +410,16 @@ class StreamQueue:
         self._note_change()
 
     def kernels(self) -> list[str]:
-        """The kernels that may be at work. With the lock held."""
+        """The kernels that may be running. Call with the lock held."""
         return [name for entry in self._entries if entry.state is SubmissionState.ISSUED for name in entry.kernels]
 
     @property
     def handles(self) -> StreamHandles:
-        """What the vendor's library has of it."""
+        """The handles of the vendor's library that belong to the queue."""
         return StreamHandles(self.stream, self._events)
 
     def drain(self) -> None:
-        """Blocks until everything has ended."""
+        """Block until all work has ended."""
         while self._entries:
             self._wait(self._ended + 1, None)
         with self._lock:
@@ -425,7 +427,7 @@ class StreamQueue:
                 self._wait_for_change(_IDLE)
 
     def stop(self) -> None:
-        """Ends the thread, which has nothing to do any more."""
+        """End the thread, which must have no more work."""
         with self._lock:
             self._closing = True
             thread = self._thread

@@ -1,8 +1,8 @@
-"""What the parts that GPUs share need of a vendor's interface: streams, events, memory, moves.
+"""The interface to a vendor's library that GPU drivers share: streams, events, memory, transfers.
 
-A driver implements these few calls over its library: CUDA's streams and events, Level Zero's command lists and events,
-OpenCL's in-order queues and markers. Handles are opaque, addresses and sizes are numbers. What fails raises `ApiError`.
-All is called with the device's context current in the thread, where there is such a thing.
+A driver implements these calls over its library: CUDA's streams and events, Level Zero's command lists and events,
+OpenCL's in-order queues and markers. Handles are opaque; addresses and sizes are ints. Failures raise `ApiError`. All
+methods are called with the device's context current in the thread, if the library has contexts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Handle = Any
 
 
 class ApiError(Exception):
-    """A call that failed: its `code` and `name`, the `call`, and what else the library said. A driver's own class
-    names the codes that the common parts act upon."""
+    """A failed call: its `code` and `name`, the `call`, and further text of the library. Drivers derive classes that
+    define the codes that the shared parts handle."""
 
     out_of_memory: ClassVar[frozenset[int]] = frozenset()
     invalid_handle: ClassVar[frozenset[int]] = frozenset()
@@ -38,23 +38,23 @@ class ApiError(Exception):
 
     @property
     def is_invalid_handle(self) -> bool:
-        """Whether a stream or an event was destroyed before."""
+        """Whether a stream or event was already destroyed."""
         return self.code in self.invalid_handle
 
 
 class StreamApi(Protocol):
-    """Streams, whose work runs in order, and events, which mark places in it."""
+    """Streams, which run work in order, and events, which mark positions in them."""
 
     def stream_create(self) -> Handle: ...
 
     def stream_destroy(self, stream: Handle) -> None: ...
 
     def stream_wait(self, stream: Handle, event: Handle) -> None:
-        """What is put on `stream` from now on runs after the event's last recording."""
+        """Make work put on `stream` from now on run after the event's last recording."""
         ...
 
     def is_capturing(self, stream: Handle) -> bool:
-        """Whether work on a stream is recorded for a graph, and not done."""
+        """Whether work on a stream is being captured into a graph instead of running."""
         ...
 
     def event_create(self) -> Handle: ...
@@ -62,27 +62,27 @@ class StreamApi(Protocol):
     def event_destroy(self, event: Handle) -> None: ...
 
     def event_record(self, event: Handle, stream: Handle) -> None:
-        """The event is behind what is on `stream` now; it may be recorded any number of times."""
+        """Record the event after the work on `stream`; events may be recorded repeatedly."""
         ...
 
     def event_query(self, event: Handle) -> bool:
-        """Whether the work before an event has ended; true for one that was never recorded."""
+        """Whether the work before an event has ended; true for an event that was never recorded."""
         ...
 
     def event_synchronize(self, event: Handle) -> None:
-        """Blocks until the work before an event has ended."""
+        """Block until the work before an event has ended."""
         ...
 
     def context_synchronize(self) -> None:
-        """Blocks until all work of the context has ended, that of other libraries too."""
+        """Block until all work of the context has ended, including that of other libraries."""
         ...
 
 
 class TransferApi(StreamApi, Protocol):
-    """Moves between the host's memory and the device's, on a stream."""
+    """Transfers between host and device memory, on a stream."""
 
     def host_allocate(self, size: int) -> int:
-        """The address of pinned memory: the device moves from and to it by itself."""
+        """The address of pinned memory, which the device accesses directly."""
         ...
 
     def host_free(self, address: int) -> None: ...
@@ -90,37 +90,37 @@ class TransferApi(StreamApi, Protocol):
     def is_pinned(self, address: int) -> bool: ...
 
     def upload(self, target: int, source: int, size: int, stream: Handle) -> None:
-        """Host to device. Memory that is not pinned has been read when this returns."""
+        """Host to device. Memory that is not pinned has been read on return."""
         ...
 
     def download(self, target: int, source: int, size: int, stream: Handle) -> None:
-        """Device to host. Memory that is not pinned has been written when this returns."""
+        """Device to host. Memory that is not pinned has been written on return."""
         ...
 
 
 class BlockSource(Protocol):
-    """Where a pool's blocks of device memory come from."""
+    """Allocates the blocks of a pool of device memory."""
 
     def allocate(self, size: int) -> int:
-        """The address of new memory, which all streams may use from now on."""
+        """The address of new memory, usable by all streams from now on."""
         ...
 
     def free(self, address: int) -> None:
-        """Takes back memory that no work uses any more."""
+        """Free memory that is no longer in use."""
         ...
 
     def trim(self) -> None:
-        """Gives what was freed back to the system."""
+        """Return freed memory to the system."""
         ...
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Release all resources."""
         ...
 
 
 class StreamOwner(Protocol):
-    """A device, as its `StreamQueue`s see it. `lock` is held around what must not happen at once; `current` makes the
-    device's context the thread's; `process` is the id of the process that opened it; `lost` is set for good."""
+    """A device, as its `StreamQueue`s see it. `lock` protects shared state; `current` makes the device's context
+    current in the thread; `process` is the id of the process that opened it; `lost` is permanent."""
 
     @property
     def info(self) -> DeviceInfo: ...
@@ -141,7 +141,7 @@ class StreamOwner(Protocol):
     def lost(self) -> MotetError | None: ...
 
     def check_usable(self) -> None:
-        """Raises what keeps the device from being used."""
+        """Raises the error that keeps the device from being used, if any."""
         ...
 
     def check_process(self) -> None:
@@ -149,13 +149,13 @@ class StreamOwner(Protocol):
         ...
 
     def lose(self, error: ApiError, kernels: Sequence[str] = ()) -> bool:
-        """Ends everything if an error is final, and says whether it is. `kernels` may have been at work."""
+        """End all work if an error is permanent; returns whether it is. `kernels` may have been running."""
         ...
 
     def passing(self, error: ApiError) -> MotetError:
-        """What a failure that leaves the device usable raises."""
+        """The exception for a failure that leaves the device usable."""
         ...
 
     def shares_events(self, other: StreamOwner) -> bool:
-        """Whether this device's streams can wait for another one's events."""
+        """Whether this device's streams can wait for events of another one."""
         ...

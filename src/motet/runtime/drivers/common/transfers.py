@@ -1,6 +1,6 @@
-"""What moves bytes between the host's memory and the device's: by the device itself, through a slot, or through a ring.
+"""Transfers between host and device memory: by the device directly, through a slot, or through a ring.
 
-Each gives what a queue issues, and whether it takes the host's time, so that a thread of the queue is to do it.
+Each method returns the work for a queue to issue, and whether it takes the host's time, so that a thread should run it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Transfers:
         self._rings: dict[int, StagingRing] = {}
 
     def upload(self, address: int, data: Bytes, queue: int) -> tuple[Issue, bool]:
-        """`data` to `address`."""
+        """Copy `data` to `address`."""
         if self._is_for_ring(data):
             return self.gather(address, data.size, [(0, data)], queue)
 
@@ -38,7 +38,7 @@ class Transfers:
         return issue, False
 
     def gather(self, address: int, size: int, parts: Sequence[Part], queue: int) -> tuple[Issue, bool]:
-        """`parts`, in their order, to their places in `size` bytes at `address`; what lies between them is lost."""
+        """Copy `parts`, in order, to their offsets in `size` bytes at `address`; bytes between them are undefined."""
 
         def issue(stream: Handle) -> None:
             self._ring(queue).upload(address, size, parts, stream)
@@ -46,7 +46,7 @@ class Transfers:
         return issue, True
 
     def download(self, data: Bytes, address: int, queue: int) -> tuple[Issue, bool]:
-        """What is at `address` to `data`."""
+        """Copy memory at `address` to `data`."""
         by_ring = self._is_for_ring(data)
 
         def issue(stream: Handle) -> Finish | None:
@@ -69,7 +69,7 @@ class Transfers:
         return issue, by_ring
 
     def _is_for_ring(self, data: Bytes) -> bool:
-        """Whether an array is large, and not pinned, which the device moves by itself."""
+        """Whether an array is large and not pinned. Pinned arrays are transferred by the device directly."""
         return data.size > SMALL and not self._api.is_pinned(data.ctypes.data)
 
     def _ring(self, queue: int) -> StagingRing:

@@ -1,10 +1,10 @@
-"""A queue of a device that this process drives: closures, in order, on a thread of its own.
+"""A queue of closures that run in order on a separate thread, for devices driven by this process.
 
     queue = WorkQueue("null/1 queue 0")
     point = queue.submit(work, waits)      # runs on the queue's thread
-    point = queue.run(work, waits)         # runs here and now where nothing has to be waited for
+    point = queue.run(work, waits)         # runs in this thread if it does not have to wait
 
-The thread is started when first needed, ends with its queue, and is started anew in the child of a fork.
+The thread is started when first needed, ends with its queue, and is started again in the child of a fork.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from motet.errors import DeviceError, MotetError
 from motet.runtime.timeline import HostTimeline, Point, failed_among
 
-_ABORT_LATENCY = 0.02  # seconds after which a thread that waits for a point notices that its work was aborted
+_ABORT_LATENCY = 0.02  # seconds after which a thread waiting for a point notices an abort
 
 
 @dataclass(eq=False, slots=True)
@@ -33,30 +33,30 @@ class _Item:
 
 @dataclass
 class _QueueState:
-    """What the thread needs; it holds no reference to the queue, which can so be collected."""
+    """The state of the thread; it has no reference to the queue, so that the queue can be collected."""
 
     name: str
     timeline: HostTimeline = field(default_factory=HostTimeline)
     changed: threading.Condition = field(default_factory=threading.Condition)
     items: deque[_Item] = field(default_factory=deque[_Item])
-    current: _Item | None = None  # taken by the thread, and not ended
+    current: _Item | None = None  # taken by the thread, not ended
     running: bool = False  # whether the work of `current` has begun
     ending: bool = False
 
 
 class WorkQueue:
-    """Closures that run in the order of their submission, each after the points that it waits for.
+    """Closures that run in the order of submission, each after the points that it waits for.
 
-    A closure that raises a `MotetError` poisons its point with it, and any other exception becomes a
-    `DeviceError`. Safe to use from several threads.
+    A closure that raises a `MotetError` poisons its point with it; any other exception becomes a `DeviceError`.
+    Thread-safe.
     """
 
     def __init__(self, name: str) -> None:
         self._state = _QueueState(name)
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._inside: deque[None] = deque()  # an entry for each closure that runs in its caller's thread
-        self._aborted: tuple[int, MotetError | None] = (0, None)  # how often, and the last error
+        self._inside: deque[None] = deque()  # one entry for each closure running in its caller's thread
+        self._aborted: tuple[int, MotetError | None] = (0, None)  # number of aborts, and the last error
         self._reached = Point(self._state.timeline, 0)
         weakref.finalize(self, _end, self._state).atexit = False
         renew = weakref.WeakMethod(self._renew)
@@ -68,14 +68,14 @@ class WorkQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued, nor running on the queue's thread."""
+        """Whether no work is queued or running on the queue's thread."""
         state = self._state
         return not state.items and state.current is None
 
     def run(self, work: Callable[[], object], waits: Sequence[Point] = ()) -> Point:
-        """Runs `work` in the caller's thread if the queue is idle and every wait is reached; else like `submit`.
+        """Run `work` in the caller's thread if the queue is idle and all waits are reached; otherwise like `submit`.
 
-        Never raises what `work` raises: that is the point's error.
+        Does not raise exceptions of `work`: they are the point's error.
         """
         state = self._state
         if state.items or state.current is not None or self._closed:
@@ -89,7 +89,7 @@ class WorkQueue:
         self._inside.append(None)
         try:
             work()
-        except Exception as error:  # whatever goes wrong belongs to the point
+        except Exception as error:  # any exception belongs to the point
             return self.failed(_as_motet_error(error, state.name))
         finally:
             self._inside.pop()
@@ -97,7 +97,7 @@ class WorkQueue:
         return self._reached if count == aborts or error is None else self.failed(error)
 
     def submit(self, work: Callable[[], object], waits: Sequence[Point] = ()) -> Point:
-        """Queues `work`; returns at once. Raises DeviceError if the queue is closed."""
+        """Queue `work`; returns immediately. Raises DeviceError if the queue is closed."""
         state = self._state
         with state.changed:
             if self._closed:
@@ -117,7 +117,7 @@ class WorkQueue:
         return point
 
     def abort(self, error: MotetError) -> None:
-        """Poisons what is queued at once, and what is running as soon as it ends."""
+        """Poison queued work immediately, and running work as soon as it ends."""
         state = self._state
         self._aborted = (self._aborted[0] + 1, error)
         with state.changed:
@@ -126,14 +126,14 @@ class WorkQueue:
             current = state.current
             if current is not None and current.aborted is None:
                 current.aborted = error
-                if not state.running:  # it waits for a point, and will give up
+                if not state.running:  # it waits for a point and will give up
                     dropped.insert(0, current)
             for item in dropped:
                 state.timeline.fail(item.point.value, error)
             state.changed.notify_all()
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Blocks until everything submitted has ended; False if `timeout` seconds passed first."""
+        """Block until all submitted work has ended; False after `timeout` seconds."""
         state = self._state
         deadline = None if timeout is None else time.monotonic() + timeout
         with state.changed:
@@ -146,7 +146,7 @@ class WorkQueue:
         return True
 
     def close(self) -> None:
-        """Waits for everything submitted and ends the thread; closing twice is allowed."""
+        """Wait for submitted work and end the thread; may be called again."""
         with self._state.changed:
             self._closed = True
         self.drain()
@@ -156,7 +156,7 @@ class WorkQueue:
             thread.join()
 
     def _renew(self) -> None:
-        """In the child of a fork: the thread did not come along, nor will it end what it had."""
+        """Reset in the child of a fork, which has neither the thread nor its work."""
         old = self._state
         old.timeline.abandon(DeviceError(f"device {old.name}: submitted before a fork, in the parent process"))
         self._state = _QueueState(old.name)
@@ -167,7 +167,7 @@ class WorkQueue:
 
 
 def _serve(state: _QueueState) -> None:
-    """The thread: takes items in order until the queue ends."""
+    """The thread's main loop: runs items in order until the queue ends."""
     while True:
         with state.changed:
             state.changed.wait_for(lambda: state.items or state.ending)
@@ -181,7 +181,7 @@ def _serve(state: _QueueState) -> None:
         if error is None:
             try:
                 item.work()
-            except Exception as raised:  # whatever goes wrong belongs to the point
+            except Exception as raised:  # any exception belongs to the point
                 error = _as_motet_error(raised, state.name)
         with state.changed:
             began, aborted = state.running, item.aborted
@@ -193,11 +193,11 @@ def _serve(state: _QueueState) -> None:
             else:
                 state.timeline.signal(item.point.value)
             state.changed.notify_all()
-        del item, error, aborted  # a thread at rest keeps no one's memory alive
+        del item, error, aborted  # an idle thread must not keep memory alive
 
 
 def _await(item: _Item) -> MotetError | None:
-    """Waits for what an item needs; the error that keeps it from running, if any."""
+    """Wait for the points of an item; returns the error that keeps it from running, if any."""
     for point in item.waits:
         while not point.reached:
             if item.aborted is not None:
@@ -205,7 +205,7 @@ def _await(item: _Item) -> MotetError | None:
             try:
                 point.wait(_ABORT_LATENCY)
             except MotetError:
-                break  # reached and poisoned; the error is asked for below
+                break  # reached and poisoned; the error is read below
     return failed_among(item.waits)
 
 

@@ -1,9 +1,8 @@
-"""The calls of NVIDIA's driver that the device needs, each an error where it fails; nothing else here knows of them.
+"""The calls of NVIDIA's driver that the device needs, with failures as exceptions; the only module that makes them.
 
-Addresses and sizes are numbers, times are seconds. What works in a context does so in
-the one that is current in the thread. What every submission calls goes to the driver's library itself, without the
-bindings between, which take longer than the driver does. Reference: CUDA Driver API,
-https://docs.nvidia.com/cuda/cuda-driver-api/.
+Addresses and sizes are ints, times are seconds. Calls that need a context use the one that is current in the thread.
+Functions that every submission calls are called in the driver's library by ctypes, since the bindings take longer than
+the driver itself. Reference: CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from motet.runtime.drivers.cuda.quick_calls import CudaLaunch, EdgeData, LaunchA
 
 OUT_OF_MEMORY = 2
 INVALID_HANDLE = 400
-WRONG_CONTEXT = (201, INVALID_HANDLE)  # what a call ends with where no context is current, or one of another GPU
+WRONG_CONTEXT = (201, INVALID_HANDLE)  # codes of calls without a current context, or with that of another GPU
 _NOT_READY = 600
 _PEER_ALREADY = 704
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # attributes of pointers
 _HOST_MEMORY = 1
-_RELAXED = 2  # mode of captures
-_NON_BLOCKING = 1  # of streams: they do not wait for the legacy default stream
-_NO_TIMING = 2  # of events
-_PORTABLE = 1  # of host memory: pinned for every context
-_SERIALIZATION = 6  # attribute of launches: what is before them on the stream need not have ended, they wait themselves
-_PROGRAMMATIC = 1  # port and kind of such an edge
-_LOG = 8192  # bytes of what the compiler of PTX has to say
+_RELAXED = 2  # capture mode
+_NON_BLOCKING = 1  # stream flag: not synchronised with the legacy default stream
+_NO_TIMING = 2  # event flag
+_PORTABLE = 1  # flag of host memory: pinned for every context
+_SERIALIZATION = 6  # launch attribute: previous work on the stream need not have ended; the kernel itself waits for it
+_PROGRAMMATIC = 1  # port and kind of such a graph edge
+_LOG = 8192  # bytes for messages of the PTX compiler
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 class CudaError(ApiError):
-    """A call of the driver that failed."""
+    """A failed call of the driver."""
 
     out_of_memory = frozenset({OUT_OF_MEMORY})
     invalid_handle = frozenset({INVALID_HANDLE})
@@ -47,8 +46,8 @@ class CudaError(ApiError):
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the driver tells of a GPU. `capability` is (9, 0) of an H100; `shared` the most bytes of shared memory
-    that a block can have."""
+    """The driver's properties of a GPU. `capability` is (9, 0) for an H100; `shared` is the maximum bytes of shared
+    memory per block."""
 
     name: str
     uuid: str
@@ -59,13 +58,13 @@ class Gpu:
 
 
 class CudaApi:
-    """The driver, through NVIDIA's `cuda-bindings`, and through its library for what is called most often."""
+    """The driver, through NVIDIA's `cuda-bindings`, and directly through its library for frequent calls."""
 
     def __init__(self, driver: Any, library: ctypes.CDLL) -> None:
         self._driver = driver
         self.quick = Quick(library)
         self._early = ctypes.pointer(LaunchAttribute(_SERIALIZATION, b"", 1))
-        self.try_executable_launch: Callable[[Handle, Handle], int] = self.quick.executable_launch  # gives its code
+        self.try_executable_launch: Callable[[Handle, Handle], int] = self.quick.executable_launch  # the driver's code
         attributes = driver.CUfunction_attribute
         self._dynamic_shared = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -93,14 +92,14 @@ class CudaApi:
         )
 
     def retain(self, ordinal: int) -> Handle:
-        """The primary context of a GPU, which every library of the process shares."""
+        """The primary context of a GPU, which all libraries of the process share."""
         return int(self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", ordinal)))
 
     def release(self, ordinal: int) -> None:
         self._call("cuDevicePrimaryCtxRelease", self._call("cuDeviceGet", ordinal))
 
     def current_context(self) -> Handle:
-        """The thread's own context; 0 where there is none, or no driver to ask, as in the child of a fork."""
+        """The thread's current context; 0 if there is none, or no working driver, as in the child of a fork."""
         context = ctypes.c_void_p()
         return 0 if self.quick.current(ctypes.byref(context)) else context.value or 0
 
@@ -113,12 +112,12 @@ class CudaApi:
             self.fail(code, "cuCtxPopCurrent")
 
     def can_reach(self, ordinal: int, other: int) -> bool:
-        """Whether a GPU can read and write another's memory."""
+        """Whether a GPU can access another one's memory."""
         devices = self._call("cuDeviceGet", ordinal), self._call("cuDeviceGet", other)
         return bool(self._call("cuDeviceCanAccessPeer", *devices))
 
     def reach(self, context: Handle) -> None:
-        """The current context may use the memory of another; nothing happens if it may already."""
+        """Allow the current context to access the memory of another one; no error if it may already."""
         result = self._driver.cuCtxEnablePeerAccess(context, 0)
         if result[0] and int(result[0]) != _PEER_ALREADY:
             _check(self._driver, "cuCtxEnablePeerAccess", result)
@@ -126,7 +125,7 @@ class CudaApi:
     # -- memory ----------------------------------------------------------------------------------
 
     def pool_create(self, ordinal: int) -> Handle:
-        """A pool of a GPU's memory that keeps what is given back to it."""
+        """A pool of a GPU's memory that keeps freed memory."""
         driver = self._driver
         properties = driver.CUmemPoolProps()
         properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -141,7 +140,7 @@ class CudaApi:
         return int(self._call("cuMemAllocFromPoolAsync", size, pool, stream))
 
     def pool_let_in(self, pool: Handle, ordinal: int) -> None:
-        """Lets another GPU read and write what comes from a pool."""
+        """Allow another GPU to access memory from a pool."""
         driver = self._driver
         access = driver.CUmemAccessDesc()
         access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
@@ -150,7 +149,7 @@ class CudaApi:
         self._call("cuMemPoolSetAccess", pool, [access], 1)
 
     def pool_trim(self, pool: Handle) -> None:
-        """Gives what nobody uses back to the system."""
+        """Return unused memory to the system."""
         self._call("cuMemPoolTrimTo", pool, 0)
 
     def pool_destroy(self, pool: Handle) -> None:
@@ -160,23 +159,23 @@ class CudaApi:
         self._call("cuMemFreeAsync", address, stream)
 
     def host_allocate(self, size: int) -> int:
-        """Memory of the host that a GPU can move from and to by itself."""
+        """Allocate pinned host memory, which GPUs access directly."""
         return int(self._call("cuMemHostAlloc", size, _PORTABLE))
 
     def host_free(self, address: int) -> None:
         self._call("cuMemFreeHost", address)
 
     def is_pinned(self, address: int) -> bool:
-        """Whether memory of the host is such memory."""
+        """Whether host memory is pinned."""
         return self._memory_of(address)[0] == _HOST_MEMORY
 
     def ordinal_of(self, address: int) -> int | None:
-        """The GPU that an address belongs to; None for no GPU's."""
+        """The GPU whose memory an address is in; None if it is in no GPU's memory."""
         kind, ordinal = self._memory_of(address)
         return ordinal if kind else None
 
     def _memory_of(self, address: int) -> tuple[int, int]:
-        """The kind of the memory at an address, 0 for what the driver does not know, and its GPU."""
+        """The kind of the memory at an address, 0 if the driver does not know it, and its GPU."""
         kind, ordinal = ctypes.c_int(), ctypes.c_int()
         wanted = (ctypes.c_int * 2)(_MEMORY_TYPE, _DEVICE_ORDINAL)
         places = (ctypes.c_void_p * 2)(ctypes.addressof(kind), ctypes.addressof(ordinal))
@@ -193,18 +192,18 @@ class CudaApi:
         self._call("cuStreamDestroy", stream)
 
     def stream_context(self, stream: Handle) -> Handle:
-        """The context that a stream is of."""
+        """The context to which a stream belongs."""
         return int(self._call("cuStreamGetCtx", stream))
 
     def is_capturing(self, stream: Handle) -> bool:
-        """Whether what is put on a stream is not done but recorded, for a graph of someone else's."""
+        """Whether work put on a stream is captured into another library's graph instead of running."""
         status = ctypes.c_int()
         code = self.quick.stream_is_capturing(stream, ctypes.byref(status))
         return not code and bool(status.value)
 
     @contextlib.contextmanager
     def beside_captures(self) -> Generator[None]:
-        """Lets this thread have memory while streams are captured."""
+        """Allow this thread to allocate memory while streams are being captured."""
         mode = ctypes.c_int(_RELAXED)
         self.quick.exchange_capture_mode(ctypes.byref(mode))
         try:
@@ -242,7 +241,7 @@ class CudaApi:
     def elapsed(self, first: Handle, second: Handle) -> float:
         return float(self._call("cuEventElapsedTime", first, second)) * 1e-3
 
-    # -- moving ----------------------------------------------------------------------------------
+    # -- transfers -------------------------------------------------------------------------------
 
     def upload(self, target: int, source: int, size: int, stream: Handle) -> None:
         self._call("cuMemcpyHtoDAsync", target, source, size, stream)
@@ -256,7 +255,7 @@ class CudaApi:
     def copy_peer(
         self, target: int, context: Handle, source: int, other: Handle, size: int, stream: Handle
     ) -> None:
-        """To memory of `context` from memory of `other`, another GPU's."""
+        """Copy from memory of the context `other`, of another GPU, to memory of `context`."""
         self._call("cuMemcpyPeerAsync", target, context, source, other, size, stream)
 
     def fill(self, target: int, byte: int, size: int, stream: Handle) -> None:
@@ -265,7 +264,8 @@ class CudaApi:
     # -- code ------------------------------------------------------------------------------------
 
     def module_load(self, image: bytes) -> Handle:
-        """A cubin, or PTX as text, which is compiled for the GPU. Errors carry what the compiler said."""
+        """Load a cubin, or PTX as text, which the driver compiles for the GPU. Errors include the compiler's
+        messages."""
         options = self._driver.CUjit_option
         log = bytearray(_LOG)
         names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
@@ -276,7 +276,7 @@ class CudaApi:
         return result[1]
 
     def compile_ptx(self, text: bytes) -> bytes:
-        """PTX as machine code of the GPU."""
+        """Compile PTX to machine code of the GPU."""
         kind = self._driver.CUjitInputType.CU_JIT_INPUT_PTX
         state = self._call("cuLinkCreate", 0, [], [])
         try:
@@ -289,7 +289,7 @@ class CudaApi:
             self._call("cuLinkDestroy", state)
 
     def version(self) -> int:
-        """The driver's: 13000 for CUDA 13.0."""
+        """The driver's version: 13000 for CUDA 13.0."""
         return int(self._call("cuDriverGetVersion"))
 
     def module_function(self, module: Handle, name: str) -> Handle:
@@ -299,12 +299,12 @@ class CudaApi:
         self._call("cuModuleUnload", module)
 
     def allow_shared(self, function: Handle, size: int) -> None:
-        """Lets a kernel have more shared memory than the 48 KiB that all have."""
+        """Allow a kernel more shared memory than the default of 48 KiB."""
         self._call("cuFuncSetAttribute", function, self._dynamic_shared, size)
 
     def launch(self, launch: CudaLaunch, stream: Handle, early: bool = False) -> None:
-        """Not to be called by two threads at once with the same launch. One that is `early` may begin while what is
-        before it on the stream still runs, and waits for it by itself."""
+        """Launch a kernel. Not thread-safe for the same launch. An `early` launch may start while previous work on the
+        stream runs, and waits for it in the kernel."""
         config = launch.config
         config.stream = stream
         config.attributes, config.count = (self._early, 1) if early else (None, 0)
@@ -312,7 +312,7 @@ class CudaApi:
             self.fail(code, "cuLaunchKernelEx")
 
     def product_libraries(self) -> Iterator[Functions]:
-        """The libraries of products that are installed for it."""
+        """The installed cuBLASLt libraries."""
         return installed()
 
     # -- graphs ----------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class CudaApi:
         self._call("cuGraphDestroy", graph)
 
     def kernel_node(self, launch: CudaLaunch) -> Handle:
-        """What the two calls below take."""
+        """The node parameters for the two calls below."""
         node = self._driver.CUDA_KERNEL_NODE_PARAMS()
         node.func = launch.function
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.programs, 1, 1
@@ -334,7 +334,8 @@ class CudaApi:
         return node
 
     def graph_add_kernel(self, graph: Handle, after: Sequence[Handle], node: Handle, early: bool = False) -> Handle:
-        """`after` an `early` kernel are kernels, for which it waits by itself: it may begin while they still run."""
+        """Add a kernel. If it is `early`, `after` must be kernels, for which it waits itself: it may start while they
+        run."""
         add = self.quick.add_dependencies
         if not early or add is None:
             return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
@@ -357,11 +358,11 @@ class CudaApi:
         return self._call("cuGraphAddEmptyNode", graph, list(after), len(after))
 
     def graph_add_child(self, graph: Handle, after: Sequence[Handle], child: Handle) -> Handle:
-        """A copy of a whole graph as one of another's nodes."""
+        """Add a copy of a whole graph as a node of another one."""
         return self._call("cuGraphAddChildGraphNode", graph, list(after), len(after), child)
 
     def captured(self, stream: Handle, put: Callable[[], None]) -> Handle:
-        """What `put` puts on a stream of our own, as a graph; nothing of it is run."""
+        """Capture what `put` puts on one of our streams as a graph, without running it."""
         self._call("cuStreamBeginCapture", stream, self._driver.CUstreamCaptureMode(_RELAXED))
         try:
             put()
@@ -403,11 +404,11 @@ class CudaApi:
         return copy
 
     def fail(self, code: int, call: str) -> NoReturn:
-        """Raises what a call that gave `code` means."""
+        """Raise the exception for the error code of a call."""
         raise CudaError(code, error_name(self._driver, code), call)
 
     def context_synchronize(self) -> None:
-        """Blocks until all that is in the current context has ended, what other libraries gave it too."""
+        """Block until all work in the current context has ended, including that of other libraries."""
         self._call("cuCtxSynchronize")
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -418,7 +419,7 @@ class CudaApi:
 
 
 def load_api() -> CudaApi:
-    """The driver of this machine, started. Raises DeviceError that says what is missing."""
+    """Load and initialise the driver of this machine. Raises DeviceError that says what is missing."""
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -438,6 +439,6 @@ def load_api() -> CudaApi:
 
 
 def _check(driver: Any, call: str, result: Sequence[Any], log: str = "") -> None:
-    """Raises what a call that failed gave."""
+    """Raise the exception for a failed call."""
     code = int(result[0])
     raise CudaError(code, error_name(driver, code), call, log)

@@ -1,7 +1,7 @@
-"""A GPU's memory, and work on streams of others: a caller's, or another library's.
+"""A GPU's memory, and work on streams of callers or other libraries.
 
-A buffer that was used on such a stream is ordered by it (`block_pool.py`); the device's own queues wait for the stream
-before they use the buffer.
+A buffer used on such a stream is ordered by it (`block_pool.py`); the device's own queues wait for the stream before
+they use the buffer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Forgetful(Protocol):
 
 
 class CallerStreams(CudaCore):
-    """A GPU without queues' work: what it allocates, and what it does on streams of others."""
+    """A GPU without its queues: allocation, and work on streams of callers."""
 
     def __init__(self, api: CudaApi, info: DeviceInfo, gpu: Gpu, ordinal: int, check: bool, overlap: bool) -> None:
         super().__init__(api, info, gpu, ordinal, check, overlap)
@@ -42,13 +42,13 @@ class CallerStreams(CudaCore):
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of the blocks that buffers are in."""
+        """Bytes of the blocks in which buffers are allocated."""
         return self._pool.used
 
     # -- memory ----------------------------------------------------------------------------------
 
     def allocate_for(self, size: int, stream: int | None) -> CudaBuffer:
-        """Memory for work on a stream of someone else's, or, without one, on the device's queues."""
+        """Memory for work on a caller's stream or, without one, on the device's queues."""
         self.check_usable()
         check_size(self.info.uri, size)
         if size > self.gpu.memory:
@@ -65,14 +65,14 @@ class CallerStreams(CudaCore):
                 raise self.failure(error, size) from error
 
     def _allocate_new(self, size: int, stream: int | None) -> CudaBuffer:
-        """With the context current. Raises CudaError, OutOfMemoryError."""
+        """Call with the context current. Raises CudaError, OutOfMemoryError."""
         self._lifetimes.collect()
         try:
             address = self._pool.allocate(size)
         except CudaError as error:
             if not error.is_out_of_memory:
                 raise
-            for queue in self._queues:  # what has ended, and nobody has asked about, may hold memory
+            for queue in self._queues:  # submissions that have ended, unnoticed so far, may hold memory
                 queue.advance()
             try:
                 address = self._pool.allocate(size)
@@ -81,8 +81,8 @@ class CallerStreams(CudaCore):
         return CudaBuffer(self, address, size, self._pool, stream=stream)
 
     def stream_memory(self, stream: int, size: int) -> int:
-        """The address of `size` bytes at least for work on a stream of someone else's, the same ones for all of it:
-        it runs one after the other. With the lock held."""
+        """The address of at least `size` bytes for work on a caller's stream. All work on a stream shares them, as it
+        runs in order. Call with the lock held."""
         kept = self._stream_memory.get(stream)
         if kept is None or kept.bytes < size:
             self._stream_memory.pop(stream, None)
@@ -92,17 +92,17 @@ class CallerStreams(CudaCore):
         return kept.address
 
     def captured_memory(self, size: int) -> int:
-        """The address of `size` bytes for work that becomes part of someone else's graph: nobody knows when it is done
-        for the last time, so it is given back when the device is closed. With the lock held."""
+        """The address of `size` bytes for work captured into another library's graph. Its last use is unknown, so that
+        it is freed when the device is closed. Call with the lock held."""
         self._captured.append(self.allocate_for(size, None))
         return self._captured[-1].address
 
     def note_direct(self, work: Forgetful) -> None:
-        """`work` is told when memory of a stream's is other memory from now on."""
+        """Register `work` to be notified when the memory of a stream is replaced."""
         self._direct.add(work)
 
     def keep_pinned(self, size: int, owner: object) -> StagingSlot:
-        """Memory of the host that kernels can write to, zero at first, as long as `owner` lives."""
+        """Pinned host memory to which kernels can write, zero at first, for the lifetime of `owner`."""
         with self.current:
             slot = self._staging.take(size)
         slot.array[:] = 0
@@ -110,8 +110,8 @@ class CallerStreams(CudaCore):
         return slot
 
     def adopt_address(self, address: int, size: int, owner: object) -> CudaBuffer:
-        """Memory of this GPU that belongs to `owner`, as a buffer that keeps it alive. Raises DeviceError for an
-        address that is another device's."""
+        """Memory of this GPU that belongs to `owner`, as a buffer that keeps it alive. Raises DeviceError if the
+        address is in another device's memory."""
         self.check_usable()
         found = self.api.ordinal_of(address) if size else self.ordinal
         if found != self.ordinal:
@@ -122,7 +122,7 @@ class CallerStreams(CudaCore):
     # -- streams ---------------------------------------------------------------------------------
 
     def has_stream(self, stream: int) -> bool:
-        """Whether a stream is one of this GPU's context."""
+        """Whether a stream belongs to this GPU's context."""
         try:
             with self.current:
                 return self.api.stream_context(stream) == self.current.context
@@ -132,7 +132,7 @@ class CallerStreams(CudaCore):
             raise self.failure(error) from error
 
     def let_stream_wait(self, stream: int, other: int) -> None:
-        """What is put on a stream from now on runs after what is on the other."""
+        """Make later work on a stream run after the current work of the other stream."""
         if stream == other:
             return
         with self.working():
@@ -142,7 +142,7 @@ class CallerStreams(CudaCore):
             self.api.event_destroy(event)
 
     def let_queues_wait_for(self, stream: Handle) -> None:
-        """What is submitted from now on runs after what is on another library's stream of this GPU."""
+        """Make later submissions run after the current work of another library's stream on this GPU."""
         with self.working():
             event = self.api.event_create()
             self.api.event_record(event, stream)
@@ -151,17 +151,17 @@ class CallerStreams(CudaCore):
             self.api.event_destroy(event)
 
     def write_on_stream(self, target: CudaBuffer, source: np.ndarray[Any, Any], stream: int) -> None:
-        """Host to device on a stream of someone else's; `source` has been read when this returns."""
+        """Host to device on a caller's stream; `source` has been read on return."""
         data = bytes_of(source)
         if not data.size:
             return
         with self.working():
-            if self.api.is_pinned(data.ctypes.data):  # which the GPU would read by itself, later
+            if self.api.is_pinned(data.ctypes.data):  # the GPU would read it directly, later
                 data = data.copy()
             self.api.upload(target.address, data.ctypes.data, data.size, stream)
 
     def finish(self, stream: int) -> None:
-        """Blocks until what is on a stream of someone else's has ended. Raises DeviceError, KernelFault."""
+        """Block until all work on a caller's stream has ended. Raises DeviceError, KernelFault."""
         try:
             with self.current:
                 self.api.stream_synchronize(stream)

@@ -1,10 +1,10 @@
-"""Calls of functions with tensors on a GPU: of PyTorch, CuPy, or anything with DLPack or the CUDA array interface.
+"""Calls of functions with tensors on a GPU: of PyTorch, CuPy, or any library with DLPack or the CUDA array interface.
 
     y = session(x)                      # x and y on the GPU, on PyTorch's current stream
-    session(x, out=y, stream=side)      # on another one
+    session(x, out=y, stream=side)      # on another stream
 
-A function whose work is all on one GPU is put on the caller's stream and nothing is waited for (`single_launch.py`).
-Where other devices take part, the call begins behind the stream's work and has ended when it returns.
+A function whose work is all on one GPU is put on the caller's stream without waiting (`single_launch.py`). If other
+devices take part, the call starts after the stream's work and has ended when it returns.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from motet.runtime.instantiate import Shape
 from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
 
-_ALIGNMENT = 16  # bytes, which kernels rely on
-_SHARED_STREAMS = (0, 1, 2)  # handles that every context has
+_ALIGNMENT = 16  # bytes, the alignment that kernels rely on
+_SHARED_STREAMS = (0, 1, 2)  # handles of special streams, valid in every context
 
 
 @dataclass(frozen=True)
 class GpuArgument:
-    """A tensor on GPU `ordinal`, contiguous. `tensor` keeps its memory; `producer` is a stream whose work it waits
-    for, where that is known."""
+    """A contiguous tensor on GPU `ordinal`. `tensor` keeps its memory alive; `producer` is the stream that computes it,
+    if known."""
 
     tensor: Any
     ordinal: int
@@ -62,7 +62,7 @@ class GpuArgument:
 
 @dataclass(frozen=True)
 class HostArgument:
-    """An argument that does not lie on the GPU, which is sent there."""
+    """An argument that is not on the GPU and is copied there."""
 
     array: np.ndarray[Any, Any]
 
@@ -79,7 +79,7 @@ Argument = GpuArgument | HostArgument
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Whether an argument lies on a GPU of NVIDIA's."""
+    """Whether an argument is on an NVIDIA GPU."""
     if type(value) is DeviceArray:
         return value.device.info.family == "cuda"
     device = getattr(value, "__dlpack_device__", None)
@@ -99,7 +99,7 @@ def call(
 
 
 def current_stream(arguments: Sequence[Any]) -> int:
-    """The stream that a call with these arguments in this thread is put on."""
+    """The stream on which a call with these arguments runs in this thread."""
     loaded = libraries.loaded()
     there = [value for value in arguments if is_on_gpu(value)]
     library = next((library for library in loaded if any(library.owns(value) for value in there)), None)
@@ -107,13 +107,13 @@ def current_stream(arguments: Sequence[Any]) -> int:
 
 
 def resident(callee: Callee, arguments: Sequence[Any]) -> list[Any]:
-    """The arguments of a call that is measured, those on a GPU as tensors of the session's, behind what is on their
-    stream. Raises CallError."""
+    """The arguments of a measured call, with those on a GPU as tensors of the session, ordered after their stream's
+    work. Raises CallError."""
     return _StreamCall(callee, arguments, [None] * len(callee.signature.results), None).resident()
 
 
 def stream_handle(stream: Any) -> int | None:
-    """The handle of a stream: a number, one of PyTorch's or CuPy's, or an object with `__cuda_stream__`."""
+    """The handle of a stream: an int, PyTorch's or CuPy's stream, or an object with `__cuda_stream__`."""
     if isinstance(stream, numbers.Integral):
         return int(stream)
     for attribute in ("cuda_stream", "ptr"):
@@ -189,7 +189,7 @@ class _StreamCall:
     # -- arguments -------------------------------------------------------------------------------
 
     def _name_of(self, inputs: Sequence[Argument]) -> str:
-        """The first argument on a GPU, for errors."""
+        """The name of the first argument on a GPU, for errors."""
         found = [where for where, item in zip(self.where, inputs, strict=True) if isinstance(item, GpuArgument)]
         return found[0] if found else self.signature.name
 
@@ -211,7 +211,7 @@ class _StreamCall:
         return found
 
     def _described(self, value: Any, where: str, writable: bool) -> GpuArgument:
-        """A tensor on a GPU, copied there where its library can, if it has gaps or lies askew."""
+        """A tensor on a GPU, copied by its library if it is not contiguous or not aligned."""
         if type(value) is DeviceArray:
             buffer, ordinal = cast(Any, value.buffer), value.device.info.ordinal
             return GpuArgument(value, ordinal, buffer.address, value.shape, value.dtype, False, buffer.stream)
@@ -251,7 +251,7 @@ class _StreamCall:
         return GpuArgument(found, ordinal, found.address, found.shape, found.dtype, found.read_only, producer)
 
     def _ready(self, device: CudaDevice, argument: Argument) -> GpuArgument:
-        """An argument on the GPU, in the order of the stream."""
+        """An argument on the GPU, ready for use on the stream."""
         if isinstance(argument, HostArgument):
             made = _sent(device, argument.array, self.stream)
             return GpuArgument(made, self.home, made.buffer.address, made.shape, made.dtype)
@@ -291,7 +291,7 @@ class _StreamCall:
         return results, returned
 
     def _made(self, device: CudaDevice, shape: Shape, stream: int, spec: TensorSpec) -> Any:
-        """Memory for a result: the library's tensor, or the session's own, as of states."""
+        """Memory for a result: a tensor of the library, or of the session for state."""
         if spec.state is None and self.library is not None and libraries.has_dtype(self.library, shape.dtype):
             return self.library.empty(shape.extents, shape.dtype, device.ordinal, stream)
         return DeviceArray(device, device.allocate_for(shape.bytes, stream), shape.extents, shape.dtype)
@@ -338,7 +338,7 @@ def _as_value(returned: Sequence[Any]) -> Any:
 
 
 def _home(there: Sequence[Any], loaded: Sequence[Library]) -> int:
-    """The GPU that the first tensor lies on."""
+    """The GPU of the first tensor."""
     for value in there:
         if type(value) is DeviceArray:
             return value.device.info.ordinal
@@ -351,13 +351,13 @@ def _home(there: Sequence[Any], loaded: Sequence[Library]) -> int:
 
 
 def _is_same_integer(given: np.dtype[Any], expected: np.dtype[Any], spec: TensorSpec) -> bool:
-    """Whether a signless integer is given as one of the other sign."""
+    """Whether a signless integer is given as a signed or unsigned one of the same width."""
     signless = spec.dtype.startswith("i") and expected.kind == "i"
     return signless and given.kind in "iu" and given.itemsize == expected.itemsize
 
 
 def _handle(stream: Any, name: str) -> int:
-    """The handle of a caller's stream. Raises CallError for what is none."""
+    """The handle of a caller's stream. Raises CallError if it is not a stream."""
     handle = stream_handle(stream)
     if handle is not None:
         return handle
@@ -376,7 +376,7 @@ def _check_stream(device: CudaDevice, stream: int, name: str) -> None:
 
 
 def _device_of(instance: PlacedInstance, ordinal: int, where: str) -> CudaDevice:
-    """The device of an instance that is a GPU."""
+    """The device of an instance that is GPU `ordinal`."""
     found = [loaded.device for loaded in instance.devices if isinstance(loaded.device, CudaDevice)]
     for device in found:
         if device.info.ordinal == ordinal:
@@ -386,7 +386,7 @@ def _device_of(instance: PlacedInstance, ordinal: int, where: str) -> CudaDevice
 
 
 def _direct(instance: PlacedInstance, device: CudaDevice) -> DirectWork | None:
-    """The whole instance as work of one GPU, made once."""
+    """The whole instance as work of one GPU, created once."""
     if not instance.direct:
         alone = instance.alone()
         made = None
@@ -405,7 +405,7 @@ def _sent(device: CudaDevice, array: np.ndarray[Any, Any], stream: int) -> Devic
 
 
 def _taken(device: CudaDevice, tensor: GpuArgument) -> DeviceArray:
-    """For a call that ends before it returns."""
+    """The tensor as a `DeviceArray`, for a call that ends before it returns."""
     if type(tensor.tensor) is DeviceArray:
         return tensor.tensor
     if tensor.producer is not None:
@@ -417,7 +417,7 @@ def _taken(device: CudaDevice, tensor: GpuArgument) -> DeviceArray:
 def _check_overlaps(
     signature: Signature, inputs: Sequence[Argument], results: Sequence[GpuArgument], given: Sequence[Any]
 ) -> None:
-    """Raises CallError if memory that is written is read, or written, through another tensor too."""
+    """Raises CallError if memory that is written is also read or written through another tensor."""
     for index, spec in enumerate(signature.results):
         own = spec.destination
         if own is None and given[index] is None:

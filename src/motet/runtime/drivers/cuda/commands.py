@@ -1,12 +1,11 @@
-"""Recorded work: kernels and copies with their dependences, as a CUDA graph, or one after the other if they are few.
+"""Recorded work: kernels and copies with their dependences, as a CUDA graph, or in sequence if they are few.
 
-The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets; the memory that
-kernels work in is one buffer more, behind the others. A graph is made once, and *instantiated* a few times, each
-instance for the addresses it was last submitted with: the same ones again need one call, others update the nodes that
-they change. One or two commands become a graph when they come to the same addresses again. What a library puts on a
-stream is captured there, and is a graph within the graph. A kernel that itself waits for what it depends on is launched
-while that still runs (`overlaps`), where that is kernels alone. Source: CUDA C++ Programming Guide, sections on CUDA
-graphs and on programmatic dependent launch.
+The parameters of all commands are in one array, in which addresses are buffer addresses plus offsets; the kernels'
+scratch memory is an additional last buffer. A graph is built once and *instantiated* a few times, each instance for the
+addresses of its last submission: the same addresses again need one call, others update the nodes that they affect. One
+or two commands become a graph when they run on the same addresses again. Library calls are captured into child graphs.
+A kernel that waits for its dependences itself is launched while they still run (`overlaps`), if all of them are
+kernels. Source: CUDA C++ Programming Guide, sections on CUDA graphs and on programmatic dependent launch.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from motet.runtime.drivers.cuda.cublaslt import CublasError, Matmul
 from motet.runtime.drivers.cuda.program import CudaExecutable, CudaKernel, alone, pack_size
 from motet.runtime.drivers.cuda.quick_calls import CudaLaunch, make_launch
 
-_FEW = 2  # commands that are not worth a graph
+_FEW = 2  # commands up to which a graph does not pay
 _INSTANCES = 8  # of a graph
-_SMALL_INSTANCES = 64  # of a graph of so few
+_SMALL_INSTANCES = 64  # the same for such a small graph
 _MOST_PROGRAMS = (1 << 31) - 1
 _SCRATCH_ALIGNMENT = 128
-_LIGHT = 48 << 10  # bytes of shared memory of blocks of which several fit on a processor, wherever they are placed
-_WORKSPACE_ALIGNMENT = 256  # of memory that a library works in
-_OTHER_GRAPH = (1, 910)  # codes: an invalid value, and that a graph cannot become the other
+_LIGHT = 48 << 10  # bytes of shared memory up to which several blocks fit on an SM in any arrangement
+_WORKSPACE_ALIGNMENT = 256  # of a library's workspace
+_OTHER_GRAPH = (1, 910)  # codes: an invalid value, and a topology that the graph cannot be updated to
 
-# Puts a command on a stream by calling the last, between two events of which it gives the second.
+# Puts a command on a stream by calling the function, between two events, and returns the second one.
 Around = Callable[["CudaCommand", Handle, Callable[[], None]], Handle]
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(frozen=True)
 class CudaCommand:
-    """A launch, a product by a library, a copy of `bytes` bytes, or, where all are absent, nothing; `first` is where
-    its parameters begin. `kernel` is its name or `copy`; it `waits` for what it depends on by itself, and
-    may begin `early`, while the one kernel that this is still runs."""
+    """A launch, a library's product, a copy of `bytes` bytes, or no work if all are absent; `first` is the index of its
+    first parameter. `kernel` is its name or `copy`. `waits` means that it waits for its dependences itself; `early`,
+    that it may start while the only kernel that it depends on still runs."""
 
     launch: CudaLaunch | None
     bytes: int
@@ -65,8 +64,8 @@ class CudaCommand:
 
 @dataclass(frozen=True)
 class _Product:
-    """What a library does in the place of a kernel that has `buffers` buffers; the address of the memory that it works
-    in stands `space` behind them."""
+    """A library's product in place of a kernel with `buffers` buffers; the address of its workspace is `space` after
+    them."""
 
     matmul: Matmul
     buffers: int
@@ -75,7 +74,7 @@ class _Product:
 
 @dataclass(eq=False)
 class _Graph:
-    """A graph, the places of its commands in it, and what each launch is set with."""
+    """A graph, the nodes of its commands in it, and the parameters of each launch."""
 
     handle: Handle
     places: list[Handle]
@@ -84,16 +83,16 @@ class _Graph:
 
 @dataclass(eq=False)
 class GraphInstance:
-    """A graph that can be launched, and the parameters it is set for. It is one for good: set for others, the graph is
-    another one's, and `handle` 0."""
+    """An executable graph and the parameters that it is set for. If the graph is set for other parameters, it moves to
+    another instance, and `handle` becomes 0."""
 
     handle: Handle
     values: Numbers
 
 
 class CudaCommandBuffer:
-    """See `motet.runtime.device.CommandBuffer`. Run with the device's lock held, and its context current, on `bases`:
-    the addresses of the externals, then that of `scratch` bytes for the kernels to work in."""
+    """See `motet.runtime.device.CommandBuffer`. Run it with the device's lock held and its context current, on `bases`:
+    the addresses of the externals, then that of `scratch` bytes for the kernels."""
 
     def __init__(
         self, device: CudaCore, resources: OwnedResources, executable: CudaExecutable, work: Sequence[Work],
@@ -110,7 +109,7 @@ class CudaCommandBuffer:
         self._resources = resources
         self.scratch = 0
         values: list[int] = []
-        moving: list[tuple[int, int, int]] = []  # where an address stands, of which external, at which offset
+        moving: list[tuple[int, int, int]] = []  # index of an address, its external, and the offset
         drafts: list[tuple[Work, CudaKernel | None, int]] = []
         for index, item in enumerate(work):
             kernel = executable.by_name[item.kernel] if item.op == "launch" else None
@@ -126,25 +125,25 @@ class CudaCommandBuffer:
                         self.scratch = _up(self.scratch, _WORKSPACE_ALIGNMENT)
                     moving.append((len(values), externals, self.scratch))
                     self.scratch += own
-                values += [0, 0]  # the hidden ones: the scratch and that of profilers
+                values += [0, 0]  # hidden parameters: the scratch memory and that of profilers
             drafts.append((item, kernel, first))
         self._values: Numbers = np.array(values, np.uint64)
         self._pointers: Numbers = self._values.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
         self.commands = [self._command(item, kernel, first) for item, kernel, first in drafts]
         self.commands = [self._begun_early(command) for command in self.commands]
         self.kernels = tuple(dict.fromkeys(c.kernel for c in self.commands if c.launch is not None or c.product))
-        self._capturing: Handle | None = None  # a stream, for what libraries do
+        self._capturing: Handle | None = None  # a stream on which library calls are captured
         places, which, offsets = zip(*moving, strict=True) if moving else ((), (), ())
         self._places = np.array(places, np.intp)
         self._which = np.array(which, np.intp)
         self._offsets: Numbers = np.array(offsets, np.uint64)
-        self._pointed: tuple[int, ...] = ()  # the buffers that the parameters are of now
+        self._pointed: tuple[int, ...] = ()  # the buffers for which the parameters are set
         self._command_of = np.repeat(
             np.arange(len(drafts)), np.diff([*(first for *_, first in drafts), len(values)])
         )
         self._graph: _Graph | None = None
-        self._instances: dict[tuple[int, ...], GraphInstance] = {}  # the one that was set first, first
-        self._met: dict[tuple[int, ...], None] = {}  # what few commands ran on of late
+        self._instances: dict[tuple[int, ...], GraphInstance] = {}  # in the order in which they were set
+        self._met: dict[tuple[int, ...], None] = {}  # addresses on which few commands ran recently
         self._is_graph = sum(not c.is_nothing for c in self.commands) > _FEW
 
     def _command(self, item: Work, kernel: CudaKernel | None, first: int) -> CudaCommand:
@@ -163,7 +162,7 @@ class CudaCommandBuffer:
     # -- submitting ------------------------------------------------------------------------------
 
     def run(self, bases: tuple[int, ...], stream: Handle) -> None:
-        """Puts all of it on a stream."""
+        """Put all commands on a stream."""
         instance = self.instance(bases)
         if instance is None:
             self.run_in_order(bases, stream)
@@ -171,8 +170,8 @@ class CudaCommandBuffer:
             self._api.executable_launch(instance.handle, stream)
 
     def instance(self, bases: tuple[int, ...]) -> GraphInstance | None:
-        """A graph set for `bases`; None where few commands, which were not run on them of late, are better launched as
-        they are."""
+        """A graph set for `bases`; None if few commands, not run on these addresses recently, are better launched in
+        sequence."""
         instance = self._instances.get(bases)
         if instance is None and not self._is_graph and bases not in self._met:
             if len(self._met) >= _SMALL_INSTANCES:
@@ -182,7 +181,7 @@ class CudaCommandBuffer:
         return instance or self._instance_for(bases)
 
     def run_checked(self, bases: tuple[int, ...], stream: Handle) -> None:
-        """Puts one command after the other on a stream, and waits for each. With the lock held."""
+        """Put the commands on a stream in order, and wait for each. Call with the lock held."""
 
         def after(command: CudaCommand) -> None:
             try:
@@ -196,7 +195,7 @@ class CudaCommandBuffer:
     def run_in_order(
         self, bases: tuple[int, ...], stream: Handle, after: Callable[[CudaCommand], None] | None = None
     ) -> None:
-        """Puts one command after the other on a stream."""
+        """Put the commands on a stream in order."""
         self._point_to(bases)
         for number, command in enumerate(self.commands):
             self._put(command, stream, command.early and command.after == (number - 1,) and after is None)
@@ -204,9 +203,9 @@ class CudaCommandBuffer:
                 after(command)
 
     def run_on(self, bases: tuple[int, ...], streams: Sequence[Handle], around: Around) -> None:
-        """Puts the commands on several streams, so that those that need nothing of one another may run at once as in
-        the graph. The first stream begins before all others, and has ended after them; `around` puts a command on its
-        stream between two events, and gives the second."""
+        """Put the commands on several streams, so that independent ones may run concurrently, as in the graph. The
+        first stream begins before all others and ends after them; `around` puts a command on its stream between two
+        events, and returns the second one."""
         api = self._api
         self._point_to(bases)
         lanes = spread([command.after for command in self.commands], len(streams))
@@ -235,7 +234,7 @@ class CudaCommandBuffer:
             self._api.copy(target, source, command.bytes, stream)
 
     def _multiply(self, command: CudaCommand, product: _Product, stream: Handle) -> None:
-        """Raises DeviceError for what the library refuses after all."""
+        """Raises DeviceError if the library refuses the product."""
         first, matmul = command.first, product.matmul
         addresses: list[int] = self._values[first : first + product.buffers].tolist()
         space = int(self._values[first + product.space]) if matmul.workspace else 0
@@ -246,8 +245,8 @@ class CudaCommandBuffer:
             raise DeviceError(f"{where}: by cuBLASLt: {error}") from error
 
     def single(self) -> tuple[CudaLaunch, list[int], list[tuple[int, int, int]]] | None:
-        """The work where it is one launch: its parameters, and which of them are addresses, each in an external at an
-        offset."""
+        """The work if it is a single launch: its parameters, and those that are addresses, each as (index, external,
+        offset)."""
         if len(self.commands) != 1 or self.commands[0].launch is None:
             return None
         moving = zip(self._places, self._which, self._offsets, strict=True)
@@ -261,7 +260,7 @@ class CudaCommandBuffer:
     # -- graphs ----------------------------------------------------------------------------------
 
     def _instance_for(self, bases: tuple[int, ...]) -> GraphInstance:
-        """An instance set for `bases`: a new one, or the one that was set first."""
+        """An instance set for `bases`: a new one, or the one set least recently."""
         self._point_to(bases)
         if len(self._instances) < (_INSTANCES if self._is_graph else _SMALL_INSTANCES):
             instance = self._instantiate()
@@ -284,9 +283,9 @@ class CudaCommandBuffer:
         handle = self._api.graph_instantiate(self._graph.handle)
         api = self._api
         self._resources.add(lambda: api.executable_destroy(handle))
-        # It begins with the parameters that the graph was built with.
+        # A new instance has the parameters with which the graph was built.
         if not is_new and not self._set(handle, range(len(self.commands))):
-            for instance in self._instances.values():  # nothing of which can be set by another graph
+            for instance in self._instances.values():  # another graph cannot update any of them
                 instance.handle = 0
             self._instances.clear()
             self._graph = None
@@ -294,8 +293,8 @@ class CudaCommandBuffer:
         return GraphInstance(handle, self._values.copy())
 
     def _set(self, handle: Handle, numbers: Iterable[int]) -> bool:
-        """Sets commands of an instance to the parameters that there are now; False where what a library does for them
-        is another graph than it was."""
+        """Set commands of an instance to the current parameters; False if a library's graph for them has another
+        topology."""
         for number in numbers:
             try:
                 self._update(handle, number)
@@ -330,11 +329,12 @@ class CudaCommandBuffer:
         return graph
 
     def _begun_early(self, command: CudaCommand) -> CudaCommand:
-        """A command that waits by itself for the one kernel that it comes after, launched so that it may begin early.
-        Its blocks are then placed while that kernel still runs, where there is room: those that come alone on a
-        processor, as blocks with much shared memory do, are as even as ever; a few with less would heap on processors
-        that have nothing to do. They ask for so much that they come alone, too. Others begin early where they are so
-        light that it does not matter, or so many that they fill the processors anyway."""
+        """A command that waits itself for the only kernel it depends on, launched so that it may start early.
+
+        Its blocks are then placed on SMs with room while that kernel still runs. Blocks that need an SM alone, by much
+        shared memory, stay evenly distributed. A few smaller blocks would be placed together on idle SMs; they request
+        so much shared memory that they are placed alone, too. Other kernels start early if their blocks are so light
+        that placement does not matter, or so many that they fill the SMs anyway."""
         before = [self.commands[index] for index in set(command.after)]
         launch, gpu = command.launch, self.executable.device.gpu
         if launch is None or not command.waits or len(before) != 1 or before[0].launch is None:
@@ -366,7 +366,7 @@ class CudaCommandBuffer:
 
 
     def _captured(self, command: CudaCommand, product: _Product) -> Handle:
-        """What the library does for a command, with the parameters that there are now, as a graph."""
+        """A library's call for a command, with the current parameters, as a graph."""
         stream, api = self._capturing, self._api
         if stream is None:
             stream = self._capturing = api.stream_create()
@@ -375,9 +375,9 @@ class CudaCommandBuffer:
 
 
 def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
-    """Which of `count` streams each command runs on, by the commands that it has to come after: behind the last one of
-    a stream that it needs anyway, else on a stream of its own, else where the fewest are."""
-    tails: dict[int, int] = {}  # by stream
+    """The stream, of `count`, for each command, given its dependences: after the last command of a stream that it
+    depends on, else on an unused stream, else on the least used one."""
+    tails: dict[int, int] = {}  # last command by stream
     lanes: list[int] = []
     for number, needed in enumerate(after):
         behind = [lane for lane, tail in tails.items() if tail in needed]
@@ -393,7 +393,7 @@ def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
 
 
 def _scratch_of(kernel: CudaKernel, scratch: int, tasks: int) -> int:
-    """Bytes for all programs of a launch, or for what runs in its place."""
+    """Scratch bytes for all programs of a launch, or for the library call in its place."""
     if kernel.matmul is not None:
         return _up(kernel.matmul.workspace, _WORKSPACE_ALIGNMENT)
     each = -(-max(kernel.facts.scratch, scratch) // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
@@ -405,7 +405,7 @@ def _up(count: int, multiple: int) -> int:
 
 
 def _check_product(where: str, item: Work, kernel: CudaKernel) -> None:
-    """Raises DeviceError for a library's call that reaches beyond its buffers."""
+    """Raises DeviceError for a library call that exceeds its buffers."""
     if kernel.matmul is None:
         return
     call = kernel.matmul.call
@@ -418,7 +418,7 @@ def _check_product(where: str, item: Work, kernel: CudaKernel) -> None:
 
 
 def _sizes(where: str, item: Work, kernel: CudaKernel) -> list[int]:
-    """The sizes of a launch as they are handed over. Raises DeviceError for a launch that does not fit its kernel."""
+    """The sizes of a launch as kernel parameters. Raises DeviceError if the launch does not match its kernel."""
     facts = kernel.facts
     if len(item.references) != facts.buffers:
         raise DeviceError(f"{where}: kernel {item.kernel}: {len(item.references)} buffers; expected {facts.buffers}")

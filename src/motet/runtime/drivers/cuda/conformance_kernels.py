@@ -1,6 +1,6 @@
-"""The checks' kernels for NVIDIA's GPUs: PTX, which the driver compiles for the GPU that it finds.
+"""The conformance kernels for NVIDIA GPUs: PTX, which the driver compiles for the GPU at hand.
 
-Each program of a launch is one task, and of its threads the first does the work. Source: NVIDIA's PTX ISA, version 7.
+Each program of a launch is one task, and its first thread does the work. Source: NVIDIA's PTX ISA, version 7.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REGISTERS = "".join(
 
 
 def cuda_units() -> Mapping[str, Mapping[str, bytes]]:
-    """The files of each unit: every kernel's code, which is the same text for all, and its description."""
+    """The files of each unit: the code, which is the same text for all kernels, and each kernel's description."""
     text = _HEADER + "".join(_entry(name, *kernel) for name, kernel in _KERNELS.items())
     files: dict[str, bytes] = {}
     for name, (buffers, sizes, _) in _KERNELS.items():
@@ -40,7 +40,7 @@ def _files(name: str, buffers: int, sizes: tuple[str, ...], text: str) -> dict[s
 
 
 def _entry(name: str, buffers: int, sizes: tuple[str, ...], body: str) -> str:
-    """A kernel that does `body` for task %d0."""
+    """A kernel that runs `body` for task %d0."""
     pointers = [f".param .u64 b{index}" for index in range(buffers)]
     numbers = [f".param .s{kind[1:]} s{index}" for index, kind in enumerate(sizes)]
     parameters = ", ".join([*pointers, *numbers, ".param .u64 scratch", ".param .u64 profile"])
@@ -58,12 +58,12 @@ def _entry(name: str, buffers: int, sizes: tuple[str, ...], body: str) -> str:
 
 
 def _element(address: str, parameter: str, bytes: int) -> str:
-    """The address of a buffer's element of this task."""
+    """The address of a buffer's element for this task."""
     return f"  ld.param.u64 {address}, [{parameter}];\n  mad.lo.s64 {address}, %d0, {bytes}, {address};\n"
 
 
 def _choose(register: str, first: str, parameters: int, kind: str) -> str:
-    """The parameter whose number the task is."""
+    """Select the parameter with the number of the task."""
     return f"  ld.param.{kind} {register}, [{first}0];\n" + "".join(
         f"  ld.param.{kind} %d9, [{first}{index}];\n  setp.eq.u64 %p1, %d0, {index};\n"
         f"  selp.b64 {register}, %d9, {register}, %p1;\n"
@@ -92,12 +92,12 @@ _MULTIPLY_ADD = "".join(_element(f"%d{index + 1}", f"b{index}", 4) for index in 
   st.global.f32 [%d4], %f1;
 """
 _SHOW_SIZES = _element("%d1", "b0", 8) + _choose("%d2", "s", len(EDGES), "s64") + "  st.global.s64 [%d1], %d2;\n"
-# Buffer 1 + task: the task is moved up for the choice and back for the result.
+# Buffer 1 + task: the task is incremented for the selection and restored for the result.
 _GATHER = (
     "  add.u64 %d0, %d0, 1;\n" + _choose("%d2", "b", GATHERED + 1, "u64") + "  sub.u64 %d0, %d0, 1;\n"
     + _element("%d1", "b0", 1) + "  ld.global.u8 %h1, [%d2];\n  st.global.u8 [%d1], %h1;\n"
 )
-# A program's scratch lies at its number times the scratch of one, rounded up to 128.
+# A program's scratch is at its number times the scratch size, rounded up to 128.
 _USE_SCRATCH = _element("%d1", "b0", 8) + """
   ld.param.s64 %d2, [s0];
   ld.param.u64 %d3, [scratch];
@@ -191,7 +191,7 @@ again:
   bra again;
 """
 
-# The buffers and sizes of each kernel, and what it does.
+# The number of buffers, the sizes, and the code of each kernel.
 _KERNELS: Mapping[str, tuple[int, tuple[str, ...], str]] = {
     "count": (1, (), _COUNT),
     "affine": (2, ("i64",), _AFFINE),

@@ -1,4 +1,4 @@
-"""What all parts of an open GPU share: the driver, the context, the lock, and what its errors do to the device."""
+"""The core of an open GPU, shared by all its parts: driver, context, lock, and the effect of errors on the device."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from motet.runtime.drivers.cuda.lifetime import Current
 
 
 class CudaCore:
-    """See `motet.runtime.drivers.common.streams.StreamOwner`. `checks` says that each command is waited for before the
-    next is begun, `overlaps` that a kernel may begin while the one before it still runs."""
+    """See `motet.runtime.drivers.common.streams.StreamOwner`. `checks` waits for each command before the next one;
+    `overlaps` allows a kernel to start while the previous one still runs."""
 
     def __init__(self, api: CudaApi, info: DeviceInfo, gpu: Gpu, ordinal: int, check: bool, overlap: bool) -> None:
         self.info = info
@@ -39,7 +39,7 @@ class CudaCore:
     def shares_events(self, other: StreamOwner) -> bool:
         return isinstance(other, CudaCore)
 
-    # -- whether it can be used ------------------------------------------------------------------
+    # -- availability ----------------------------------------------------------------------------
 
     def check_usable(self) -> None:
         self.check_process()
@@ -49,7 +49,7 @@ class CudaCore:
             raise self.lost
 
     def check_process(self) -> None:
-        """A child of a fork has none of what the driver keeps for its parent."""
+        """Raises DeviceError in the child of a fork, where the driver's state is not valid."""
         if os.getpid() != self.process:
             raise DeviceError(
                 f"device {self.info.uri}: opened before a fork, in the parent process; start processes that use it by "
@@ -58,7 +58,7 @@ class CudaCore:
 
     @contextlib.contextmanager
     def working(self) -> Generator[None, None, None]:
-        """With the lock and the context. Raises what an error of the driver means."""
+        """Hold the lock, with the context current. Converts errors of the driver to exceptions."""
         with self.lock:
             try:
                 with self.current:
@@ -69,8 +69,8 @@ class CudaCore:
     # -- errors ----------------------------------------------------------------------------------
 
     def lose(self, error: ApiError, kernels: Sequence[str] = (), *, alone: bool = False) -> bool:
-        """Ends everything if an error is final, and says whether it is. `kernels` may have been at work beside those
-        that are in flight, unless they were `alone`."""
+        """End all work if an error is permanent; returns whether it is. `kernels` may have been running in addition to
+        those in flight; if `alone`, only they."""
         if not is_final(error):
             return False
         with self.lock:
@@ -86,7 +86,7 @@ class CudaCore:
         return passing_error(self.info.uri, error)
 
     def failure(self, error: CudaError, size: int = 0) -> MotetError:
-        """What a call that failed raises. `size` is how much memory was asked for, if it was."""
+        """The exception for a failed call. `size` is the requested memory, if any."""
         if self.lose(error) and self.lost is not None:
             return self.lost
         return passing_error(self.info.uri, error, size)

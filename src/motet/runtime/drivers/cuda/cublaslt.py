@@ -1,11 +1,11 @@
-"""cuBLASLt, where it is installed: products that an artifact's kernels say they could be calculated by.
+"""cuBLASLt, if it is installed: runs products for which an artifact's kernels declare an equivalent library call.
 
-    nvidia/cu13/lib/libcublasLt.so.13      pip install 'motet[cublas]' (nvidia-cublas), or what PyTorch brings
+    nvidia/cu13/lib/libcublasLt.so.13      pip install 'motet[cublas]' (nvidia-cublas), or PyTorch's dependency
     nvidia/cublas/lib/libcublasLt.so.12    nvidia-cublas-cu12
-    libcublasLt.so.13, .12                 CUDA's toolkit, where the linker finds it
+    libcublasLt.so.13, .12                 CUDA's toolkit, found by the dynamic linker
 
-The library counts in columns; a product of matrices that lie row by row is, seen so, the product of the other way
-round: result' = right' · left'. Reference: cuBLAS, https://docs.nvidia.com/cuda/cublas/, "Using the cuBLASLt API".
+The library is column-major. A product of row-major matrices is computed as that of the transposed matrices:
+result' = right' · left'. Reference: cuBLAS, https://docs.nvidia.com/cuda/cublas/, "Using the cuBLASLt API".
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, Protocol
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.library import Algorithm, LibraryCall, LibraryOperand, show_version
 
-MAJORS = (13, 12)  # versions of the library, the best first
+MAJORS = (13, 12)  # versions of the library, in order of preference
 _FOLDERS = {13: "cu13/lib", 12: "cublas/lib"}  # of the packages `nvidia-cublas` and `nvidia-cublas-cu12`
 
-WORKSPACE = 32 << 20  # bytes that an algorithm may work in, what PyTorch gives on Hopper
-_ALIGNMENT = 16  # bytes: of every buffer
+WORKSPACE = 32 << 20  # bytes of an algorithm's workspace, PyTorch's default on Hopper
+_ALIGNMENT = 16  # bytes, of every buffer
 
 _TYPES = {
     "f32": 0, "f64": 1, "f16": 2, "i8": 3, "i32": 10, "bf16": 14, "f8E4M3FN": 28, "f8E5M2": 29,
@@ -33,11 +33,11 @@ _TYPES = {
 _COMPUTE = {"f32": 68, "tf32": 77, "f64": 70, "i32": 72}  # cublasComputeType_t
 _SCALE = {"f32": "f32", "tf32": "f32", "f64": "f64", "i32": "i32"}
 _SCALARS = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i32": ctypes.c_int32}
-_NOTHING, _RELU, _BIAS, _GELU = 1, 2, 4, 32  # cublasLtEpilogue_t: bits of what is done to the product
+_DEFAULT, _RELU, _BIAS, _GELU = 1, 2, 4, 32  # cublasLtEpilogue_t: bits of the epilogue
 _NOT_TRANSPOSED, _TRANSPOSED = 0, 1
-_SUMS_IN_FULL = 2  # of reduction schemes: partial sums are kept in the compute type, or there are none
+_SUMS_IN_FULL = 2  # reduction schemes: partial sums in the compute type, or none
 
-# Attributes: of layouts, of the operation, of what the search may take.
+# Attributes of layouts, of the operation, and of the search's preferences.
 _BATCH_COUNT, _BATCH_OFFSET = 5, 6
 _TRANSPOSE_A, _TRANSPOSE_B, _WHAT_FOLLOWS, _BIAS_POINTER = 3, 4, 7, 8
 _MOST_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
@@ -49,7 +49,7 @@ _STATUS = {
 
 
 class CublasError(Exception):
-    """A call of the library that failed: its status and name, or why there is no library."""
+    """A failed call of the library, with status and name; or the reason why there is no library."""
 
 
 class _HeuristicResult(ctypes.Structure):
@@ -62,7 +62,7 @@ class _HeuristicResult(ctypes.Structure):
 
 
 class Functions(Protocol):
-    """What is called of the library, by its names without `cublasLt`; each but `version` gives a status."""
+    """The functions of the library, named without `cublasLt`; all but `version` return a status."""
 
     def version(self) -> int: ...
 
@@ -70,10 +70,10 @@ class Functions(Protocol):
 
 
 class LoadedLibrary:
-    """The library as ctypes has it."""
+    """The library as loaded by ctypes."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError for what cannot be loaded, AttributeError for what is no such library."""
+        """Raises OSError if it cannot be loaded, AttributeError if it is not such a library."""
         library = ctypes.CDLL(path)
         self._functions: dict[str, Callable[..., int]] = {}
         for name in _FUNCTIONS:
@@ -98,7 +98,7 @@ _FUNCTIONS = (
 
 
 def installed() -> Iterator[Functions]:
-    """The libraries that there are, the best first."""
+    """The installed libraries, in order of preference."""
     if sys.platform != "linux":
         return
     for major in MAJORS:
@@ -119,10 +119,10 @@ def _packaged(major: int, name: str) -> list[Path]:
 
 
 class CublasLt:
-    """The library in the context that is current when this is made. To be used by one thread at a time."""
+    """The library in the context that is current at construction. Not thread-safe."""
 
     def __init__(self, functions: Functions) -> None:
-        """Raises CublasError where it does not work with this driver or GPU."""
+        """Raises CublasError if it does not work with this driver or GPU."""
         self.functions = functions
         self.version = functions.version()
         self.handle = ctypes.c_void_p()
@@ -140,7 +140,7 @@ class CublasLt:
             raise CublasError(f"cublasLt{name}: {_STATUS.get(status, f'status {status}')}")
 
     def prepare(self, call: LibraryCall) -> Matmul:
-        """`call`, ready to run. Raises CublasError where the library has no algorithm for it."""
+        """Prepare `call` to run. Raises CublasError if the library has no algorithm for it."""
         matmul = Matmul(self, call)
         try:
             matmul.choose(call.algorithm)
@@ -150,7 +150,7 @@ class CublasLt:
         return matmul
 
     def algorithms(self, call: LibraryCall, most: int) -> list[Algorithm]:
-        """Those that the library thinks best for `call`, the best first; none for what it cannot do."""
+        """The library's algorithms for `call`, best first by its heuristic; none if it does not support the call."""
         matmul = Matmul(self, call)
         try:
             found = matmul.search(most, WORKSPACE)
@@ -162,7 +162,7 @@ class CublasLt:
 
 
 def open_library(libraries: Iterator[Functions]) -> CublasLt:
-    """The first that works here, in the current context. Raises CublasError where none does."""
+    """The first library that works in the current context. Raises CublasError if none does."""
     reasons: list[str] = []
     for functions in libraries:
         try:
@@ -174,7 +174,7 @@ def open_library(libraries: Iterator[Functions]) -> CublasLt:
 
 
 class Products:
-    """The library as a device has it: opened when it is first asked for, in the context that is then current."""
+    """The library of a device, opened at first use in the context that is then current."""
 
     def __init__(self, find: Callable[[], Iterator[Functions]]) -> None:
         self._find = find
@@ -182,7 +182,7 @@ class Products:
         self._reason = ""
 
     def library(self) -> CublasLt:
-        """Raises CublasError, the same one again, where there is none."""
+        """The library. Raises CublasError, the same one each time, if there is none."""
         if self._library is None and not self._reason:
             try:
                 self._library = open_library(self._find())
@@ -193,7 +193,7 @@ class Products:
         return self._library
 
     def close(self) -> None:
-        """In the same context."""
+        """Close the library; call in the same context."""
         if self._library is not None:
             self._library.close()
             self._library = None
@@ -204,10 +204,10 @@ def major_of(version: int) -> int:
 
 
 class Matmul:
-    """One product, with what the library keeps of it."""
+    """One product, with the library's data structures for it."""
 
     def __init__(self, library: CublasLt, call: LibraryCall) -> None:
-        """Raises CublasError for dtypes that the library does not know."""
+        """Raises CublasError for dtypes that the library does not support."""
         self.call = call
         self.workspace = 0
         self._library = library
@@ -236,13 +236,13 @@ class Matmul:
         self._layout(call.addend or call.result, call.rows, call.columns)
         self._layout(call.result, call.rows, call.columns)
         follows = {"": 0, "relu": _RELU, "gelu": _GELU}[call.activation] | _BIAS * (call.bias is not None)
-        self._set(_WHAT_FOLLOWS, ctypes.c_uint32(follows or _NOTHING))
-        if call.bias is not None:  # which a search reads off it where vectors may begin
+        self._set(_WHAT_FOLLOWS, ctypes.c_uint32(follows or _DEFAULT))
+        if call.bias is not None:  # the search derives the alignment of vectors from it
             self._set(_BIAS_POINTER, ctypes.c_void_p(_alignment(call.bias)))
 
     def _layout(self, operand: LibraryOperand, rows: int, columns: int) -> int:
-        """Adds the layout of a matrix, seen column by column: the matrix as it is said, transposed, or, where it lies
-        the other way, itself, which the product then has to transpose."""
+        """Add the column-major layout of a matrix: of its transpose, or, if it is stored transposed, of itself, which
+        the product then has to transpose."""
         layout = ctypes.c_void_p()
         kind = ctypes.c_int(_TYPES[operand.dtype])
         by_rows = operand.column == 1 and (rows == 1 or operand.row >= columns)
@@ -269,8 +269,8 @@ class Matmul:
         )
 
     def choose(self, algorithm: Algorithm | None) -> None:
-        """Takes the algorithm that was measured, where this is the version of the library that it is of, else what
-        the library thinks best. Raises CublasError."""
+        """Use the measured algorithm if it is of this version of the library, else the best one by the library's
+        heuristic. Raises CublasError."""
         if algorithm is not None:
             own, measured = self._library.version, algorithm.library
             if major_of(own) < major_of(measured):
@@ -301,7 +301,7 @@ class Matmul:
         self.workspace = int(result.workspace)
 
     def search(self, most: int, workspace: int) -> Sequence[_HeuristicResult]:
-        """The best algorithms that the library knows. Raises CublasError."""
+        """The best algorithms by the library's heuristic. Raises CublasError."""
         check, preference = self._library.check, ctypes.c_void_p()
         check("MatmulPreferenceCreate", ctypes.byref(preference))
         results = (_HeuristicResult * most)()
@@ -326,13 +326,13 @@ class Matmul:
         return [each for each in results[: found.value] if each.status == 0]
 
     def _matrices(self) -> tuple[LibraryOperand, LibraryOperand, LibraryOperand, LibraryOperand]:
-        """In the library's order."""
+        """The operands in the library's order."""
         call = self.call
         return call.right, call.left, call.addend or call.result, call.result
 
     def run(self, addresses: Sequence[int], workspace: int, stream: Any) -> None:
-        """Puts the product on a stream: `addresses` are those of the launch's buffers, `workspace` that of
-        `self.workspace` bytes. In the current context. Raises CublasError."""
+        """Put the product on a stream: `addresses` are those of the launch's buffers, `workspace` that of
+        `self.workspace` bytes. Call with the context current. Raises CublasError."""
         places = [
             ctypes.c_void_p(addresses[operand.buffer] + operand.offset * DTYPES[operand.dtype].itemsize)
             for operand in self._matrices()
@@ -358,6 +358,6 @@ class Matmul:
 
 
 def _alignment(operand: LibraryOperand) -> int:
-    """Bytes that every matrix of a batch begins at multiples of."""
+    """The alignment in bytes of every matrix of a batch."""
     item = DTYPES[operand.dtype].itemsize
     return math.gcd(_ALIGNMENT, operand.offset * item, operand.batch * item)

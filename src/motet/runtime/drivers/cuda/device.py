@@ -1,4 +1,4 @@
-"""A GPU as a device: memory from a pool, queues that are streams, and recorded work as graphs."""
+"""A GPU as a device: memory from a pool, streams as queues, and recorded work as graphs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from motet.runtime.timeline import Point
 
 Array = np.ndarray[Any, Any]
 
-_APART = 256  # bytes: where arrays in one block may begin
+_ALIGNED = 256  # bytes; alignment of arrays within one block
 
 
 class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaCommandBuffer]):
-    """See `motet.runtime.device.Device`. With `check`, each command is waited for before the next is begun, so that a
-    fault is told of the kernel that it is of."""
+    """See `motet.runtime.device.Device`. With `check`, each command is waited for before the next one, so that a fault
+    is reported for the kernel that caused it."""
 
     def __init__(
         self, api: CudaApi, info: DeviceInfo, gpu: Gpu, ordinal: int, queues: int, check: bool,
@@ -66,8 +66,8 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         return self.allocate_for(size, None)
 
     def wrap(self, tensor: Any) -> DeviceArray:
-        """A tensor of another library that lies on this GPU, contiguous, without a copy: what is written to one is in
-        the other. Raises CallError for any other tensor."""
+        """A contiguous tensor of another library on this GPU, without a copy: both share memory. Raises CallError for
+        any other tensor."""
         self.check_usable()
         found = exported(self, tensor)
         size = math.prod(found.shape) * found.dtype.itemsize
@@ -78,13 +78,13 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         return DLPACK_CUDA, self.info.ordinal
 
     def let_consumer_wait(self, buffer: Buffer, stream: int | None) -> None:
-        """See `motet.runtime.device_array.Exporter`; None is the legacy default stream, -1 one that needs no wait."""
+        """See `motet.runtime.device_array.Exporter`; None is the legacy default stream, -1 means no wait."""
         pending = buffer.stream if isinstance(buffer, CudaBuffer) else None
         if pending is not None and stream != -1:
             self.let_stream_wait(LEGACY_STREAM if stream is None else stream, pending)
 
     def array_interface(self, array: DeviceArray, name: str) -> dict[str, Any] | None:
-        """The CUDA array interface of a tensor; None for a dtype that numpy has not."""
+        """The CUDA array interface of a tensor; None for a dtype that numpy does not have."""
         if name != "__cuda_array_interface__" or array.dtype.kind not in "biufc":
             return None
         stream = array.buffer.stream if isinstance(array.buffer, CudaBuffer) else None
@@ -107,11 +107,11 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         )
 
     def place(self, arrays: Sequence[Array]) -> tuple[list[CudaBuffer], Point]:
-        """See `write` of `motet.runtime.device.Device`. One block of memory for all, which goes when they have gone."""
+        """See `write` of `motet.runtime.device.Device`. All arrays share one block, freed with the last of them."""
         for array in arrays:
             check_contiguous(f"device {self.info.uri}: place", array)
         found = [bytes_of(array) for array in arrays]
-        *starts, size = itertools.accumulate((-(-data.size // _APART) * _APART for data in found), initial=0)
+        *starts, size = itertools.accumulate((-(-data.size // _ALIGNED) * _ALIGNED for data in found), initial=0)
         parts = list(zip(starts, found, strict=True))
         block = self.allocate_for(size, None)
         buffers = [CudaBuffer(self, block.address + start, data.size, owner=block) for start, data in parts]
@@ -120,8 +120,8 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         return buffers, self._queues[0].submit(timed, (), (block, found), for_host=True, by_thread=by_thread)
 
     def copies_from(self, other: object) -> bool:
-        """Whether `copy` takes buffers of another device: of every GPU, directly where the two can reach each other,
-        else by way of the host's memory, which the driver sees to."""
+        """Whether `copy` accepts buffers of another device: those of every GPU, directly if the two can access each
+        other, else by the driver through host memory."""
         if not isinstance(other, CudaDevice) or other is self:
             return False
         if other.ordinal not in self._met:
@@ -133,7 +133,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         return True
 
     def let_in(self, ordinal: int) -> None:
-        """Another GPU may read and write this one's memory. Raises CudaError."""
+        """Allow another GPU to access this one's memory. Raises CudaError."""
         self._blocks.let_in(ordinal)
 
     def _copy(self, source: CudaBuffer, target: CudaBuffer, waits: Sequence[Point], queue: int) -> Point:
@@ -161,7 +161,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         return self._queues[queue].submit(self._timed("fill", queue, target.bytes, issue), waits, (target,))
 
     def _timed(self, kind: str, queue: int, size: int, issue: Issue) -> Issue:
-        """The same, noted where the device is profiled."""
+        """`issue`, recorded as an event if the device is profiled."""
 
         def timed(stream: Handle) -> Finish | None:
             profiler = self._profiler
@@ -190,8 +190,8 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
             return CudaExecutable(self, kernels, resources, notes)
 
     def algorithms(self, call: LibraryCall, most: int) -> list[Algorithm]:
-        """Those that a library of this machine thinks best for a product, the best first; none where there is no
-        library, or none of its algorithms does it."""
+        """The algorithms of a library on this machine for a product, best first by its heuristic; empty if there is no
+        library, or it has none."""
         self.check_usable()
         with self.working():
             self._lifetimes.collect()
@@ -233,10 +233,10 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
 
         work.run_on(bases, [stream, *profiler.streams], around)
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """What is queued ends now. The GPU goes on with what it works at, whose points are poisoned in the end."""
+        """End queued work immediately. Work on the GPU continues; its points are poisoned when it ends."""
         self.check_usable()
         error = self._aborted()
         with self.lock:
@@ -244,7 +244,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
                 queue.abort(error)
 
     def profile(self, on: bool) -> list[Event]:
-        """While it is on, the commands of a submission are put on several streams, with events around each."""
+        """While profiling is on, the commands of a submission run on several streams, with events around each."""
         self.check_usable()
         with self.working():
             profiler, self._profiler = self._profiler, None

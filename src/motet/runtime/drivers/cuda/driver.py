@@ -1,9 +1,9 @@
-"""NVIDIA's GPUs, through their driver.
+"""The driver for NVIDIA GPUs.
 
-    cuda:0                  the first; GPU-…, as nvidia-smi -L shows it, names one by its UUID
+    cuda:0                  the first GPU; GPU-…, as shown by nvidia-smi -L, names one by its UUID
     cuda:0?queues=2         with two queues
     cuda:0?check=1          waits for every command before the next, so that a fault names its kernel
-    cuda:0?overlap=0        begins no kernel while the one before it still runs
+    cuda:0?overlap=0        starts no kernel while the previous one still runs
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ dlpack_types = (DLPACK_CUDA,)
 
 QUEUES = 4
 _OPTIONS = {"queues": (QUEUES, 1), "check": (0, 0), "overlap": (1, 0)}
-_OLDEST = 7, 0  # compute capability: the pools of memory need it
+_OLDEST = 7, 0  # compute capability; memory pools need it
 
 conformance_exempt = {
     "abort-endless": "nothing can stop a kernel on a GPU but the end of the process",
     "load-objects-together": "its kernels are whole when they are compiled: nothing is linked on the device",
 }
-# After a fault, nothing in the process can use the GPU any more.
+# Checks after which the process cannot use the GPU any more, as they cause a fault.
 conformance_in_processes = (
     "fault-illegal-instruction", "fault-out-of-bounds", "fault-then-usable", "fault-reaches-dependants",
 )
 
 
 def probe() -> Sequence[DeviceInfo]:
-    """Starts the driver, and asks it; no context is made."""
+    """Initialise the driver and query its GPUs; creates no context."""
     try:
         cuda = load_api()
         count = cuda.count()
@@ -52,12 +52,12 @@ def probe() -> Sequence[DeviceInfo]:
 
 
 def open(info: DeviceInfo) -> CudaDevice:
-    """Raises DeviceError for options that there are not, and for a GPU that refuses."""
+    """Raises DeviceError for unknown options, and if the GPU cannot be opened."""
     return open_with(load_api(), info)
 
 
 def open_with(cuda: CudaApi, info: DeviceInfo) -> CudaDevice:
-    """The same, with a driver at hand."""
+    """Like `open`, with a loaded driver."""
     options = number_options(info.uri, _OPTIONS)
     try:
         gpu = cuda.gpu(info.ordinal)
@@ -75,13 +75,13 @@ def open_with(cuda: CudaApi, info: DeviceInfo) -> CudaDevice:
 
 def stream_calls() -> StreamCalls:
     """Calls with tensors of PyTorch, CuPy and others on a GPU."""
-    from motet.runtime.drivers.cuda import calls  # which only such calls need
+    from motet.runtime.drivers.cuda import calls  # needed by such calls only
 
     return calls
 
 
 def conformance_kernels() -> tuple[str, Mapping[str, Mapping[str, bytes]]]:
-    """The target of the checks' kernels, and the files of each unit."""
+    """The target of the conformance kernels, and the files of each unit."""
     from motet.runtime.drivers.cuda.conformance_kernels import TARGET, cuda_units
 
     return TARGET, cuda_units()

@@ -1,6 +1,6 @@
-"""Tensors of other libraries on a GPU, used where they are: through DLPack or the CUDA array interface.
+"""Tensors of other libraries on a GPU, used in place through DLPack or the CUDA array interface.
 
-What the other library has queued for the tensor is waited for by the device's streams, not by the host. Sources:
+The device's streams, not the host, wait for work that the other library has queued on the tensor. Sources:
 https://dmlc.github.io/dlpack, https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html.
 """
 
@@ -17,12 +17,12 @@ from motet.runtime.drivers.common.streams import Handle
 from motet.runtime.pointer import Pointer
 
 DLPACK_CUDA = 2
-_ALIGNMENT = 16  # bytes, which kernels rely on
-LEGACY_STREAM = 1  # the handle of the stream that others wait for by default
+_ALIGNMENT = 16  # bytes, the alignment that kernels rely on
+LEGACY_STREAM = 1  # the handle of the legacy default stream, the default for waits
 
 
 class Waiting(Protocol):
-    """The GPU that a tensor lies on."""
+    """The GPU of a tensor."""
 
     @property
     def info(self) -> DeviceInfo: ...
@@ -34,7 +34,7 @@ class Waiting(Protocol):
 
 
 def exported(device: Waiting, tensor: Any) -> Exported:
-    """A tensor in the memory of a GPU, contiguous and aligned. Raises CallError for any other."""
+    """A contiguous, aligned tensor in the memory of a GPU. Raises CallError for any other tensor."""
     ordinal = device.ordinal
     where = f"a {type(tensor).__name__} for {device.info.uri}"
     stream: Any = None
@@ -59,7 +59,7 @@ def exported(device: Waiting, tensor: Any) -> Exported:
 
 
 def pointed(pointer: Pointer) -> Exported:
-    """A tensor of which the caller says all there is to know. Raises CallError."""
+    """A tensor described by the caller. Raises CallError."""
     return Exported(pointer.address, tuple(pointer.shape), None, dtype_of(pointer.dtype), False, pointer)
 
 

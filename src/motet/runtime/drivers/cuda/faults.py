@@ -1,7 +1,7 @@
-"""What the driver's errors mean for Motet: a mistake, a kernel that went wrong, or a device that is gone.
+"""Converts the driver's errors: to a user's mistake, a kernel fault, or a lost device.
 
-A kernel that the GPU stopped takes the whole context with it: each later call fails with the same error until the
-process ends. So a fault is told once, to all that was in flight, and the device is lost from then on.
+A kernel fault destroys the whole context: each later call fails with the same error until the process ends. A fault is
+therefore reported once, to all work in flight, and the device is lost from then on.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _LOST = {
 
 
 def is_final(error: ApiError) -> bool:
-    """Whether nothing can be done on the device after an error."""
+    """Whether the device is unusable after an error."""
     return error.code in _FAULTS or error.code in _LOST
 
 
 def final_error(device: str, error: ApiError, kernels: Sequence[str]) -> KernelFault | DeviceLost:
-    """What work that was in flight ends with; `kernels` are those that may have been at work."""
+    """The error of work that was in flight; `kernels` are those that may have been running."""
     reason = _FAULTS.get(error.code)
     if reason is None:
         return DeviceLost(device, f"{_LOST[error.code]} ({error.name})")
@@ -54,12 +54,12 @@ def final_error(device: str, error: ApiError, kernels: Sequence[str]) -> KernelF
 
 
 def lost_by(fault: KernelFault) -> DeviceLost:
-    """What everything after a fault ends with."""
+    """The error of all work after a fault."""
     return DeviceLost(fault.device, f"kernel {fault.kernel}: {fault.reason}; start the process anew")
 
 
 def passing_error(device: str, error: ApiError, size: int = 0) -> MotetError:
-    """A failure that leaves the device as it was. `size` is how much memory was asked for, if it was."""
+    """The exception for a failure that leaves the device unchanged. `size` is the requested memory, if any."""
     if error.code == OUT_OF_MEMORY and size:
         return OutOfMemoryError(size, device)
     return DeviceError(f"device {device}: {error}")

@@ -1,6 +1,6 @@
-"""The libraries whose tensors a function on a GPU is called with: their current streams, their memory for results.
+"""The libraries whose tensors functions on a GPU are called with: their current streams, and their memory for results.
 
-A library that is not loaded has no tensors, so nothing is imported here.
+This module imports no library: one that is not loaded has no tensors.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ _TORCH_NAMES = {
 
 
 class Library(Protocol):
-    """What is asked of a library. `ordinal` is a GPU's number, `stream` a handle."""
+    """The operations of a library. `ordinal` is a GPU's number, `stream` a handle."""
 
     def owns(self, value: Any) -> bool:
-        """Whether a value is a tensor of it, on any device."""
+        """Whether a value is one of the library's tensors, on any device."""
         ...
 
     def describe(self, value: Any) -> tuple[int, int, tuple[int, ...], np.dtype[Any] | None, bool]:
-        """Of a tensor of it on a GPU: the GPU, the address, the extents, the dtype, whether it is contiguous."""
+        """The GPU, address, extents, dtype and contiguity of a tensor on a GPU."""
         ...
 
     def contiguous(self, value: Any, ordinal: int, stream: int) -> Any:
-        """A copy in memory of its own, made on the stream."""
+        """A contiguous copy, made on the stream."""
         ...
 
     def current_stream(self, ordinal: int) -> int: ...
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any], ordinal: int, stream: int) -> Any:
-        """A new tensor, for work on the stream."""
+        """A new tensor for work on the stream."""
         ...
 
 
 class Torch:
-    """PyTorch: its allocator knows which stream a tensor was made for, the one that is current."""
+    """PyTorch. Its allocator orders a tensor by the stream that is current when it is created."""
 
     def __init__(self, torch: ModuleType) -> None:
         self.torch: Any = torch
         names = {name: getattr(torch, other) for name, other in _TORCH_NAMES.items() if hasattr(torch, other)}
         self.dtypes: Mapping[np.dtype[Any], Any] = {DTYPES[name]: dtype for name, dtype in names.items()}
         self._numpy = {dtype: DTYPES[name] for name, dtype in names.items()}
-        # What PyTorch's own compiler asks with, a tenth of the price of the public function.
+        # Called by PyTorch's own compiler, at a tenth of the cost of the public function.
         self.raw_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
     def owns(self, value: Any) -> bool:
@@ -85,7 +85,7 @@ class Torch:
 
 
 class CuPy:
-    """CuPy, whose allocator works as PyTorch's does. It has neither bf16 nor fp8."""
+    """CuPy, whose allocator works like PyTorch's. It supports neither bf16 nor fp8."""
 
     def __init__(self, cupy: ModuleType) -> None:
         self._cupy: Any = cupy
@@ -135,12 +135,12 @@ def cupy_library() -> CuPy | None:
 
 
 def loaded() -> list[Library]:
-    """The libraries that this process has loaded."""
+    """The libraries loaded in this process."""
     return [library for library in (torch_library(), cupy_library()) if library is not None]
 
 
 def has_dtype(library: Library | None, dtype: np.dtype[Any]) -> bool:
-    """Whether a library has tensors of a dtype; none, for tensors of Motet's own, has all."""
+    """Whether a library supports a dtype; None, for Motet's own tensors, supports all."""
     if isinstance(library, Torch):
         return dtype in library.dtypes
     return library is None or dtype.isbuiltin == 1

@@ -1,9 +1,10 @@
-"""The context of a GPU while it is used, and what is given back when its device is gone."""
+"""The current context of a GPU, and the resources that are released with its device."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from motet.runtime.drivers.common.lifetime import ResourceLifetimes
@@ -13,7 +14,7 @@ from motet.runtime.drivers.cuda.api import CudaApi, CudaError
 
 
 class Current:
-    """`with current:` makes a context the thread's own, and the one before again in the end."""
+    """`with current:` makes a context the thread's current one, and restores the previous one."""
 
     def __init__(self, api: CudaApi, context: Handle) -> None:
         self._api = api
@@ -34,42 +35,39 @@ class Destroyable(Protocol):
     def destroy(self) -> None: ...
 
 
+@dataclass(eq=False)
 class Remains:
-    """All that a device has of the driver. It goes when the device is closed, or collected without that."""
+    """All of a device's resources of the driver. They are released when the device is closed or collected."""
 
-    def __init__(
-        self, current: Current, api: CudaApi, ordinal: int, lifetimes: ResourceLifetimes, staging: Closable,
-        pool: Destroyable, lanes: list[StreamHandles], products: Closable,
-    ) -> None:
-        self._current = current
-        self._api = api
-        self._ordinal = ordinal
-        self._lifetimes = lifetimes
-        self._staging = staging
-        self._pool = pool
-        self._lanes = lanes
-        self._products = products
-        self._process = os.getpid()
-        self._is_released = False
+    current: Current
+    api: CudaApi
+    ordinal: int
+    lifetimes: ResourceLifetimes
+    staging: Closable
+    pool: Destroyable
+    lanes: list[StreamHandles]
+    products: Closable
+    _process: int = field(default_factory=os.getpid)
+    _is_released: bool = False
 
     def release(self) -> None:
-        """Once, and only in the process that has it. Of a context that is lost, the driver takes nothing back."""
+        """Release once, and only in the process that owns them. The driver reclaims nothing of a lost context."""
         if self._is_released or os.getpid() != self._process:
             return
         self._is_released = True
         steps = (
-            self._wait, self._staging.close, self._lifetimes.close, self._products.close, self._destroy_lanes,
-            self._pool.destroy,
+            self._wait, self.staging.close, self.lifetimes.close, self.products.close, self._destroy_lanes,
+            self.pool.destroy,
         )
         for step in steps:
-            with suppress(CudaError), self._current:
+            with suppress(CudaError), self.current:
                 step()
         with suppress(CudaError):
-            self._api.release(self._ordinal)
+            self.api.release(self.ordinal)
 
     def _wait(self) -> None:
-        self._api.context_synchronize()  # streams of others' may still use memory of the device
+        self.api.context_synchronize()  # streams of others' may still use memory of the device
 
     def _destroy_lanes(self) -> None:
-        for lane in self._lanes:
-            lane.destroy(self._api)
+        for lane in self.lanes:
+            lane.destroy(self.api)

@@ -1,4 +1,4 @@
-"""Memory of a GPU: a pool of the driver's, which a `BlockPool` has its blocks from, and buffers in them."""
+"""Memory of a GPU: a pool of the driver, from which a `BlockPool` allocates blocks, and the buffers in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from motet.runtime.drivers.cuda.lifetime import Current
 
 
 class BufferOwner(Protocol):
-    """The device of a buffer, as other devices use it."""
+    """The device of a buffer, as other devices see it."""
 
     @property
     def current(self) -> Current: ...
@@ -21,12 +21,12 @@ class BufferOwner(Protocol):
     def lost(self) -> MotetError | None: ...
 
     def finish(self, stream: int) -> None:
-        """Blocks until what is on a stream of someone else's has ended."""
+        """Block until all work on a caller's stream has ended."""
         ...
 
 
 class DriverPool:
-    """See `motet.runtime.drivers.common.streams.BlockSource`. `stream` is one on which nothing else is done."""
+    """See `motet.runtime.drivers.common.streams.BlockSource`. `stream` is used for allocation only."""
 
     def __init__(self, api: CudaApi, ordinal: int) -> None:
         self._api = api
@@ -35,7 +35,7 @@ class DriverPool:
 
     def allocate(self, size: int) -> int:
         address = self._api.pool_allocate(self._handle, size, self.stream)
-        self._api.stream_synchronize(self.stream)  # from here on it may be used on every stream
+        self._api.stream_synchronize(self.stream)  # from here on, all streams may use it
         return address
 
     def free(self, address: int) -> None:
@@ -46,7 +46,7 @@ class DriverPool:
         self._api.pool_trim(self._handle)
 
     def let_in(self, ordinal: int) -> None:
-        """Lets another GPU reach what is and will be in the pool. Raises CudaError."""
+        """Allow another GPU to access all current and future memory of the pool. Raises CudaError."""
         self._api.pool_let_in(self._handle, ordinal)
 
     def close(self) -> None:
@@ -55,8 +55,8 @@ class DriverPool:
 
 
 class CudaBuffer:
-    """Memory of one device: a block of its pool, or `owner`'s. `stream` is that of someone else's whose work may still
-    use it."""
+    """Memory of one device: a block of its pool, or `owner`'s memory. `stream` is a caller's stream whose work may
+    still use it."""
 
     __slots__ = ("__weakref__", "_pool", "address", "bytes", "device", "owner", "stream")
 

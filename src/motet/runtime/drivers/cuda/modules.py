@@ -1,7 +1,7 @@
-"""Code brought onto a GPU: machine code as it is, PTX compiled by the driver, once for each driver and kind of GPU.
+"""Loads code on a GPU: machine code directly, PTX compiled by the driver once for each driver version and GPU model.
 
-What the driver makes of PTX is kept in Motet's cache (`motet/cache.py`), so that another process, or the next, loads
-machine code. Several threads compile; loading is not worth them.
+The compiled code is stored in Motet's cache (`motet/cache.py`), so that other processes load machine code. PTX is
+compiled by several threads; modules are loaded by one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from motet.runtime.drivers.cuda.lifetime import Current
 
 _ELF = b"\x7fELF"
 _MOST_THREADS = 8
-_NO_BINARY, _PTX_TOO_NEW = 209, 222  # codes of the driver's
+_NO_BINARY, _PTX_TOO_NEW = 209, 222  # codes of the driver
 
 
 class Modules:
-    """Loads for one GPU, of compute capability `capability`, whose errors name `device`."""
+    """Loads modules on one GPU of compute capability `capability`; errors name `device`."""
 
     def __init__(self, device: str, api: CudaApi, current: Current, capability: tuple[int, int]) -> None:
         self._device = device
@@ -35,13 +35,13 @@ class Modules:
         self._capability = capability
 
     def load(self, images: Mapping[bytes, str], resources: OwnedResources) -> dict[bytes, Handle]:
-        """The modules of `images`, by image, which are `resources`; the values are names for errors. Raises
-        DeviceError, CudaError for a GPU that is lost."""
+        """Load the modules of `images`, owned by `resources`; the values are names for errors. Raises DeviceError, and
+        CudaError if the GPU is lost."""
         codes = self._compiled([image for image in images if not image.startswith(_ELF)])
         return {image: self._load(name, image, codes.get(image), resources) for image, name in images.items()}
 
     def _compiled(self, texts: Sequence[bytes]) -> dict[bytes, bytes]:
-        """PTX as machine code, as far as it can be compiled."""
+        """PTX compiled to machine code; texts that fail to compile are omitted."""
         if not texts:
             return {}
         cache = Cache()
@@ -49,7 +49,7 @@ class Modules:
         found = {text: kept for text, key in keys.items() if (kept := cache.get(key)) is not None}
 
         def compile_one(text: bytes) -> tuple[bytes, bytes] | None:
-            with suppress(CudaError), self._current:  # loading the text itself says what is wrong with it
+            with suppress(CudaError), self._current:  # loading the text then reports the error
                 return text, self._api.compile_ptx(text)
             return None
 
@@ -63,7 +63,7 @@ class Modules:
         return found
 
     def function(self, name: str, module: Handle, entry: str, shared: int) -> Handle:
-        """A kernel of a module, allowed `shared` bytes of shared memory. Raises as `load` does."""
+        """A kernel of a module with `shared` bytes of shared memory allowed. Raises like `load`."""
         try:
             function = self._api.module_function(module, entry)
             if shared:

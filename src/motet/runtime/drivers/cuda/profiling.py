@@ -1,4 +1,4 @@
-"""When the GPU did what: pairs of its events around each command, on the clock of this process."""
+"""Times of the GPU's commands: a pair of events around each, converted to this process's clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from motet.runtime.device import Event
 from motet.runtime.drivers.common.streams import Handle
 from motet.runtime.drivers.cuda.api import CudaApi
 
-_BESIDE = 7  # streams
+_STREAMS = 7  # streams besides the queue's own
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class _Span:
 
 @dataclass(eq=False)
 class Profiler:
-    """The commands since profiling was switched on. Called with the device's context current."""
+    """The commands since profiling was switched on. Call with the device's context current."""
 
     api: CudaApi
     base: Handle
     base_time: float
-    streams: list[Handle]  # for commands that run beside those on the queue's own
+    streams: list[Handle]  # for commands that run concurrently with those on the queue's stream
     _spans: list[_Span] = field(default_factory=list[_Span])
 
     @staticmethod
     def begin(api: CudaApi, stream: Handle) -> Profiler:
-        """Lays the GPU's clock on ours, with an idle stream."""
+        """Relate the GPU's clock to ours on an idle stream."""
         base = api.event_create(timed=True)
-        times = [_time_of(api, base, stream) for _ in range(2)]  # the first time, more is done than recording
-        return Profiler(api, base, times[-1], [api.stream_create() for _ in range(_BESIDE)])
+        times = [_time_of(api, base, stream) for _ in range(2)]  # the first time includes set-up
+        return Profiler(api, base, times[-1], [api.stream_create() for _ in range(_STREAMS)])
 
     def mark(self, stream: Handle) -> Handle:
         event = self.api.event_create(timed=True)
@@ -45,13 +45,13 @@ class Profiler:
         return event
 
     def note(self, name: str, kind: str, queue: int, size: int, begin: Handle, stream: Handle) -> Handle:
-        """What was put on `stream` since `begin` was marked there; the event behind it."""
+        """Record what was put on `stream` since the event `begin`; returns the event after it."""
         end = self.mark(stream)
         self._spans.append(_Span(name, kind, queue, size, begin, end))
         return end
 
     def end(self) -> list[Event]:
-        """Waits for what was noted, and gives it. The profiler is used up."""
+        """Wait for the recorded commands and return their events. The profiler must not be used afterwards."""
         events: list[Event] = []
         for span in self._spans:
             self.api.event_synchronize(span.end)

@@ -1,12 +1,12 @@
-"""Code on a GPU: the kernels of a variant, each a binary or PTX and a description of how it is launched.
+"""Code on a GPU: the kernels of a variant, each a binary or PTX and a description of its launch.
 
-A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`, a `Launch` (`artifact/launch.py`):
+A kernel K consists of two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`, a `Launch` (`artifact/launch.py`):
 
     {"kernel": "K", "entry": "k_0", "warps": 4, "ctas": 1, "shared": 49152, "scratch": 0, "registers": 64,
      "spills": 0, "buffers": 3, "sizes": ["i32", "i32"], "waits": true}
 
-Other objects (`K.py`, the source) are not read. `library`, where it is present, is a call of cuBLASLt that does the
-same (`artifact/library.py`): it runs instead of the kernel where the library is installed and accepts it.
+Other objects (`K.py`, the source) are ignored. `library`, if present, is an equivalent call of cuBLASLt
+(`artifact/library.py`), which runs instead of the kernel if the library is installed and supports it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from motet.runtime.drivers.cuda.modules import Modules
 
 FAMILY = "cuda"
 WARP = 32  # threads
-_CLUSTERS = (1, 2, 4, 8)  # blocks, which the binary says too, and the grid is a multiple of
-_RESERVED = 1 << 10  # bytes of shared memory that the driver takes of each block
-_PLAIN_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
+_CLUSTERS = (1, 2, 4, 8)  # blocks; the binary specifies it, too, and the grid is a multiple of it
+_RESERVED = 1 << 10  # bytes of shared memory that the driver reserves per block
+_PLAIN_SHARED = 48 << 10  # bytes of shared memory allowed for every kernel
 _BINARIES = (".cubin", ".ptx")
 _IGNORED = (".py", ".ttir", ".ttgir", ".llir")
 _FEATURE = re.compile(r"sm_(\d+)(\d)(a|f)?|ptx(\d+)(\d)")
-_OWN_CODE = 9, 0  # from this compute capability on, there is code for one alone
+_OWN_CODE = 9, 0  # from this compute capability on, targets like 90a run on one architecture only
 _SIZES: Mapping[str, tuple[int, int]] = {"i32": (-(1 << 31), 1 << 32), "i64": (-(1 << 63), 1 << 63)}
 
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """A kernel, ready to launch; `matmul`, where it is there, runs in its place."""
+    """A loaded kernel; `matmul`, if set, runs in its place."""
 
     facts: Launch
     function: Handle
@@ -55,7 +55,7 @@ class CudaKernel:
 
 
 class CudaExecutable:
-    """See `motet.runtime.device.Executable`. `notes` say which kernels run that a library could have replaced."""
+    """See `motet.runtime.device.Executable`. `notes` list kernels whose library call could not be used."""
 
     def __init__(
         self, device: CudaCore, kernels: Mapping[str, CudaKernel], resources: OwnedResources, notes: Sequence[str] = ()
@@ -71,7 +71,7 @@ class CudaExecutable:
 
 
 def obstacle(variant: Variant, capability: tuple[int, int]) -> str | None:
-    """Why a GPU of a compute capability cannot run a variant."""
+    """Why a GPU of a compute capability cannot run a variant; None if it can."""
     if variant.family != FAMILY:
         return f"for {variant.family} devices"
     own = f"sm_{capability[0]}{capability[1]}"
@@ -99,8 +99,8 @@ def load_kernels(
     device: str, modules: Modules, resources: OwnedResources, objects: Sequence[bytes], names: Sequence[str],
     most_shared: int,
 ) -> dict[str, CudaKernel]:
-    """Loads what `names` call `objects`, into modules that are `resources`. Raises DeviceError, CudaError for a GPU
-    that is lost."""
+    """Load `objects`, named `names`, into modules owned by `resources`. Raises DeviceError, and CudaError if the GPU is
+    lost."""
     images: dict[str, tuple[str, bytes]] = {}
     facts: dict[str, tuple[str, Launch]] = {}
     for index, content in enumerate(objects):
@@ -132,8 +132,8 @@ def load_kernels(
 def with_products(
     device: str, kernels: Mapping[str, CudaKernel], products: Products, resources: OwnedResources
 ) -> tuple[dict[str, CudaKernel], list[str]]:
-    """`kernels` with the library's calls that they name, as far as it takes them, and notes about those that it does
-    not. In the device's context. Raises DeviceError for damaged calls."""
+    """`kernels` with those library calls that the library supports, and notes about the others. Call with the device's
+    context current. Raises DeviceError for damaged calls."""
     found = dict(kernels)
     refused: dict[str, list[str]] = {}
     for name, kernel in kernels.items():
@@ -184,18 +184,18 @@ def _check_facts(device: str, name: str, facts: Launch, most_shared: int) -> Non
 
 
 def _more_shared(facts: Launch, most: int) -> int:
-    """The shared memory that the driver has to be asked for; 0 for what every kernel may have."""
+    """The shared memory to request from the driver; 0 if the default suffices."""
     if facts.shared <= _PLAIN_SHARED:
         return 0
     return max(facts.shared, alone(most)) if facts.waits else facts.shared
 
 
 def alone(most: int) -> int:
-    """The least shared memory of blocks of which each has a processor to itself, where one may have `most`."""
+    """The least shared memory with which a block occupies an SM alone, if a block may have `most`."""
     return min(most, -(-(most + _RESERVED) // 2 // _RESERVED) * _RESERVED)
 
 
 def pack_size(value: int, kind: str) -> int | None:
-    """The eight bytes, as a number, from which a parameter of this type reads `value`; None if it does not fit."""
+    """The eight bytes, as an int, of a parameter of this type with `value`; None if it does not fit."""
     least, beyond = _SIZES[kind]
     return int(np.uint64(value % (1 << 64))) if least <= value < beyond else None

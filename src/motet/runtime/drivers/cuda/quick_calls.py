@@ -1,6 +1,6 @@
-"""What every submission calls of NVIDIA's driver, through ctypes: structures and functions of its library.
+"""The driver functions that every submission calls, through ctypes: structures and functions of its library.
 
-The bindings between Python and the driver take longer than the driver does. Reference: CUDA Driver API,
+The Python bindings take longer than the driver itself. Reference: CUDA Driver API,
 https://docs.nvidia.com/cuda/cuda-driver-api/.
 """
 
@@ -15,7 +15,7 @@ from motet.runtime.drivers.common.streams import Handle
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: a kind, and as many bytes as the largest value has."""
+    """CUlaunchAttribute: a kind, and a value of the size of the largest one."""
 
     _fields_ = (
         ("kind", ctypes.c_int), ("padding", ctypes.c_char * 4), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60),
@@ -40,8 +40,8 @@ class EdgeData(ctypes.Structure):
 
 
 class CudaLaunch(NamedTuple):
-    """A kernel and how it is launched; `parameters` is the address of a `void*` for each of its parameters. Made by
-    `make_launch`."""
+    """A kernel and its launch configuration; `parameters` is the address of an array with a `void*` for each parameter.
+    Created by `make_launch`."""
 
     function: Handle
     programs: int
@@ -58,7 +58,7 @@ def make_launch(function: Handle, programs: int, threads: int, shared: int, para
 
 
 class Quick:
-    """The driver's functions that every submission calls, as ctypes has them: each returns its code."""
+    """The driver's functions that every submission calls, loaded by ctypes; each returns its code."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.add_dependencies: Callable[..., int] | None = None
@@ -89,7 +89,7 @@ def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Callable[...,
 
 
 def error_name(driver: Any, code: int) -> str:
-    """The driver's name for a code."""
+    """The driver's name of a code."""
     try:
         _, name = driver.cuGetErrorName(driver.CUresult(code))
     except ValueError:  # newer than the bindings
@@ -98,6 +98,6 @@ def error_name(driver: Any, code: int) -> str:
 
 
 def uuid_text(uuid: bytes) -> str:
-    """As `nvidia-smi -L` writes it."""
+    """The UUID as written by `nvidia-smi -L`."""
     digits = uuid.hex()
     return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,12 +1,12 @@
-"""Recorded work on streams of others: put there as it is called, without a point, a queue or a thread of the device's.
+"""Recorded work on callers' streams: issued directly, without a point, a queue or a thread of the device.
 
-The work is a function's, all of it on one GPU. Its constants stay where they are, what it works in belongs to the
-stream (`CallerStreams.stream_memory`), so that only the addresses of arguments and results change from call to call;
-the graphs for those that came before are at hand in `ready`. A single kernel has parameters of its own to be launched
-with. On a stream that is captured the commands become part of the other library's graph, with memory for good.
+The work is a whole function on one GPU. Constants stay in place, and intermediate memory belongs to the stream
+(`CallerStreams.stream_memory`), so that only the addresses of arguments and results change between calls; graphs for
+earlier addresses are kept in `ready`. A single kernel is launched with a separate parameter array. On a stream that is
+being captured, the commands become part of the other library's graph, with memory that is never reused.
 
-Statuses of kernels that may fail are pinned memory of the host, which kernels write to only where a check fails: the
-first call after that tells of it, as nothing is waited for.
+Statuses of kernels that may fail are in pinned host memory, to which kernels write only if a check fails. As calls do
+not wait, the next call reports the failure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from motet.runtime.drivers.cuda.commands import CudaCommandBuffer, GraphInstance
 from motet.runtime.drivers.cuda.quick_calls import make_launch
 
 _MOST_READY = 256
-_ALIGNMENT = 256  # of the kernels' scratch behind the arena, bytes
+_ALIGNMENT = 256  # bytes; of the kernels' scratch after the arena
 
 
 class DirectWork:
-    """`commands` with their last externals: an arena of `arena` bytes, then `parameters`, then `statuses`, where there
-    are any. `told` are the words of the latter. Safe to use from several threads."""
+    """`commands` with their last externals: an arena of `arena` bytes, then `parameters`, then `statuses`, if there are
+    any, whose words are `told`. Thread-safe."""
 
     def __init__(
         self, device: CallerStreams, commands: CudaCommandBuffer, arena: int, parameters: Sequence[Buffer],
@@ -35,7 +35,7 @@ class DirectWork:
     ) -> None:
         self.device = device
         self._api = device.api
-        # Launches what `ready` has, with the device's lock held, and gives the code that the call ends with.
+        # Launches an instance of `ready`, with the device's lock held, and returns the driver's code.
         self.launch_ready = device.api.try_executable_launch
         self._commands = commands
         self._held = parameters
@@ -50,15 +50,15 @@ class DirectWork:
         self._memory = self._scratch_at + commands.scratch if commands.scratch else arena
         self._is_alone = device.api.count() == 1
         self._single = self._prepare_single()
-        self.ready: dict[tuple[int, ...], GraphInstance] = {}  # by the addresses, and the stream behind them
+        self.ready: dict[tuple[int, ...], GraphInstance] = {}  # by the addresses, followed by the stream
         device.note_direct(self)
 
     def forget(self) -> None:
-        """With the device's lock held."""
+        """Call with the device's lock held."""
         self.ready.clear()
 
     def raise_failed(self) -> None:
-        """Raises CallError where a check has failed in a call before, once."""
+        """Raises CallError, once, if a check has failed in an earlier call."""
         if self.told is None or self._statuses is None or not any(self.told):
             return
         data = self.told.tobytes()
@@ -67,10 +67,10 @@ class DirectWork:
             raise failure
 
     def __call__(self, addresses: Sequence[int], stream: int, is_captured: bool | None = None) -> None:
-        """Runs it once, behind what is on `stream`, a handle: `addresses` are those of the arguments, then of the
-        results. `is_captured` says whether the stream is being captured, where the caller knows. Returns as soon as it
-        is on the stream. Raises DeviceError, KernelFault or DeviceLost for what the driver refuses now; what goes wrong
-        later, the next call tells."""
+        """Run the work once, after the current work of `stream`, a handle: `addresses` are those of the arguments, then
+        of the results. `is_captured` tells whether the stream is being captured, if the caller knows. Returns as soon
+        as the work is on the stream. Raises DeviceError, KernelFault or DeviceLost if the driver refuses it; later
+        failures are raised by the next call."""
         self.raise_failed()
         try:
             if self._api.current_context() == self.device.current.context:
@@ -86,10 +86,10 @@ class DirectWork:
     def _put(self, addresses: Sequence[int], stream: int, is_captured: bool | None) -> None:
         with self.device.lock:
             if is_captured or (is_captured is None and self._api.is_capturing(stream)):
-                with self._api.beside_captures():  # which libraries need too, to load their code
+                with self._api.beside_captures():  # libraries, too, need it to load their code
                     base = self.device.captured_memory(self._memory) if self._memory else 0
                     bases = (*addresses, base, *self._fixed, base + self._scratch_at)
-                    self._commands.run_in_order(bases, stream)  # a graph cannot be put into another one
+                    self._commands.run_in_order(bases, stream)  # a graph cannot be launched in a capture
                 return
             base = self.device.stream_memory(stream, self._memory) if self._memory else 0
             bases = (*addresses, base, *self._fixed, base + self._scratch_at)
@@ -110,7 +110,7 @@ class DirectWork:
                 self._commands.run_in_order(bases, stream)
 
     def _prepare_single(self) -> Callable[[Sequence[int], int], None] | None:
-        """The work as one launch, with an array of parameters of its own; None where it is not that."""
+        """The work as one launch with a separate parameter array; None if it is not a single launch."""
         single = self._commands.single()
         if single is None or self._memory:
             return None
@@ -129,11 +129,11 @@ class DirectWork:
             launch.function, launch.programs, launch.threads, launch.shared, ctypes.addressof(pointers)
         )
         launch_on = self._api.launch
-        self._pointers = pointers  # which only the driver knows of
+        self._pointers = pointers  # referenced only by the driver's structures
 
         def put(addresses: Sequence[int], stream: int) -> None:
             for place, index, offset in places:
                 words[place] = addresses[index] + offset
-            launch_on(own, stream)  # which has read the parameters when it returns
+            launch_on(own, stream)  # the parameters have been read on return
 
         return put

@@ -1,8 +1,8 @@
-"""Calls with PyTorch's tensors, as short as they can be: a few microseconds from arguments to the driver.
+"""Fast calls with PyTorch's tensors: a few microseconds from arguments to the driver.
 
-Made for a function on one GPU after calls with the same extents. It takes what needs no second look: contiguous,
-aligned tensors of these shapes and dtypes on this GPU. Where addresses come again, which PyTorch's allocator sees to,
-what is left is to launch a graph.
+A fast call is created for a function on one GPU after calls with the same extents. It accepts contiguous, aligned
+tensors of these shapes and dtypes on this GPU, which can be checked quickly. If addresses repeat, as they do with
+PyTorch's allocator, the call only launches a graph.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from motet.runtime.drivers.cuda.single_launch import DirectWork
 from motet.runtime.foreign import Fallback
 from motet.runtime.instantiate import Shape
 
-_ALIGNMENT = 16  # bytes, which kernels rely on
-_MOST_STREAMS = 256  # that are known to be of this GPU
+_ALIGNMENT = 16  # bytes, the alignment that kernels rely on
+_MOST_STREAMS = 256  # streams known to belong to this GPU
 
 
 class CallShapes(Protocol):
-    """What is asked of an instance of a function."""
+    """The properties of a function's instance that are needed."""
 
     inputs: list[Shape]
     results: list[Shape]
@@ -32,8 +32,8 @@ class CallShapes(Protocol):
 @dataclass(frozen=True)
 class TorchCall:
     """`short(*arguments)` is a call on the current stream, `on_stream(arguments, stream)` one on another; both take
-    `out`, a tensor, behind the arguments of a function with one result that is not one of them. `note_stream` says of
-    a handle that it is a stream of this GPU."""
+    `out`, a tensor, after the arguments if the function has one result that is not a destination. `note_stream`
+    registers a handle as a stream of this GPU."""
 
     short: Callable[..., Any]
     on_stream: Callable[[Sequence[Any], Any], Any]
@@ -44,7 +44,7 @@ def torch_call(
     library: libraries.Torch, direct: DirectWork, signature: Signature, instance: CallShapes, ordinal: int,
     fallback: Fallback,
 ) -> TorchCall | None:
-    """The short calls; None where a dtype or what they ask of PyTorch is not there."""
+    """The fast calls; None if PyTorch lacks a dtype or a function that they need."""
     torch, raw_stream = library.torch, library.raw_stream
     shapes = [*instance.inputs, *instance.results]
     if raw_stream is None or not all(libraries.has_dtype(library, shape.dtype) for shape in shapes):
@@ -52,7 +52,7 @@ def torch_call(
     stream_of = raw_stream
     tensors = _CallTensors.of(library, signature, instance)
     core = _call_on_stream(torch, direct, tensors, ordinal, fallback)
-    makes_nothing, count = len(tensors.places) == len(tensors.made), len(tensors.expected)
+    allocates_none, count = len(tensors.places) == len(tensors.made), len(tensors.expected)
     tensor_type, stream_type = torch.Tensor, torch.cuda.Stream
     known: dict[int, bool] = {}
     is_capturing, stream_is_capturing = torch.cuda.is_current_stream_capturing, direct.device.api.is_capturing
@@ -60,12 +60,12 @@ def torch_call(
 
     def short(*arguments: Any) -> Any:
         stream = stream_of(ordinal)
-        return core(arguments, stream, None, stream != 0 and is_capturing())  # nobody can capture the legacy stream
+        return core(arguments, stream, None, stream != 0 and is_capturing())  # the legacy stream cannot be captured
 
     def on_stream(arguments: Sequence[Any], stream: Any) -> Any:
         handle = stream.cuda_stream if type(stream) is stream_type else stream
         is_current = type(handle) is int and handle == stream_of(ordinal)
-        has_all = makes_nothing or len(arguments) > count
+        has_all = allocates_none or len(arguments) > count
         if not is_current and not (has_all and type(handle) is int and _is_known(handle)):
             return fallback(arguments, stream)
         return core(arguments, handle, stream, stream_is_capturing(handle))
@@ -82,8 +82,9 @@ def torch_call(
 
 @dataclass(frozen=True)
 class _CallTensors:
-    """The tensors of a call: what arguments have to be (`with_out`: and `out` after them), the destination or extents,
-    strides and dtype of each result, the arguments that are destinations, and the bytes of all that may overlap."""
+    """The tensors of a call: the requirements on arguments (`with_out`: including `out` after them), the destination or
+    the extents, strides and dtype of each result, the arguments that are destinations, and the bytes of all that may
+    overlap."""
 
     expected: list[tuple[Any, Any, bool]]
     with_out: list[tuple[Any, Any, bool]]
@@ -108,7 +109,8 @@ class _CallTensors:
 def _call_on_stream(
     torch: Any, direct: DirectWork, tensors: _CallTensors, ordinal: int, fallback: Fallback
 ) -> Callable[[Sequence[Any], int, Any, bool], Any]:
-    """The call `(arguments, handle of the stream, the stream as it was given, whether it is being captured)`."""
+    """The function `(arguments, handle of the stream, the stream as given, whether it is being captured)` that calls
+    it."""
     expected, with_out, made = tensors.expected, tensors.with_out, tensors.made
     places, sizes, count, takes_out = tensors.places, tensors.sizes, len(tensors.expected), bool(tensors.with_out)
     make, tensor_type = _maker(torch, ordinal), torch.Tensor
@@ -143,7 +145,7 @@ def _call_on_stream(
             value = results[0] if len(results) == 1 else tuple(results) or None
         found = None if is_captured else ready.get((*addresses, stream))
         if found is not None:
-            with lock:  # it is not set for other addresses meanwhile
+            with lock:  # so that the graph is not set for other addresses meanwhile
                 if found.handle and not launch(found.handle, stream):
                     return value
         for place in [count] if has_out else places:
@@ -158,8 +160,8 @@ def _call_on_stream(
 
 
 def _expected(library: libraries.Torch, shape: Shape) -> tuple[Any, Any, bool]:
-    """What an argument has to have: dtype and shape. A contiguous tensor of several elements is never one that PyTorch
-    only notes to be negated."""
+    """The expected dtype and shape of an argument, and whether a lazily negated tensor must be excluded: a contiguous
+    tensor of several elements is never one."""
     return library.dtypes[shape.dtype], library.torch.Size(shape.extents), math.prod(shape.extents) < 2
 
 
@@ -168,9 +170,9 @@ def _strides(extents: Sequence[int]) -> tuple[int, ...]:
 
 
 def _maker(torch: Any, ordinal: int) -> Callable[[Sequence[int], Sequence[int], Any], Any]:
-    """A new tensor of extents, strides and dtype, by the cheapest function that there is."""
+    """A function that creates a tensor of given extents, strides and dtype, by the cheapest way available."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    quick = getattr(guards, "_empty_strided_cuda", None)  # which PyTorch's own compiler's code calls
+    quick = getattr(guards, "_empty_strided_cuda", None)  # called by code of PyTorch's own compiler
     if quick is not None and torch.cuda.device_count() == 1:
         return quick
     home, empty = torch.device("cuda", ordinal), torch.empty_strided

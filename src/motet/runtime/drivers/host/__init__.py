@@ -1,1 +1,1 @@
-"""The processors of this machine: loading objects, the thread pool, the native executor."""
+"""The driver for this machine's CPU: object loader, thread pool, native executor."""

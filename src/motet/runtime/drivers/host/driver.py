@@ -1,7 +1,7 @@
-"""The host as a device: the processor this process runs on, and its memory.
+"""The host as a device: the CPU that this process runs on, and its memory.
 
-Work runs in the thread that submits it if nothing has to be waited for, else on the thread of its queue. All
-devices of this driver share the machine and its memory: a buffer of one is a buffer of the others.
+Work runs in the submitting thread if it does not have to wait, else on the thread of its queue. All devices of this
+driver share the machine and its memory: a buffer of one is a buffer of the others.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.cpu_features import host_features, level, machine
-from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Executable, Work
-from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo
 from motet.runtime.drivers.common.recording import bytes_of, check_buffers, foreign_work
+from motet.runtime.drivers.host.in_process import EXEMPT_IN_PROCESS, NativeDevice
 from motet.runtime.drivers.host.memory import Allocation, Pool
 from motet.runtime.drivers.host.recorded import (
     NativeCommandBuffer,
-    NativeExecutable,
-    load_native,
     note_events,
     processor_obstacle,
-    record_native,
 )
 from motet.runtime.drivers.host.threads import HostThreads, processors, thread_count
 from motet.runtime.timeline import Point
@@ -40,14 +37,8 @@ api = API_VERSION
 FAMILY = "host"
 QUEUES = 4
 
-# What conformance cannot ask of a kernel that runs in this process: nothing stops it but the process's end.
-_IN_PROCESS = "kernels run in this process, and nothing can stop them but its end"
 conformance_exempt = {
-    "fault-illegal-instruction": _IN_PROCESS,
-    "fault-out-of-bounds": _IN_PROCESS,
-    "fault-reaches-dependants": _IN_PROCESS,
-    "fault-then-usable": _IN_PROCESS,
-    "abort-endless": _IN_PROCESS,
+    **EXEMPT_IN_PROCESS,
     "submit-returns-at-once": "a submission with nothing to wait for runs in its caller's thread",
 }
 
@@ -75,7 +66,7 @@ def processor_name() -> str:
 
 
 def memory() -> int:
-    """Bytes of memory that the machine has."""
+    """Bytes of the machine's memory."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -86,13 +77,13 @@ def memory() -> int:
 
 
 def open(info: DeviceInfo) -> HostDevice:
-    """The host: `host`, or another instance of it, `host/1`; see `open_threads` for the options."""
+    """Open the host: `host`, or another instance of it, `host/1`; see `open_threads` for the options."""
     return HostDevice(info, open_threads(info.uri, info.threads))
 
 
 def open_threads(uri: str, default: int = 0) -> HostThreads:
-    """Threads for an instance of the host: `host?threads=2` has two, `host/1?cores=0-1+6` one on each of the
-    processors 0, 1 and 6. Raises DeviceError."""
+    """The threads of an instance of the host: `host?threads=2` has two, `host/1?cores=0-1+6` one on each of the CPUs 0,
+    1 and 6. Raises DeviceError."""
     base, options = split_uri(uri)
     cores = _cores(uri, options.pop("cores")) if "cores" in options else ()
     others = "&".join(f"{key}={value}" for key, value in options.items())
@@ -101,7 +92,7 @@ def open_threads(uri: str, default: int = 0) -> HostThreads:
 
 
 def _cores(uri: str, text: str) -> frozenset[int]:
-    """`0-3+8`: processors that this process may run on."""
+    """The CPUs listed as `0-3+8`, on which this process may run."""
     allowed = os.sched_getaffinity(0)
     found: set[int] = set()
     for part in text.split("+"):
@@ -117,7 +108,7 @@ def _cores(uri: str, text: str) -> frozenset[int]:
 
 
 class HostBuffer:
-    """Memory of this process: from the pool, or an array that was adopted."""
+    """Memory of this process: from the pool, or an adopted array."""
 
     __slots__ = ("__weakref__", "address", "bytes", "memory")
 
@@ -127,13 +118,11 @@ class HostBuffer:
         self.bytes = size
 
 
-class HostDevice(QueuedDevice[HostBuffer, NativeExecutable, NativeCommandBuffer]):
-    """See `motet.runtime.device.Device`. `pool` and `threads` may be shared with others."""
+class HostDevice(NativeDevice[HostBuffer]):
+    """See `motet.runtime.device.Device`. `pool` and `threads` may be shared with other devices."""
 
     def __init__(self, info: DeviceInfo, threads: HostThreads, pool: Pool | None = None) -> None:
-        super().__init__(info, QUEUES)
-        self._threads = threads
-        self._pool = Pool() if pool is None else pool
+        super().__init__(info, QUEUES, threads, Pool() if pool is None else pool)
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -167,18 +156,10 @@ class HostDevice(QueuedDevice[HostBuffer, NativeExecutable, NativeCommandBuffer]
             return f"for {variant.family} devices"
         return processor_obstacle(variant)
 
-    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
-        return load_native(self.info.uri, objects, names)
-
-    def _record(
-        self, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int
-    ) -> NativeCommandBuffer:
-        return record_native(self.info.uri, executable, work, externals, scratch, self._threads)
-
     def submit(
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
-        """As `BaseDevice.submit`, in one pass over the buffers: a call of a small program is little more than this."""
+        """Like `BaseDevice.submit`, in one pass over the buffers: it dominates calls of small programs."""
         if type(work) is not NativeCommandBuffer:
             raise foreign_work(self.info.uri)
         if self._closed or not 0 <= queue < QUEUES or len(buffers) != work.externals:
@@ -212,13 +193,7 @@ class HostDevice(QueuedDevice[HostBuffer, NativeExecutable, NativeCommandBuffer]
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[HostBuffer]:
         return isinstance(buffer, HostBuffer)
 
-    def _is_own_code(self, executable: Executable) -> TypeGuard[NativeExecutable]:
-        return isinstance(executable, NativeExecutable)
-
-    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[NativeCommandBuffer]:
-        return isinstance(work, NativeCommandBuffer)
-
 
 def _run(run: Callable[[Sequence[int]], None], pointers: list[int], keep: object) -> None:
-    """Runs a program; `keep` holds the memory meanwhile."""
+    """Run a program; `keep` keeps its memory alive."""
     run(pointers)

@@ -1,4 +1,4 @@
-"""Reads relocatable ELF64 objects: sections, symbols and relocations, every offset checked.
+"""Reads relocatable ELF64 objects: sections, symbols and relocations, with every offset checked.
 
 Source: System V ABI, chapter 4 (Object Files), and the `elf.h` of Linux for the constants.
 """
@@ -28,7 +28,7 @@ _MAX_ALIGNMENT = 1 << 16
 
 @dataclass(frozen=True)
 class Section:
-    """A section that occupies memory. `data` is empty where `zero` (.bss), whose size is `size`."""
+    """A section that occupies memory. `data` is empty if `zero` (.bss), whose size is `size`."""
 
     name: str
     flags: int
@@ -40,8 +40,8 @@ class Section:
 
 @dataclass(frozen=True)
 class ElfSymbol:
-    """`section` is an index in `Object.sections`, or SHN_UNDEF, SHN_ABS, SHN_COMMON (`value` is then its
-    alignment). It may name a section that was left out."""
+    """`section` is an index in `Object.sections`, or SHN_UNDEF, SHN_ABS, SHN_COMMON (`value` is then its alignment). It
+    may refer to an omitted section."""
 
     name: str
     binding: int
@@ -69,11 +69,11 @@ class Object:
 
 
 def read_object(data: bytes | memoryview, where: str) -> Object:
-    """The object in `data`. `where` names it in errors.
+    """Read the object in `data`, named `where` in errors.
 
-    Unwind tables, notes and debug sections are left out.
+    Unwind tables, notes and debug sections are omitted.
 
-    Raises: ArtifactError: not a relocatable ELF64 object, or a damaged one.
+    Raises: ArtifactError if it is not a relocatable ELF64 object, or is damaged.
     """
     return _ElfReader(memoryview(data).cast("B").toreadonly(), where).read()
 

@@ -1,11 +1,11 @@
-"""A prepared call as a Python builtin of native code: well under a microsecond from arguments to kernel.
+"""Prepared calls as native Python builtins: well under a microsecond from arguments to kernel.
 
-The builtin is a METH_FASTCALL function of the support code. It compares each argument's fields, in place, with
-what the program expects, and runs the program. Whatever differs (another class, dtype, shape, layout; overlapping
-destinations; keywords; no free arena) goes to a Python function that takes the same arguments.
+The builtin is a METH_FASTCALL function of the support code. It compares each argument's fields, in place, with the
+program's expectations, and runs the program. A call that differs (in class, dtype, shape or layout; with overlapping
+destinations or keywords; without a free arena) goes to a Python function with the same arguments.
 
-Reading numpy's structure in place depends on its layout. So there is a fast call only where that layout is the
-known one: CPython with the interpreter lock, 64 bits, numpy 2, and a self-test of the fields.
+Reading numpy's structures in place depends on their layout. Fast calls therefore exist only for known layouts: CPython
+with the interpreter lock, 64 bits, numpy 2, and a successful self-test of the fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ _PYTHON_FUNCTIONS = (
 
 @dataclass(frozen=True)
 class FastInput:
-    """An argument: a C-contiguous, aligned array whose address is the program's external number `external`."""
+    """An argument: a C-contiguous, aligned array whose address becomes external `external` of the program."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -49,8 +49,8 @@ class FastInput:
 
 @dataclass(frozen=True)
 class FastResult:
-    """A result. It is a destination that the caller passes; or the array passed as input number `input`, written
-    in place; or what `factory` makes; or a new array of numpy's."""
+    """A result: a destination that the caller passes; or the array passed as input `input`, written in place; or an
+    array from `factory`; or a new numpy array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -60,10 +60,10 @@ class FastResult:
 
 
 class MoreArenas:
-    """Arenas that a fast call is given once it is there, for when several threads call it at once; at most `MOST`.
+    """Arenas added to a fast call after its creation, for concurrent calls; at most `MOST`.
 
-    Native code takes and gives back bits of one word with atomic instructions. Python has none of those, but stores
-    of single bytes: each arena that is added has the lowest bit of a byte of its own, which nothing else in it changes.
+    Native code takes and returns bits of one word by atomic instructions. Python has none, but stores single bytes
+    atomically: each added arena is the lowest bit of a separate byte, whose other bits never change.
     """
 
     MOST = 7
@@ -74,19 +74,19 @@ class MoreArenas:
         self._lock = threading.Lock()
         self.count = 0
 
-    def attach(self, call: int, arenas: Sequence[int]) -> None:
-        """Takes over the arenas of a Call, one at most."""
-        self._table[: len(arenas)] = arenas
+    def attach(self, call: int, arena: int) -> None:
+        """Takes over the arena of a Call."""
+        self._table[0] = arena
         self._free = call + layout.CallLayout.ARENAS_FREE
         _store(call + layout.CallLayout.ARENAS, ctypes.addressof(self._table))
 
     @property
     def all_taken(self) -> bool:
-        """Whether a call that came now would find no arena."""
+        """Whether a call would find no free arena now."""
         return _word(self._free) == 0
 
     def add(self, address: int) -> bool:
-        """One more arena, which has to live as long as the fast call; False if there are enough."""
+        """Add an arena, which must live as long as the fast call; False if there are enough."""
         with self._lock:
             if self.count == self.MOST:
                 return False
@@ -94,6 +94,18 @@ class MoreArenas:
             self._table[8 * self.count] = address
             ctypes.c_uint8.from_address(self._free + self.count).value = 1
             return True
+
+
+@dataclass(frozen=True)
+class FastArena:
+    """Memory for what lives during a call: external `external` gets `address` or one that was added to `more`, each for
+    one call at a time. After a run, a status of `statuses`, which are in the arena, that is not zero becomes an
+    error."""
+
+    external: int
+    address: int
+    more: MoreArenas
+    statuses: Statuses | None
 
 
 class _MethodDef(ctypes.Structure):
@@ -108,22 +120,15 @@ def make_fast_call(
     results: Sequence[FastResult],
     fallback: Callable[..., Any],
     *,
-    fixed: Mapping[int, int] | None = None,
-    arena: int | None = None,
-    arenas: Sequence[int] = (),
-    release_lock: bool = True,
-    keep: object = None,
-    more: MoreArenas | None = None,
-    statuses: Statuses | None = None,
+    arena: FastArena | None,
+    release_lock: bool,
+    keep: object,
 ) -> Callable[..., Any] | None:
-    """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None where it cannot be had.
+    """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None if it is not available.
 
     It returns None, the result, or a tuple of results. Destinations may be passed where no result is written in
-    place. `fixed` maps externals to addresses that stay; external `arena` gets one of the addresses `arenas`, at
-    most 64, exclusively for the call, or one that was added to `more`, beside which `arenas` has one at most.
-    `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as the
-    builtin. After a run, a status of `statuses`, which are in the arena, that is not zero becomes an error. Safe to
-    call from several threads.
+    place. `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as
+    the builtin. Safe to call from several threads.
     """
     if not fast_calls_work() or program.externals > 512 or len(results) > 64:
         return None
@@ -131,24 +136,23 @@ def make_fast_call(
     spec_table = _spec_table(inputs, results, held)
     failure = functools.partial(_raise_out_of_memory, program.scratch)
     held.append(failure)
+    statuses = None if arena is None else arena.statuses
     failed = None if statuses is None else statuses.raise_at
     held.append(failed)
-    constants = dict(fixed or {})
-    arenas = arenas[: layout.ARENAS]
+    arenas = [] if arena is None else [arena.address]
     call = _words([0] * (layout.CallLayout.STRIDE // 8), held)
     for field, value in (
         (layout.CallLayout.PROGRAM, program.address),
         (layout.CallLayout.INPUTS, len(inputs)),
         (layout.CallLayout.RESULTS, len(results)),
         (layout.CallLayout.EXTERNALS, program.externals),
-        (layout.CallLayout.FIXED, _words([constants.get(i, 0) for i in range(program.externals)], held)),
         (layout.CallLayout.FALLBACK, id(fallback)),
         (layout.CallLayout.FAILURE, id(failure)),
         (layout.CallLayout.ARRAY_TYPE, id(np.ndarray)),
         (layout.CallLayout.PYARRAY_EMPTY, _numpy_function(_PYARRAY_EMPTY)),
         (layout.CallLayout.RELEASE, int(release_lock)),
         (layout.CallLayout.DESTINATIONS, int(bool(results) and not _written_in_place(results))),
-        (layout.CallLayout.ARENA_EXTERNAL, -1 if arena is None else arena),
+        (layout.CallLayout.ARENA_EXTERNAL, -1 if arena is None else arena.external),
         (layout.CallLayout.ARENAS_FREE, (1 << len(arenas)) - 1),
         (layout.CallLayout.ARENAS, _words(arenas, held)),
         (layout.CallLayout.SPECS, spec_table),
@@ -158,9 +162,9 @@ def make_fast_call(
         (layout.CallLayout.FAILED, id(failed)),
     ):
         _store(call + field, value)
-    if more is not None:
-        more.attach(call, arenas)
-        held.append(more)
+    if arena is not None:
+        arena.more.attach(call, arena.address)
+        held.append(arena.more)
     return _builtin(call, held)
 
 
@@ -200,7 +204,7 @@ def fast_calls_work() -> bool:
 
 
 def _fields_agree() -> bool:
-    """Compare the fields of arrays of several kinds, read in place, with what numpy says of them."""
+    """Compare the fields of arrays of several kinds, read in place, with numpy's attributes."""
     whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     locked = np.zeros(5, np.int64)
     locked.flags.writeable = False
@@ -227,7 +231,7 @@ def _spec(
     factory: Callable[[], np.ndarray] | None, held: list[object],
 ) -> tuple[int, ...]:
     """A Spec of layout.py."""
-    # An array's dtype object is, but for rare cases that take the long way, the one that numpy makes itself.
+    # Except in rare cases, which take the slow path, an array's dtype object is numpy's own singleton.
     descriptor = np.empty(0, dtype).dtype
     held.extend((descriptor, factory))
     size = math.prod(shape) * dtype.itemsize
@@ -246,7 +250,7 @@ def _builtin(call: int, held: list[object]) -> Callable[..., Any]:
 
 
 def _words(values: Sequence[int], held: list[object]) -> int:
-    """Address of an array of 64-bit integers that lives as long as `held`."""
+    """The address of an array of 64-bit integers that `held` keeps alive."""
     array = (ctypes.c_int64 * max(1, len(values)))(*values)
     held.append(array)
     return ctypes.addressof(array)
@@ -254,7 +258,7 @@ def _words(values: Sequence[int], held: list[object]) -> int:
 
 @functools.cache
 def _numpy_function(index: int) -> int:
-    """Address of a function of numpy's C interface."""
+    """The address of a function of numpy's C API."""
     pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     name = ctypes.pythonapi["PyCapsule_GetName"]

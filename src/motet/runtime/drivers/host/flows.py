@@ -1,15 +1,15 @@
-"""Small commands that wait for one another as one native command, so that threads meet once for all of them.
+"""Combines small dependent commands into one native command, so that threads synchronise once for all of them.
 
     waves 0 1 | 2 3 | 4      2 waits for 0, 3 for 1, 4 for both      → one flow: 0, 1, 2, 3, 4
 
-Between two waves (`waves.py`) all threads meet, whatever the commands of the second wait for, which takes longer than
-small commands do. In a flow each command waits for those that it needs alone. Threads take *pieces* of the commands,
-parts of their tasks, in an order in which everything a piece needs was taken before it, so that what a thread waits for
-is being done by another. The commands come in the order of the longest path that they begin. Commands of one task that
-only wait for one another are one *unit*, which one thread takes: what one writes is in its cache for the next.
+Between two waves (`waves.py`) all threads synchronise, whatever the commands of the second depend on, which takes
+longer than small commands. In a flow, each command waits only for its dependences. Threads take *pieces* of the
+commands, ranges of their tasks, in an order in which all dependences of a piece are taken before it, so that a thread
+only waits for work in progress. Commands are ordered by the longest path that starts with them. Chains of single-task
+commands are one *unit*, which one thread runs, so that results are in its cache for the next command.
 
-Source: list scheduling by upward ranks, as of HEFT (Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity
-task scheduling for heterogeneous computing", 2002), at run time taken by whoever is free.
+Source: list scheduling by upward ranks, as in HEFT (Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity
+task scheduling for heterogeneous computing", 2002), with tasks taken at run time by free threads.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-# Commands whose tasks fill the threads for longer than this are left to waves, which give a thread the same share of
+# Commands whose tasks fill the threads for longer than this are left to waves, which give each thread the same share of
 # them in every call.
 LONG = 20e-6
-MEETING = 1e-6  # seconds that it takes threads to begin together and to wait for the last, at least
+MEETING = 1e-6  # minimum seconds for threads to start together and to wait for the last one
 TAKING = 0.2e-6  # to take a piece
-GUESS = 10e-6  # of a command of which nothing is known
-WORTH = 0.9  # of the time of waves, at most
+GUESS = 10e-6  # of a command of unknown duration
+WORTH = 0.9  # maximum time relative to waves
 MOST = 128  # commands of one flow
-_FILLING = 4  # tasks for each thread
-_PIECES = 4  # of one command, for each thread, at most
+_FILLING = 4  # tasks per thread
+_PIECES = 4  # maximum pieces of one command per thread
 
 
 @dataclass(frozen=True)
 class FlowPiece:
-    """Tasks `begin` to `end` of a command of a flow, which has its number there."""
+    """Tasks `[begin, end)` of a command, given by its number in the flow."""
 
     member: int
     begin: int
@@ -41,8 +41,8 @@ class FlowPiece:
 
 @dataclass(frozen=True)
 class Flow:
-    """`units` are pieces one after the other, each unit taken as a whole, in order; `needs` are for each command those
-    of the flow that it waits for, and `counts` of how many pieces each is."""
+    """`units` are sequences of pieces, each taken as a whole, in order; `needs` lists for each command its dependences
+    in the flow, and `counts` the number of its pieces."""
 
     units: list[list[FlowPiece]]
     needs: list[list[int]]
@@ -53,8 +53,8 @@ def join_waves(
     waves: Sequence[Sequence[int]], tasks: Sequence[int], after: Sequence[Sequence[int]], threads: int,
     seconds: Sequence[float | None],
 ) -> list[tuple[list[int], Flow | None]]:
-    """The waves in their order, with those that follow one another made one flow where it takes less time by these
-    `seconds`, which one thread may take for each command."""
+    """The waves in order, with consecutive ones combined into a flow if that is faster, given the `seconds` that one
+    thread takes for each command."""
     found: list[tuple[list[int], Flow | None]] = []
     run: list[Sequence[int]] = []
 
@@ -85,8 +85,7 @@ def plan_flow(
     members: Sequence[int], tasks: Sequence[int], after: Sequence[Sequence[int]], threads: int,
     seconds: Sequence[float | None],
 ) -> Flow:
-    """A flow of commands, given in an order in which they can run; what they wait for and is not among them has ended
-    before."""
+    """A flow of commands, given in an executable order; dependences that are not among them have ended before."""
     place = {number: index for index, number in enumerate(members)}
     needs = [sorted(place[earlier] for earlier in after[number] if earlier in place) for number in members]
     readers: list[list[int]] = [[] for _ in members]
@@ -126,7 +125,7 @@ def _is_long(tasks: int, seconds: float | None, threads: int) -> bool:
 
 
 def _alone(tasks: int, threads: int, seconds: float | None) -> float:
-    """Seconds of a command with all threads to itself; more than nothing."""
+    """The seconds of a command that runs alone on all threads; always positive."""
     return (seconds or GUESS) / max(1, min(tasks, threads))
 
 

@@ -1,8 +1,8 @@
 """Loads relocatable ELF objects into memory and makes their functions callable, without a linker.
 
-Sections go to three regions of one mapping: code (read and execute), constants with the global offset table
-(read), and data (read and write). Everything is written while the pages are writable and not executable, then
-protected. A call of an imported function goes through a stub, so that it may lie anywhere.
+Sections are placed in three regions of one mapping: code (read and execute), constants with the global offset table
+(read), and data (read and write). Pages are written while they are writable and not executable, then protected. Calls
+of imported functions go through stubs, so that the functions may be at any address.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class LoadedImage:
 
 
 class NativeCode:
-    """Loaded objects. The memory is unmapped when the last reference to this goes: whoever holds an address
-    holds the Code too."""
+    """Loaded objects. Their memory is unmapped with the last reference to this object; holders of addresses must hold
+    it, too."""
 
     def __init__(self, base: int, image: LoadedImage) -> None:
         self._base = base
         self._symbols = image.symbols
         self.bytes = image.size
         self._finalizer = weakref.finalize(self, pages.unmap_pages, base, image.size)
-        # Threads may still run this code while the interpreter goes down; the process's end frees it.
+        # Threads may still run this code while the interpreter exits; the end of the process frees it.
         self._finalizer.atexit = False
 
     def __contains__(self, name: str) -> bool:
@@ -51,7 +51,7 @@ class NativeCode:
         return tuple(self._symbols)
 
     def address(self, name: str) -> int:
-        """Address of the global symbol `name`. Raises: ArtifactError: there is none."""
+        """The address of the global symbol `name`. Raises: ArtifactError if there is none."""
         if name not in self._symbols:
             known = ", ".join(self._symbols) or "none"
             raise ArtifactError(f"object code: no symbol '{name}'; it defines {known}")
@@ -61,13 +61,13 @@ class NativeCode:
 def load_objects(
     objects: Sequence[bytes | memoryview], symbols: Mapping[str, int], names: Sequence[str] = ()
 ) -> NativeCode:
-    """Objects for this machine, loaded together: global symbols are shared between them.
+    """Load objects for this machine together; they share global symbols.
 
-    What they import is looked up in `symbols`, then in the C and mathematics libraries. `names` are the
-    objects' names for errors.
+    Imports are resolved in `symbols`, then in the C and mathematics libraries. `names` are the objects' names for
+    errors.
 
-    Raises: ArtifactError: a malformed object, one for another machine, a symbol that is defined twice or
-    nowhere, a relocation that cannot be done. motet.errors.OutOfMemoryError.
+    Raises: ArtifactError for a malformed object, one for another machine, a symbol with two definitions or none, or an
+    unsupported relocation. motet.errors.OutOfMemoryError.
     """
     parsed = [elf.read_object(data, _name(names, i)) for i, data in enumerate(objects)]
     linker = Linker(parsed, names, host_machine())
@@ -75,8 +75,8 @@ def load_objects(
     base = pages.map_pages(size)
     try:
         image = linker.link(pages.view(base, size), base, lambda name: _find(name, symbols))
-        # On AArch64 and RISC-V it is this first grant of execution that makes Linux write back the data cache
-        # and drop stale instructions of these pages.
+        # On AArch64 and RISC-V, granting execution for the first time makes Linux write back the data cache and
+        # invalidate the instruction cache for these pages.
         for offset, length, protection in image.regions:
             pages.protect(base + offset, length, protection)
     except BaseException:
@@ -118,14 +118,14 @@ def _find(name: str, symbols: Mapping[str, int]) -> int | None:
 
 @dataclass
 class _Slots:
-    """The global offset table and the stubs: by global name, or (object, symbol) for a local symbol."""
+    """The global offset table and the stubs, by global name, or by (object, symbol) for a local symbol."""
 
     slots: dict[str | tuple[int, int], int] = field(default_factory=dict[str | tuple[int, int], int])
     stubs: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Linker:
-    """Places the sections of `objects` (`size` bytes in all) and writes them, relocated, for an address."""
+    """Lays out the sections of `objects` (`size` bytes in all) and writes them, relocated, for an address."""
 
     def __init__(self, objects: Sequence[elf.Object], names: Sequence[str], machine: str) -> None:
         if machine not in relocate.MACHINES:
@@ -143,10 +143,10 @@ class Linker:
         self._collect_imports()
         self._place()
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- symbols ---------------------------------------------------------------------------------
 
     def _collect_definitions(self) -> dict[str, tuple[int, elf.ElfSymbol]]:
-        """Global symbols. A strong definition wins over a weak or a common one; two are an error."""
+        """Collect global symbols. A strong definition overrides a weak or common one; two strong ones are an error."""
         result: dict[str, tuple[int, elf.ElfSymbol]] = {}
         for index, item in enumerate(self.objects):
             for symbol in item.symbols:
@@ -192,7 +192,7 @@ class Linker:
             )
         return kind
 
-    # -- where it goes ---------------------------------------------------------------------------
+    # -- layout of the image ---------------------------------------------------------------------
 
     def _place(self) -> None:
         self.offsets: dict[tuple[int, int], int] = {}
@@ -235,10 +235,10 @@ class Linker:
                 end += symbol.size
         return end
 
-    # -- what it says ----------------------------------------------------------------------------
+    # -- relocation ------------------------------------------------------------------------------
 
     def link(self, image: memoryview, base: int, find: Callable[[str], int | None]) -> LoadedImage:
-        """Write everything to `image`, `size` zero bytes that will run at `base` (a multiple of the page)."""
+        """Write all sections to `image`, `size` zero bytes that will be at `base`, a multiple of the page size."""
         for (index, number), offset in self.offsets.items():
             section = self.objects[index].sections[number]
             if not section.zero:
@@ -275,7 +275,7 @@ class Linker:
         return LoadedImage(self.size, self.regions, symbols)
 
     def _imports(self, find: Callable[[str], int | None]) -> dict[str, int]:
-        """Addresses of the undefined symbols that relocations use."""
+        """The addresses of the undefined symbols that relocations use."""
         result: dict[str, int] = {}
         for index, item in enumerate(self.objects):
             used = {entry.symbol for entries in item.relocations.values() for entry in entries

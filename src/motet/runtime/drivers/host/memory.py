@@ -1,9 +1,8 @@
-"""Pooled host memory on huge pages: what a call frees, the next call has without a page fault.
+"""Pooled host memory on huge pages: memory freed by one call is reused by the next without page faults.
 
-Sizes are rounded up to classes, four to each power of two. Small blocks are carved from slabs; large ones are
-mappings of their own, aligned to 2 MiB with huge pages asked for. A block comes back to the pool when its
-Allocation (and every array made from it) is gone; the pool keeps up to `keep` bytes of large ones.
-Memory is not cleared when it is used again.
+Sizes are rounded up to classes, four per power of two. Small blocks are parts of slabs; large ones are separate
+mappings aligned to 2 MiB, with huge pages requested. A block returns to the pool when its Allocation, and every array
+made from it, is collected; the pool keeps up to `keep` bytes of large blocks. Reused memory is not cleared.
 """
 
 from __future__ import annotations
@@ -29,16 +28,15 @@ _SLAB = pages.HUGE_PAGE
 
 @dataclass(frozen=True)
 class Statistics:
-    """Bytes: `in_use` by allocations now, its `peak` so far, `kept` free by the pool, `mapped` in all."""
+    """Bytes: `in_use` by allocations now, its `peak` so far, `kept` free by the pool."""
 
     in_use: int
     peak: int
     kept: int
-    mapped: int
 
 
 class Allocation:
-    """`bytes` bytes at `address`, 64-byte aligned, 2 MiB aligned where large. Arrays made from it hold it."""
+    """`bytes` bytes at `address`, aligned to 64 bytes, or to 2 MiB if large. Arrays made from it keep it alive."""
 
     __slots__ = ("__weakref__", "_block", "_pool", "address", "bytes")
 
@@ -53,9 +51,9 @@ class Allocation:
         return {"data": (self.address, False), "shape": (self.bytes,), "typestr": "|u1", "version": 3}
 
     def array(self, dtype: np.dtype[Any], shape: Sequence[int], offset: int = 0) -> np.ndarray:
-        """A view of this memory from byte `offset` on; it keeps the allocation alive.
+        """A view of this memory from byte `offset` on, which keeps the allocation alive.
 
-        Raises: TypeError, ValueError: it does not fit.
+        Raises: TypeError, ValueError if it does not fit.
         """
         return np.ndarray(shape, dtype, np.asarray(self), offset)
 
@@ -64,13 +62,13 @@ class Allocation:
 
 
 class _Mappings:
-    """Everything a pool has from the system; it outlives the pool object just enough to unmap it."""
+    """A pool's memory from the system; it outlives the pool object just long enough to unmap it."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, int] = {}
 
     def add(self, size: int) -> int:
-        """A mapping of `size` bytes aligned to a huge page."""
+        """Map `size` bytes aligned to a huge page."""
         span = pages.round_up(size, pages.PAGE) + pages.HUGE_PAGE
         base = pages.map_pages(span)
         address = pages.round_up(base, pages.HUGE_PAGE)
@@ -92,10 +90,10 @@ class _Mappings:
 
 
 class _Section:
-    """The pool's lock. Whoever leaves it takes in what was given back meanwhile.
+    """The pool's lock. Leaving it collects blocks that were freed meanwhile.
 
-    A block may be given back anywhere, even by the garbage collector inside the pool's own code; so giving
-    back never waits: it leaves a note, and takes the lock only where it is free.
+    A block may be freed at any time, even by the garbage collector inside the pool's own code. Freeing therefore never
+    blocks: it records the block, and takes the lock only if it is free.
     """
 
     def __init__(self, collect: Callable[[], None], notes: deque[tuple[int, int]]) -> None:
@@ -119,15 +117,15 @@ class _Section:
                 before = len(self.notes)
                 self.collect()
                 if len(self.notes) >= before:
-                    return  # the pool is going, and its mappings with it: nothing takes notes any more
+                    return  # the pool and its mappings are being destroyed: freed blocks are no longer recorded
             finally:
                 self.lock.release()
 
 
 class Pool:
-    """A pool of host memory, safe to use from several threads and after a fork.
+    """A pool of host memory, thread-safe and usable after a fork.
 
-    `keep` bounds the bytes of large blocks kept free; without it, a quarter of the machine's memory.
+    `keep` limits the bytes of free large blocks; by default, a quarter of the machine's memory.
     """
 
     def __init__(self, keep: int | None = None) -> None:
@@ -144,7 +142,7 @@ class Pool:
         os.register_at_fork(after_in_child=lambda: _call(renew))
 
     def allocate(self, size: int) -> Allocation:
-        """At least `size` bytes (0 is allowed), not cleared. Raises: OutOfMemoryError."""
+        """Allocate at least `size` bytes (0 is allowed), not cleared. Raises: OutOfMemoryError."""
         block = size_class(size)
         with self._section:
             free = self._free.get(block)
@@ -161,15 +159,14 @@ class Pool:
         return Allocation(self, address, size, block)
 
     def give_back(self, address: int, block: int) -> None:
-        """Called by an Allocation that goes."""
+        """Return a block; called when an Allocation is collected."""
         self._notes.append((address, block))
         self._section.try_collect()
 
     @property
     def statistics(self) -> Statistics:
         with self._section:
-            mapped = sum(self._mappings.blocks.values())
-            return Statistics(self._in_use, self._peak, self._kept, mapped)
+            return Statistics(self._in_use, self._peak, self._kept)
 
     def _collect(self) -> None:
         while self._notes:
@@ -182,7 +179,7 @@ class Pool:
             self._trim(self.keep)
 
     def _trim(self, keep: int) -> None:
-        """Hand free large blocks back to the system, the largest first, until at most `keep` bytes stay."""
+        """Return free large blocks to the system, largest first, until at most `keep` bytes are left."""
         for block in sorted((block for block in self._free if block >= LARGE), reverse=True):
             free = self._free[block]
             while free and self._kept > keep:
@@ -212,7 +209,7 @@ class Pool:
 
 
 def size_class(size: int) -> int:
-    """The bytes that a request for `size` takes: a multiple of a quarter of the power of two below it."""
+    """The bytes allocated for `size`: a multiple of a quarter of the power of two below it."""
     if size <= ALIGNMENT:
         return ALIGNMENT
     quarter = max(1 << ((size - 1).bit_length() - 3), ALIGNMENT)

@@ -1,4 +1,4 @@
-"""A schedule for fixed extents as native tables, run by one native call."""
+"""Schedules for fixed extents as native tables, executed by one native call."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Table = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 MOST_TASKS = 1 << 31
 _COPY_BLOCK = 256 << 10
-_NOTES = 64  # that a thread may make of one command: it claims fewer times
+_NOTES = 64  # log entries of a thread for one command: it makes fewer claims
 _NOTE_WORDS = 6
-_FLOW_WORDS = 8  # of a flow before those of its members: threads that wait do not disturb those that take pieces
+_FLOW_WORDS = 8  # of a flow before those of its members: keeps waiting threads from disturbing those that take pieces
 
 
 @dataclass(frozen=True)
 class NativeCommand:
-    """A call of the kernel at `function` for tasks [0, tasks), or, where `function` is 0, a copy of `bytes`
-    bytes from buffers[0] to buffers[1]. A buffer is (external, byte offset); external -1 is address 0. `seconds` is
-    how long one thread may take, where that is known."""
+    """A call of the kernel at `function` for tasks [0, tasks), or, if `function` is 0, a copy of `bytes` bytes from
+    buffers[0] to buffers[1]. A buffer is (external, byte offset); external -1 is address 0. `seconds` is the expected
+    time of one thread, if known."""
 
     function: int
     tasks: int
@@ -41,13 +41,13 @@ class NativeCommand:
 
 
 class NativeProgram:
-    """Commands that run on memory given anew for each run: each when those in its place of `after` have ended, or,
-    without `after`, when the one before has.
+    """Commands that run on memory given for each run: each after those in its entry of `after`, or, without `after`, in
+    sequence.
 
-    `externals` is how many addresses a run takes; `scratch` the bytes that each thread gets. `keep` is held
-    as long as the program: the code and the memory that it refers to.
+    `externals` is the number of addresses of a run; `scratch` is the bytes for each thread. `keep` is kept alive by the
+    program: the code and the memory that it refers to.
 
-    Raises: ArtifactError: a task count or a buffer out of range.
+    Raises: ArtifactError for a task count or a buffer out of range.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NativeProgram:
         self.keep = keep
         self.count = len(commands)
         copy = support_code().address("motet_copy")
-        # A command without tasks is left out, but keeps its place in what run_timed returns.
+        # A command without tasks is omitted, but keeps its place in the result of run_timed.
         self._places = [i for i, command in enumerate(commands) if _tasks(command, i)]
         present = [_kernel_call(commands[i], copy) for i in self._places]
         for i, command in zip(self._places, present, strict=True):
@@ -85,9 +85,9 @@ class NativeProgram:
         self._run = _entry()
 
     def run(self, pointers: Sequence[int]) -> None:
-        """Run once on memory at the addresses `pointers`. Other Python threads run meanwhile, here too.
+        """Run once on memory at the addresses `pointers`. Releases the interpreter's lock; reentrant.
 
-        Raises: ValueError: not as many pointers as externals; motet.errors.OutOfMemoryError.
+        Raises: ValueError unless there are as many pointers as externals; motet.errors.OutOfMemoryError.
         """
         if len(pointers) != self.externals:
             raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
@@ -97,8 +97,8 @@ class NativeProgram:
             raise OutOfMemoryError(self.scratch, "host")
 
     def run_logged(self, pointers: Sequence[int]) -> list[list[Piece]]:
-        """Like `run`, with the commands that run at once doing so; returns what each thread did of every command, in
-        the order given: the number of the thread is the operating system's."""
+        """Like `run`, including concurrency of commands; returns the parts of every command that each thread ran, in
+        the given order. Threads have the operating system's numbers."""
         if len(pointers) != self.externals:
             raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
         if self.parallel and not self.host.started:
@@ -118,7 +118,7 @@ class NativeProgram:
         return pieces
 
     def run_timed(self, pointers: Sequence[int]) -> list[float]:
-        """Like `run`, one command after the other; returns the seconds that each took, in the order given."""
+        """Like `run`, but in sequence; returns the seconds of each command in the given order."""
         if len(pointers) != self.externals:
             raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
         if self.parallel and not self.host.started:
@@ -156,7 +156,7 @@ def _kernel_call(command: NativeCommand, copy: int) -> NativeCommand:
 
 
 def _without_absent(after: Sequence[Sequence[int]], places: Sequence[int]) -> list[list[int]]:
-    """What the commands at `places` wait for, by their own numbering: for what an absent one waits for, instead."""
+    """The dependences of the commands at `places`, renumbered; an omitted command is replaced by its dependences."""
     numbers = {place: number for number, place in enumerate(places)}
     waited: list[set[int]] = []
     for earlier in after:
@@ -167,14 +167,14 @@ def _without_absent(after: Sequence[Sequence[int]], places: Sequence[int]) -> li
 
 @dataclass(frozen=True)
 class _Wave:
-    """Commands that are one for the executor: one alone, several that may run at once, or a flow."""
+    """Commands that the executor runs as one: a single one, several concurrent ones, or a flow."""
 
     members: Sequence[NativeCommand]
     flow: Flow | None = None
 
 
 def _tasks_of(wave: _Wave, host: HostThreads) -> int:
-    """Of a flow as many as there are threads to take its pieces."""
+    """The tasks of a wave; of a flow, the threads that take its pieces."""
     return host.count if wave.flow is not None else sum(command.tasks for command in wave.members)
 
 
@@ -187,20 +187,20 @@ def _function_of(wave: _Wave, log: int) -> int:
 
 
 def _buffers_of(wave: _Wave) -> list[tuple[int, int]]:
-    """Those of the members, then, for a flow, words that are zero: addresses within external -1."""
+    """The members' buffers; for a flow, followed by zeroed words, whose addresses are in external -1."""
     buffers = [buffer for command in wave.members for buffer in command.buffers]
     return buffers if wave.flow is None else buffers + [(-1, 0)] * (_FLOW_WORDS + len(wave.members))
 
 
 def _build_table(host: HostThreads, waves: Sequence[_Wave], scratch: int, parallel: bool, log: int = 0) -> Table:
-    """The structures of layout.py, one after the other: program, commands, references, sizes. Each wave is one
-    command, which has the tasks of its members. What they do is noted in the log at the address `log`, if not 0."""
+    """The structures of layout.py in sequence: program, commands, references, sizes. Each wave is one command with the
+    tasks of its members. Execution is recorded in the log at the address `log`, unless it is 0."""
     buffers = [_buffers_of(wave) for wave in waves]
     first = layout.ProgramLayout.STRIDE // 8
     words = layout.CommandLayout.STRIDE // 8
     reference_at = first + words * len(waves)
     size_at = reference_at + 2 * sum(map(len, buffers))
-    # How long they are does not depend on where they lie.
+    # The lengths do not depend on the addresses.
     length = sum(len(_sizes(wave, 0, log, 0)) for wave in waves)
     table = np.zeros(size_at + length, np.int64)
     base = int(table.ctypes.data)
@@ -237,8 +237,8 @@ def _build_table(host: HostThreads, waves: Sequence[_Wave], scratch: int, parall
 
 
 def _sizes(wave: _Wave, address: int, log: int, member: int) -> list[int]:
-    """The sizes of a command at `address`; of several, or where a log is kept, what `motet_wave`, `motet_wave_logged`
-    or `motet_flow` reads, then theirs. `member` is the number of the first."""
+    """The sizes of a command at `address`. For several commands, or with a log, the data of `motet_wave`,
+    `motet_wave_logged` or `motet_flow` comes first. `member` is the number of the first command."""
     if wave.flow is not None:
         return _flow_sizes(wave.members, wave.flow, address, log, member)
     if len(wave.members) == 1 and not log:

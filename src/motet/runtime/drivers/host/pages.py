@@ -35,7 +35,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def map_pages(size: int) -> int:
-    """Address of `size` fresh, zero, writable bytes; `size` is a multiple of PAGE.
+    """Map `size` zeroed, writable bytes, a multiple of PAGE; returns the address.
 
     Raises: motet.errors.OutOfMemoryError.
     """
@@ -53,7 +53,7 @@ def unmap_pages(address: int, size: int) -> None:
 
 
 def protect(address: int, size: int, protection: int) -> None:
-    """Raises: motet.errors.DeviceError: the system does not allow it (a hardened kernel, for code)."""
+    """Raises: motet.errors.DeviceError if the system does not allow it (a hardened kernel, for code)."""
     if size and _libc().mprotect(address, size, protection):
         code = ctypes.get_errno()
         if code == errno.ENOMEM:
@@ -65,10 +65,10 @@ def protect(address: int, size: int, protection: int) -> None:
 
 
 def ask_for_huge_pages(address: int, size: int) -> None:
-    """A hint: without effect where the kernel has no transparent huge pages."""
+    """A hint, without effect if the kernel has no transparent huge pages."""
     _libc().madvise(address, size, _MADV_HUGEPAGE)
 
 
 def view(address: int, size: int) -> memoryview:
-    """The bytes at `address`, writable; the caller keeps them mapped as long as the view lives."""
+    """The bytes at `address`, writable; the caller must keep them mapped while the view is alive."""
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")

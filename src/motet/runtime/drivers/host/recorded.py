@@ -1,4 +1,4 @@
-"""Work recorded for native code in this process: what the host, and devices that run host code, have in common."""
+"""Work recorded for native code in this process, shared by the host and devices that run host code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.runtime.drivers.host.threads import HostThreads
 
 
 class NativeExecutable:
-    """Loaded objects, whose global symbols are kernels."""
+    """Loaded objects whose global symbols are kernels."""
 
     def __init__(self, code: NativeCode) -> None:
         self.code = code
@@ -26,7 +26,7 @@ class NativeExecutable:
 
 
 class NativeCommandBuffer:
-    """A native program; `needed` is how many bytes each external must have."""
+    """A native program; `needed` is the required bytes of each external."""
 
     __slots__ = ("externals", "needed", "program", "work")
 
@@ -38,7 +38,7 @@ class NativeCommandBuffer:
 
 
 def load_native(device: str, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
-    """Objects for this processor, loaded. Raises DeviceError for what cannot be."""
+    """Load objects for this CPU. Raises DeviceError if they cannot be loaded."""
     try:
         return NativeExecutable(load_objects(objects, {}, names))
     except ArtifactError as error:
@@ -48,7 +48,7 @@ def load_native(device: str, objects: Sequence[bytes], names: Sequence[str]) -> 
 def record_native(
     device: str, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int, threads: HostThreads
 ) -> NativeCommandBuffer:
-    """Commands as one native program that runs on `threads`. Raises DeviceError for what does not fit."""
+    """Record commands as one native program that runs on `threads`. Raises DeviceError for invalid commands."""
     code = executable.code
     needed = check_work(device, work, code.names, externals)
     commands = [_native(item, code) for item in work]
@@ -57,8 +57,8 @@ def record_native(
 
 
 def note_events(work: Sequence[Work], pieces: Sequence[Sequence[Piece]], queue: int, begin: float) -> list[Event]:
-    """The events of commands of which threads did `pieces`; one that nobody had to do anything of ended when those
-    before it had, or at `begin`."""
+    """The events of commands, of which threads ran `pieces`; a command without pieces ends with the commands before it,
+    or at `begin`."""
     events: list[Event] = []
     for item, own in zip(work, pieces, strict=True):
         size = item.references[0].bytes if item.op == "copy" else 0
@@ -77,7 +77,7 @@ def _native(item: Work, code: NativeCode) -> NativeCommand:
 
 
 def processor_obstacle(variant: Variant) -> str | None:
-    """Why this machine's processor cannot run the code of a variant; None if it can."""
+    """Why this machine's CPU cannot run the code of a variant; None if it can."""
     if (needed := variant.triple.split("-")[0]) != machine():
         return f"for {needed}"
     features = host_features()

@@ -1,8 +1,8 @@
-"""Relocations of x86-64, AArch64 and RISC-V: how a place in the code comes to mean an address.
+"""Relocations of x86-64, AArch64 and RISC-V, which patch addresses into code.
 
-Each machine is a table from the relocation's number to its name, the bytes it touches, the way its target is
-found, and a function that patches the place. Sources: the psABI documents of the three architectures
-(x86-64 psABI 1.0, ELF for the Arm 64-bit Architecture, RISC-V ELF psABI).
+Each machine is a table from the relocation's number to its name, the bytes that it patches, the way in which its target
+is found, and a patch function. Sources: the psABI documents of the three architectures (x86-64 psABI 1.0, ELF for the
+Arm 64-bit Architecture, RISC-V ELF psABI).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-# direct: the symbol itself; call: the symbol, or a stub where it is imported; table: the symbol's slot in the
-# global offset table; low: the low part of the distance that another relocation has the high part of.
+# direct: the symbol itself; call: the symbol, or a stub if it is imported; table: the symbol's slot in the global
+# offset table; low: the low part of the distance whose high part another relocation has.
 Way = Literal["direct", "call", "table", "low"]
 
-# (image, position in it, address of the place, address meant)
+# (image, offset in it, address of the patched place, target address)
 Patch = Callable[[memoryview, int, int, int], None]
 
 
 class OutOfRangeError(Exception):
-    """The place cannot hold `value`."""
+    """The patched place cannot hold `value`."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -38,7 +38,8 @@ class RelocationKind:
 
 @dataclass(frozen=True)
 class ElfMachine:
-    """`stub(address, slot)` is code of `stub_bytes` bytes that jumps to the address in `slot`."""
+    """A machine's relocations. `stub(address, slot)` is code of `stub_bytes` bytes that jumps to the address in
+    `slot`."""
 
     kinds: dict[int, RelocationKind]
     ignored: frozenset[int]
@@ -53,7 +54,7 @@ def _signed(value: int, bits: int) -> int:
 
 
 def _either(value: int, bits: int) -> int:
-    """A value that fits `bits` bits as a signed or as an unsigned number."""
+    """A value that fits `bits` bits as a signed or an unsigned number."""
     if not -(1 << (bits - 1)) <= value < 1 << bits:
         raise OutOfRangeError(value)
     return value & ((1 << bits) - 1)
@@ -119,7 +120,7 @@ _X86_64 = ElfMachine(
 
 
 def _field(image: memoryview, at: int, mask: int, bits: int) -> None:
-    """Replace the bits of the instruction that `mask` covers."""
+    """Replace the bits of an instruction selected by `mask`."""
     word = struct.unpack_from("<I", image, at)[0]
     struct.pack_into("<I", image, at, (word & ~mask & 0xFFFFFFFF) | (bits & mask))
 
@@ -140,7 +141,7 @@ def _adr_page(image: memoryview, at: int, place: int, target: int) -> None:
 
 
 def _low12(scale: int) -> Patch:
-    """The address's position in its 4 KiB page, in an add (scale 0) or a load of 1 << scale bytes."""
+    """The address's offset in its 4 KiB page, in an add (scale 0) or a load of 1 << scale bytes."""
 
     def patch(image: memoryview, at: int, place: int, target: int) -> None:
         if target & ((1 << scale) - 1):
@@ -151,7 +152,7 @@ def _low12(scale: int) -> Patch:
 
 
 def _branch(bits: int, shift: int) -> Patch:
-    """A distance in instructions of `bits` bits, at bit `shift`."""
+    """A distance in instructions with `bits` bits, at bit `shift`."""
     mask = ((1 << bits) - 1) << shift
 
     def patch(image: memoryview, at: int, place: int, target: int) -> None:
@@ -284,7 +285,7 @@ def _short_jump(image: memoryview, at: int, place: int, target: int) -> None:
 
 
 def _accumulate(bits: int, sign: int) -> Patch:
-    """Adds to (or subtracts from) what stands there; sign 0 replaces it."""
+    """Add to (or subtract from) the current value; sign 0 replaces it."""
     code = {8: "<B", 16: "<H", 32: "<I", 64: "<Q"}[bits]
 
     def patch(image: memoryview, at: int, place: int, target: int) -> None:
@@ -346,7 +347,7 @@ _RISCV64 = ElfMachine(
         57: RelocationKind("R_RISCV_32_PCREL", 4, "direct", _relative(32)),
         59: RelocationKind("R_RISCV_PLT32", 4, "call", _relative(32)),
     },
-    # ALIGN and RELAX are leave to shrink code, which is not taken: the padding stands as no-operations.
+    # ALIGN and RELAX allow the linker to shrink code, which is not done: the padding remains as no-operations.
     ignored=frozenset({0, 43, 51}),
     stub_bytes=16,
     stub=_riscv64_stub,

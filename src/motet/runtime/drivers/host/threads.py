@@ -1,7 +1,7 @@
-"""The host's threads: how many there are, their life, and the native pool they serve.
+"""The host's threads: their number, their lifetime, and the native pool that they serve.
 
-Workers are Python daemon threads inside one native call that never needs the interpreter. They start with the
-first program that has work for them, anew after a fork, and end with their pool or the interpreter.
+Workers are Python daemon threads inside one native call that does not use the interpreter. They start with the first
+program that has work for them, and again after a fork, and end with their pool or the interpreter.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CROWDED_SPIN_SECONDS = 1e-6
 _JOIN_SECONDS = 2.0
 
 
-# -- how many --------------------------------------------------------------------------------------
+# -- thread counts ---------------------------------------------------------------------------------
 
 
 def thread_count(environment: Mapping[str, str] | None = None) -> int:
-    """MOTET_THREADS, else the processors that this process may use and is granted time for.
+    """MOTET_THREADS, else the number of CPUs that this process may use and has CPU quota for.
 
-    Raises: motet.errors.OptionError: MOTET_THREADS is not a positive integer.
+    Raises: motet.errors.OptionError if MOTET_THREADS is not a positive integer.
     """
     text = (os.environ if environment is None else environment).get(VARIABLE, "").strip()
     if text:
@@ -50,14 +50,14 @@ def thread_count(environment: Mapping[str, str] | None = None) -> int:
 
 
 def processors() -> int:
-    """Processors in this process's affinity mask."""
+    """The number of CPUs in this process's affinity mask."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cpu_quota(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Processors' worth of time that the control groups (version 1 or 2) of this process grant; None: all."""
+    """The CPU quota that this process's control groups (version 1 or 2) grant, in CPUs; None: unlimited."""
     quotas: list[float | None] = []
     for line in _read(groups).splitlines():
         _, _, rest = line.partition(":")
@@ -72,7 +72,7 @@ def cpu_quota(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/
 
 
 def _ancestors(base: Path, path: str) -> list[Path]:
-    """The group's folder and those above it. In a container, the group's path may exist outside only."""
+    """The group's folder and its ancestors. In a container, the group's path may not exist inside."""
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     return [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
 
@@ -104,7 +104,7 @@ def _read(path: Path) -> str:
 
 @functools.cache
 def support_code() -> NativeCode:
-    """The native support code of this machine. Raises: motet.errors.DeviceError: there is none."""
+    """The native support code of this machine. Raises: motet.errors.DeviceError if there is none."""
     path = Path(__file__).parent / f"support-{host_machine()}.o"
     if not path.is_file():
         raise DeviceError(
@@ -115,7 +115,7 @@ def support_code() -> NativeCode:
 
 @dataclass
 class _ThreadState:
-    """What outlives a HostThreads object just enough to end its threads."""
+    """The state that outlives a HostThreads object just long enough to end its threads."""
 
     address: int
     size: int
@@ -124,9 +124,9 @@ class _ThreadState:
 
 
 class HostThreads:
-    """`count` threads, the caller's included, that run the tasks of programs. Safe to share between threads.
+    """`count` threads, including the caller's, that run the tasks of programs. Thread-safe.
 
-    `cores` are the processors that its workers stay on; the caller's own thread runs where its owner has it.
+    `cores` are the CPUs to which its workers are pinned; the caller's thread is not pinned.
 
     Raises: motet.errors.DeviceError, motet.errors.OptionError, motet.errors.OutOfMemoryError.
     """
@@ -155,7 +155,7 @@ class HostThreads:
         return bool(ctypes.c_int32.from_address(self.address + layout.PoolLayout.STARTED).value)
 
     def start(self) -> None:
-        """Start the workers, unless they run. Programs do it when they need them."""
+        """Start the workers unless they run. Programs call it when they need them."""
         with self._lock:
             if self.started:
                 return
@@ -168,7 +168,7 @@ class HostThreads:
                 thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # none to be had, or the interpreter is going: do with those there are
+                except RuntimeError:  # no more threads, or the interpreter is exiting: use the existing ones
                     break
                 self._state.threads.append(thread)
             _store(self.address + layout.PoolLayout.WORKERS, len(self._state.threads))
@@ -178,7 +178,7 @@ class HostThreads:
         return _SPIN_SECONDS if self.count <= processors() else _CROWDED_SPIN_SECONDS
 
     def _renew(self) -> None:
-        """In the child of a fork: no worker came along, and what other threads did will not be finished."""
+        """Reset in the child of a fork, which has no workers; work of other threads will not be finished."""
         self._lock = threading.Lock()
         self._state.threads.clear()
         kept = (layout.PoolLayout.SPIN, layout.PoolLayout.SHIFT)
@@ -207,7 +207,7 @@ def _store(address: int, value: int) -> None:
 
 @functools.cache
 def _pause_seconds() -> float:
-    """How long one pause of a spinning thread takes: 4 to 140 cycles, depending on the processor."""
+    """The seconds of one pause of a spinning thread: 4 to 140 cycles, depending on the CPU."""
     spin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(support_code().address("motet_spin"))
     best = math.inf
     for _ in range(5):
@@ -222,7 +222,7 @@ def _pauses(seconds: float) -> int:
 
 
 def _stop(state: _ThreadState) -> bool:
-    """Tell the workers to return and wait for them; whether all have."""
+    """Make the workers return and wait for them; returns whether all have."""
     if not state.threads:
         return True
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(support_code().address("motet_stop"))(state.address)
@@ -235,7 +235,7 @@ def _stop(state: _ThreadState) -> bool:
 
 def _release(state: _ThreadState) -> None:
     if not _stop(state):
-        return  # a worker that is stuck in a kernel still reads the memory
+        return  # a worker that hangs in a kernel still reads the memory
     libc = ctypes.CDLL(None)
     for lane in range(state.lanes):
         address = state.address + layout.PoolLayout.LANES + lane * layout.LaneLayout.STRIDE

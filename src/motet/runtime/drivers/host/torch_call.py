@@ -1,7 +1,7 @@
-"""Calls with PyTorch's tensors on the host, as short as they can be: addresses in, new tensors out.
+"""Fast calls with PyTorch's tensors on the host, by address.
 
-Made for a function after calls with the same extents. It takes what needs no second look: contiguous tensors of these
-shapes and dtypes in this machine's memory that no gradient is asked of. Anything else goes to `fallback`.
+A fast call is created for a function after calls with the same extents. It accepts contiguous tensors of these shapes
+and dtypes in host memory that do not require gradients. Other arguments go to `fallback`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from motet.runtime.tensors import to_torch, torch_dtype
 
 
 class Addressed(Protocol):
-    """What is asked of an instance of a function."""
+    """The operations of a function's instance that are needed."""
 
     inputs: list[Shape]
     results: list[Shape]
@@ -31,7 +31,7 @@ class Addressed(Protocol):
 
 
 def torch_call(torch: ModuleType, instance: Addressed, fallback: Callable[..., Any]) -> Callable[..., Any] | None:
-    """`call(*arguments)`, for a function that writes to no argument; None where a dtype is not PyTorch's."""
+    """`call(*arguments)` for a function without destinations; None if PyTorch lacks a dtype."""
     if any(torch_dtype(shape.dtype, torch) is None for shape in (*instance.inputs, *instance.results)):
         return None
     inputs = [
@@ -70,13 +70,13 @@ def torch_call(torch: ModuleType, instance: Addressed, fallback: Callable[..., A
 
 
 def _maker(torch: ModuleType, instance: Addressed, shape: Shape) -> Callable[[], Any]:
-    """Makes a new tensor, by the cheapest function that there is."""
+    """A function that creates a result tensor, by the cheapest way available."""
     dtype = torch_dtype(shape.dtype, torch)
     if shape.bytes >= POOLED:
         return lambda: to_torch(instance.allocate(shape), torch)
     strides = tuple(math.prod(shape.extents[axis + 1 :]) for axis in range(len(shape.extents)))
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    quick = getattr(guards, "_empty_strided_cpu", None)  # which PyTorch's own compiler's code calls
+    quick = getattr(guards, "_empty_strided_cpu", None)  # called by code of PyTorch's own compiler
     if quick is not None:
         return partial(quick, shape.extents, strides, dtype)
     return partial(torch.empty_strided, shape.extents, strides, dtype=dtype, device="cpu")

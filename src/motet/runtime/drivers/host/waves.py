@@ -1,30 +1,30 @@
-"""Which commands of a schedule run at once on the host: the order of their launches, and waves of them.
+"""Groups the commands of a schedule that run concurrently on the host into waves.
 
-A command that fills the threads runs alone. One that does not takes others along that are ready: all that it and they
-wait for has run before. A wave is one native command (`motet_wave`) whose tasks are those of its members, so that
-threads which have no task of one take those of another, and the threads meet once for all of them.
+A command that fills the threads runs alone. Any other command is combined with further ready commands, whose
+dependences have all run. A wave is one native command (`motet_wave`) with the tasks of its members, so that threads
+without a task of one member run tasks of another, and the threads synchronise once for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# A command with this many tasks for each thread leaves none of them idle for long.
+# A command with this many tasks per thread leaves no thread idle for long.
 FILLING = 4
-# How far ahead of the program's order a command may run: what lies in the caches should still be there.
+# How far a command may move ahead in the program's order; its data should still be in the caches.
 WINDOW = 64
 
 
-# Seconds that a command takes one thread, at least, for another thread to be asked to help with what it does not do.
+# Minimum seconds of a command on one thread for which waking another thread pays.
 WORTHWHILE = 5e-6
 
 
 def plan_waves(
     tasks: Sequence[int], after: Sequence[Sequence[int]], threads: int, seconds: Sequence[float | None] = (),
 ) -> list[list[int]]:
-    """The commands by number, each once, in waves in the order of their launches. `tasks` are counts, `after` the
-    commands that each has to wait for, all of which are before it. `seconds` is how long each may take one thread,
-    None where that is not known; what is short runs alone, in less time than it takes threads to meet."""
+    """The commands by number, each once, in waves in launch order. `tasks` are their task counts, `after` their
+    dependences, which are all earlier commands. `seconds` is the time of each on one thread, None if unknown; short
+    commands run alone, in less time than threads take to synchronise."""
     if threads < 2:
         return [[number] for number in range(len(tasks))]
     waves: list[list[int]] = []

@@ -1,1 +1,1 @@
-"""The RISC-V accelerator: its protocol, the emulator, its memory and work."""
+"""The driver for the RISC-V accelerator: protocol, emulator, memory and work."""

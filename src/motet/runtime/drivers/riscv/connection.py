@@ -1,6 +1,6 @@
-"""Batches to a running device and their outcomes, over its shared memory: what is the same for every platform.
+"""Sends batches to a running device and receives their outcomes, over shared memory; the same for every platform.
 
-Whoever runs a batch waits for it. The device runs batches in the order of their numbers.
+The thread that runs a batch waits for it. The device runs batches in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from motet.runtime.drivers.riscv.memory import RiscvMemory
 from motet.runtime.drivers.riscv.options import RiscvOptions
 from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, RING, SLOTS, TICKS, Status
 
-_LOOKS = 100  # at the mailbox before waiting, between which others may run
+_LOOKS = 100  # polls of the mailbox before waiting, between which other threads may run
 
 
 class DeviceLine(Protocol):
-    """How to reach a device. `patience` is how many seconds to wait for its bell before looking; `stopped` says that
+    """The connection to a device. `patience` is the seconds to wait for its bell before polling; `stopped` means that
     it is known not to run at the moment."""
 
     patience: float
@@ -38,8 +38,8 @@ class DeviceLine(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """`count` commands at `commands`, and a word for every 64 of them at `ready`. `private` is memory for each core,
-    `stride` bytes apart."""
+    """`count` commands at `commands`, and one word per 64 of them at `ready`. `private` is memory for each core, at a
+    stride of `stride` bytes."""
 
     commands: int
     count: int
@@ -50,8 +50,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What became of a batch. `hart`, `command`, `cause`, `pc` and `value` are of its failure; `begin` and `end`
-    are ticks of the device's clock, `heard` seconds of this process's `perf_counter`; `limited` says that the time
+    """The outcome of a batch. `hart`, `command`, `cause`, `pc` and `value` describe its failure; `begin` and `end` are
+    ticks of the device's clock, `heard` is in seconds of this process's `perf_counter`; `limited` means that the time
     limit ended it."""
 
     status: Status
@@ -67,7 +67,7 @@ class BatchOutcome:
 
 
 class Connection:
-    """A device that runs. It is lost when `lose` is called: then, and from then on, whoever waits gets DeviceLost."""
+    """A running device. After `lose`, all waiting and later calls raise DeviceLost."""
 
     def __init__(self, memory: RiscvMemory, line: DeviceLine, options: RiscvOptions) -> None:
         box = mailbox(memory)
@@ -83,15 +83,15 @@ class Connection:
         self._aborted = 0.0  # when work was told to end, by the monotonic clock
         self.lost: DeviceLost | None = None
 
-    # -- what the line says --------------------------------------------------------------------------
+    # -- events from the line ------------------------------------------------------------------------
 
     def heard(self) -> None:
-        """The bell has rung, or a while has passed."""
+        """Called when the bell rings or a while has passed."""
         with self._changed:
             self._changed.notify_all()
 
     def lose(self, reason: str) -> None:
-        """The device is gone."""
+        """Mark the device as lost."""
         with self._changed:
             if self.lost is None:
                 self.lost = DeviceLost(self._device, reason)
@@ -100,11 +100,11 @@ class Connection:
     # -- batches -------------------------------------------------------------------------------------
 
     def run(self, batch: Batch) -> BatchOutcome:
-        """Runs a batch to its end. Raises DeviceLost; what else can go wrong is in the outcome."""
+        """Run a batch to its end. Raises DeviceLost; other failures are in the outcome."""
         self.check()
         limit = self._options.timeout
         number = self._submit(batch, limit)
-        # The device keeps the limit itself, command by command, unless its clock is made of instructions.
+        # The device enforces the limit itself, per command, unless its clock counts instructions.
         answer = self._options.answer
         grace = 0.0 if self._options.count else answer
         limited = not self._await(number, limit * batch.count + grace if limit else None)
@@ -119,7 +119,7 @@ class Connection:
         return BatchOutcome(Status(int(slot["status"])), hart, command, cause, pc, value, begin, end, heard, limited)
 
     def abort(self, before: int | None = None) -> None:
-        """Tells the device to end what was submitted, or what has a number below `before`."""
+        """Tell the device to end submitted work, or work with numbers below `before`."""
         with self._changed:
             bound = int(self._head[0]) if before is None else before
             self._abort_before[0] = max(bound, int(self._abort_before[0]))
@@ -128,7 +128,7 @@ class Connection:
         self._line.ring()
 
     def check(self) -> None:
-        """Raises DeviceError if the device is gone, or another process's."""
+        """Raises DeviceError if the device is lost, or belongs to another process."""
         if self.lost is not None:
             raise self.lost
         if self._box["panic"][0]:
@@ -146,12 +146,12 @@ class Connection:
             slot["private"], slot["private_stride"] = batch.private, batch.stride
             slot["limit"] = 0 if self._options.count else round(limit * TICKS)
             self._head[0] = number + 1
-        if self._sleeping[0]:  # the lock lies between the two accesses, as a fence
+        if self._sleeping[0]:  # the lock between the two accesses acts as a fence
             self._line.ring()
         return number
 
     def _await(self, number: int, limit: float | None) -> bool:
-        """Until a batch has ended; False if it has run for `limit` seconds first. A device that stops is given up."""
+        """Wait until a batch has ended; False after `limit` seconds of running. A device that stops is lost."""
         completed = self._completed
         for _ in range(_LOOKS):
             if completed[0] > number:
@@ -165,7 +165,7 @@ class Connection:
             while completed[0] <= number:
                 if self.lost is not None or self._box["panic"][0]:
                     break
-                if end is None and limit is not None and completed[0] == number:  # it is at the front
+                if end is None and limit is not None and completed[0] == number:  # it is at the front of the queue
                     end = time.monotonic() + limit
                 elif end is not None and time.monotonic() > end:
                     return False
@@ -193,18 +193,18 @@ class Connection:
 
 
 class _Silence:
-    """How long a device has been silent that should not be. Time counts as it is looked at: where this process was
-    stopped too, and so could not look, nothing is known of the device."""
+    """Measures how long a device has been silent that should respond. Time counts only while this process runs: after a
+    stop of this process, the device's state is unknown."""
 
     def __init__(self, line: DeviceLine, limit: float) -> None:
         self._line = line
         self._limit = limit
-        self._longest = 2 * line.patience + 0.05  # between two looks
+        self._longest = 2 * line.patience + 0.05  # between two polls
         self._looked = time.monotonic()
         self._stopped = self._told = 0.0
 
     def reason(self, told: float | None) -> str:
-        """Why the device is to be given up, if it is; `told` is when it was told to end its work, if it was."""
+        """Why the device is lost, if it is; `told` is when it was told to end its work, if it was."""
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, self._longest), now
         self._stopped = self._stopped + passed if self._line.stopped else 0.0

@@ -1,6 +1,6 @@
-"""The accelerator as a device: memory of its own, which the host addresses too, and work done by its cores.
+"""The accelerator as a device: separate memory, which the host can address, and work run by its cores.
 
-The threads of the queues wait for the device; of what is submitted, the caller's thread does small transfers alone.
+The queues' threads wait for the device; only small transfers run in the submitting thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from motet.runtime.drivers.riscv.faults import error_of
 from motet.runtime.drivers.riscv.installing import mailbox, open_protection_address
 from motet.runtime.drivers.riscv.memory import RiscvBuffer
 from motet.runtime.drivers.riscv.options import ARCHITECTURES, RiscvOptions
-from motet.runtime.drivers.riscv.program import BatchInstance, RiscvCommandBuffer, RiscvExecutable, load_riscv
+from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, RiscvExecutable, load_riscv
 from motet.runtime.drivers.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
 from motet.runtime.drivers.riscv.window import MemoryWindow
 from motet.runtime.timeline import Point
@@ -30,13 +30,13 @@ from motet.runtime.timeline import Point
 FAMILY = "riscv"
 QUEUES = 2
 _ALIGNMENT = 64  # of each core's memory
-_AT_ONCE = 64 << 10  # bytes that are moved in less time than another thread takes to wake
-_GAP = 4096  # bytes between the cores' memory and others'
+_AT_ONCE = 64 << 10  # bytes that are copied in less time than waking another thread takes
+_GAP = 4096  # bytes between the cores' memory and other memory
 
 
 class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]):
-    """See `motet.runtime.device.Device`. `line` is a started device, whose cores `options` describe; `errata` says
-    that it is an emulator with errors that code must be kept from."""
+    """See `motet.runtime.device.Device`. `line` is a started device with the cores that `options` describe; `errata`
+    marks an emulator with defects that code must avoid."""
 
     def __init__(
         self, info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection,
@@ -54,12 +54,12 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of the heap that are taken."""
+        """Allocated bytes of the heap."""
         return self._memory.heap.used
 
     @property
     def emulator(self) -> Emulator | None:
-        """The process behind it, if it is one."""
+        """The emulator process, if there is one."""
         return self._line if isinstance(self._line, Emulator) else None
 
     # -- memory ----------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     def _start(
         self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
     ) -> Point:
-        """Queues a move of `size` bytes; a few are moved here and now, where nothing is in the way."""
+        """Queue a transfer of `size` bytes; a small one runs immediately if it does not have to wait."""
 
         def checked() -> None:
             self._connection.check()
@@ -103,7 +103,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         return load_riscv(self._memory, objects, given, self._place, self._errata)
 
     def _place(self, code: RiscvBuffer, content: bytes) -> None:
-        """Lets the device copy code to where it runs, since it alone can forget what stood there."""
+        """Let the device copy code to its place, as only the device can invalidate its translations of old code."""
         source = RiscvBuffer(self._memory, self._memory.heap, len(content))
         source.array[:] = np.frombuffer(content, np.uint8)
         order = RiscvBuffer(self._memory, self._memory.control, COMMAND_TYPE.itemsize + 24)
@@ -123,21 +123,20 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     def _record(
         self, executable: RiscvExecutable, work: Sequence[Work], externals: int, scratch: int
     ) -> RiscvCommandBuffer:
-        private, stride = self._private_memory(scratch)
         return RiscvCommandBuffer(
-            self._memory, executable, work, externals, self.options.harts, private, stride, self.options.guard
+            self._memory, executable, work, externals, self._cores(scratch), self.options.guard
         )
 
-    def _private_memory(self, scratch: int) -> tuple[RiscvBuffer, int]:
+    def _cores(self, scratch: int) -> Cores:
         """A stack and `scratch` bytes for each core. One batch runs at a time: all share it."""
         stride = -(-(STACK + scratch) // _ALIGNMENT) * _ALIGNMENT
         if stride > self._stride:
             self._stride = stride
             self._private = self._cores_memory()
-        return self._private, self._stride
+        return Cores(self.options.harts, self._private, self._stride)
 
     def _cores_memory(self) -> RiscvBuffer:
-        """`_stride` bytes for each core, between two gaps, which guards keep everybody from."""
+        """`_stride` bytes for each core, between two gaps that guards protect."""
         return RiscvBuffer(self._memory, self._memory.heap, self.options.harts * self._stride + 2 * _GAP)
 
     def _submit(
@@ -152,7 +151,8 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         instance = work.take()
         instance.prepare(work, [buffer.address for buffer in buffers], self._profiling)
         outcome = self._connection.run(
-            Batch(instance.memory.address, len(work.work), instance.ready, work.private.address + _GAP, work.stride)
+            Batch(instance.memory.address, len(work.work), instance.ready, work.cores.private.address + _GAP,
+                  work.cores.stride)
         )
         error = error_of(self.info.uri, work, outcome, self.options.timeout)
         if error is None and self._profiling:
@@ -162,7 +162,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
             raise error
 
     def _note(self, work: RiscvCommandBuffer, instance: BatchInstance, outcome: BatchOutcome, queue: int) -> None:
-        """Events of a batch: the device's clock is laid on ours where both saw the batch end."""
+        """The events of a batch: the device's clock is aligned with ours at the end of the batch."""
 
         def here(ticks: int) -> float:
             return outcome.heard - (outcome.end - ticks) / TICKS
@@ -177,15 +177,15 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
             retired = int(command["instructions"])
             self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, retired, pieces))
 
-    # -- time and life ---------------------------------------------------------------------------
+    # -- timing and lifetime ---------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Ends what is running, kernels among it, and what is queued."""
+        """End running work, including kernels, and queued work."""
         super().abort()
         self._connection.abort()
 
     def abandon(self) -> None:
-        """Gives the device up: who waits for it gets DeviceLost, and an emulator ends."""
+        """Give the device up: waiting threads get DeviceLost, and an emulator ends."""
         self._connection.lose("it was given up")
         self._line.stop()
 
@@ -206,11 +206,11 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         return isinstance(executable, RiscvExecutable) and executable.code.memory is self._memory
 
     def _is_own_work(self, work: CommandBuffer) -> TypeGuard[RiscvCommandBuffer]:
-        return isinstance(work, RiscvCommandBuffer) and work.private.memory is self._memory
+        return isinstance(work, RiscvCommandBuffer) and work.cores.private.memory is self._memory
 
 
 def open_emulator(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
-    """Starts an emulator. Raises DeviceError if it is not installed, too old, or does not start."""
+    """Start an emulator. Raises DeviceError if it is not installed, too old, or does not start."""
     version = check_version(info.uri)
     emulator = Emulator(info.uri, options)
     connection = Connection(emulator.memory, emulator, options)
@@ -219,7 +219,7 @@ def open_emulator(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
 
 
 def open_window(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
-    """A device that is there already. Raises DeviceError if its files cannot be opened or its firmware is not
+    """Open a device that is running already. Raises DeviceError if its files cannot be opened or its firmware is not
     found."""
     window = MemoryWindow(info.uri, options)
     window.start()
@@ -229,7 +229,7 @@ def open_window(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
 def _checked(
     info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection, errata: bool = False
 ) -> RiscvDevice:
-    """The device, if it has what its options say."""
+    """The device, after a check that it has the properties that its options state."""
     box = mailbox(connection.memory)
     harts, vector_bits = int(box["harts"][0]), 8 * int(box["vector_bytes"][0])
     if harts != options.harts or vector_bits < options.vector_bits:

@@ -1,10 +1,11 @@
-"""Accelerators of RISC-V cores with a memory of their own: emulated ones, and a board that the environment describes.
+"""The driver for accelerators of RISC-V cores with separate memory: emulated ones, and a board described by the
+environment.
 
     riscv:qemu          an emulator, started when it is opened; riscv:qemu/1 is another one
-    riscv:iss           the same as a simulator of instructions: one core, whose clock they are, and which counts them
-    riscv:hw            what the variable MOTET_RISCV_HW describes
+    riscv:iss           the same as an instruction-set simulator: one core, whose clock counts instructions
+    riscv:hw            the board described by the variable MOTET_RISCV_HW
 
-`options.py` lists their options, `protocol.py` is what is said to their firmware.
+`options.py` lists their options; `protocol.py` is the protocol with their firmware.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def probe() -> Sequence[DeviceInfo]:
 
 
 def open(info: DeviceInfo) -> RiscvDevice:
-    """Raises DeviceError for options that there are not, and for what does not start."""
+    """Raises DeviceError for unknown options, and if the device does not start."""
     chosen = options.parse(info.uri)
     is_emulator = split_uri(info.uri)[0] != _HARDWARE
     described = replace(info, cores=chosen.harts, threads=chosen.harts, level=chosen.arch, memory=chosen.memory)
@@ -64,7 +65,7 @@ def _hardware_obstacle() -> str:
     try:
         window = options.parse(_HARDWARE).window
     except DeviceError:
-        return ""  # whoever describes the device says so
+        return ""  # the description of the device contains it
     if window is None:
         return f"no window; add window=FILE to {variable}"
     return "" if Path(window).exists() else f"no file {window}, the window that {variable} names"

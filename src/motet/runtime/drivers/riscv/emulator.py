@@ -1,7 +1,8 @@
-"""The emulator's process: QEMU's machine `virt` with its DRAM shared with us, and a serial line as the bell between.
+"""The emulator's process: QEMU's machine `virt`, with its DRAM shared with this process, and a serial line as a bell.
 
-One thread, for as long as the device lives, starts the process, hears the bell, and sees the process end. The
-process is told to die with that thread (PR_SET_PDEATHSIG counts threads, not processes), so that none outlives us.
+One thread, for the lifetime of the device, starts the process, listens to the bell, and notices the end of the process.
+The process is set to die with that thread (PR_SET_PDEATHSIG refers to threads, not processes), so that none is left
+over.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from motet.runtime.drivers.riscv.options import RiscvOptions
 from motet.runtime.drivers.riscv.protocol import Bell
 
 PROGRAM = "qemu-system-riscv64"
-PACKAGE = "qemu-system-misc"  # Debian's and Ubuntu's
+PACKAGE = "qemu-system-misc"  # in Debian and Ubuntu
 MISSING = f"{PROGRAM} is not installed; install {PACKAGE}"
-LEAST_VERSION = (7, 0)  # the first with version 1.0 of the vector instructions
+LEAST_VERSION = (7, 0)  # the first version with vector instructions 1.0
 _HEARTBEAT = 1.0
 
-# Die with the parent's thread, see that it still lives, and become the program named after its id.
+# Set to die with the parent's thread, check that it still lives, and execute the program named after its id.
 _BECOME = (
     "import ctypes, os, sys;"
     "ctypes.CDLL(None).prctl(1, 9, 0, 0, 0);"
@@ -44,7 +45,7 @@ _numbers = itertools.count()
 
 
 def program() -> str | None:
-    """Where QEMU is; None if it is not installed."""
+    """The path of QEMU; None if it is not installed."""
     return shutil.which(PROGRAM)
 
 
@@ -66,17 +67,17 @@ def check_version(device: str) -> tuple[int, ...]:
 
 @functools.lru_cache
 def _version(path: str, changed: int) -> tuple[int, ...]:
-    del changed  # part of the key: a program that was replaced is asked again
+    del changed  # part of the cache key: a replaced program is queried again
     answer = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=True)
     match = re.search(rb"version (\d+)\.(\d+)", answer.stdout)
     return tuple(map(int, match.groups())) if match else (0, 0)
 
 
 class Emulator:
-    """An emulator, not yet started. Raises OutOfMemoryError for its memory, DeviceError for a folder that cannot be
+    """An emulator, not started yet. Raises OutOfMemoryError for its memory, and DeviceError if its folder cannot be
     written."""
 
-    patience = 0.1  # seconds after which whoever waits looks for itself
+    patience = 0.1  # seconds after which a waiting thread polls
 
     def __init__(self, name: str, options: RiscvOptions) -> None:
         self._name = name
@@ -95,12 +96,13 @@ class Emulator:
             os.close(self._descriptor)
             raise
         self._bell, self._other_end = socket.socketpair()
-        self._words = os.memfd_create("motet-riscv-words")  # what QEMU says on its standard error
+        self._words = os.memfd_create("motet-riscv-words")  # QEMU's standard error
         self._thread: threading.Thread | None = None
 
     def start(self, heard: Callable[[], None], lost: Callable[[str], None]) -> None:
-        """Returns when the firmware runs. `heard` is called in a thread of its own when the bell rang, and once a
-        second; `lost` once, with the reason, when the process has ended without `stop`. Raises DeviceError."""
+        """Start the process; returns when the firmware runs. `heard` is called in a separate thread when the bell
+        rings, and once a second; `lost` once, with the reason, if the process ends without `stop`. Raises
+        DeviceError."""
         began = time.perf_counter()
         self._thread = threading.Thread(
             target=self._live, args=(heard, lost), name=f"motet {self._name}", daemon=True
@@ -128,12 +130,12 @@ class Emulator:
         self._say(f"process {self.pid} runs, after {time.perf_counter() - began:.3f} s")
 
     def ring(self) -> None:
-        """Wakes the device. That it is gone is heard by the thread."""
+        """Wake the device. The thread notices if it has ended."""
         with contextlib.suppress(OSError):
             self._bell.send(b".")
 
     def stop(self) -> None:
-        """Ends the process, from wherever; in a forked child it does nothing."""
+        """End the process; may be called from any thread. Has no effect in a forked child."""
         if os.getpid() != self._owner:
             return
         self._stopping = True
@@ -144,7 +146,7 @@ class Emulator:
 
     @property
     def stopped(self) -> bool:
-        """Whether the process is there and does not run: somebody has stopped it."""
+        """Whether the process exists but was stopped by a signal."""
         try:
             status = Path(f"/proc/{self.pid}/stat").read_bytes()
         except OSError:
@@ -206,13 +208,13 @@ class Emulator:
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._words, pass_fds=passed,
-            start_new_session=True,  # the keyboard's interrupt is for us
+            start_new_session=True,  # the keyboard's interrupt must reach this process only
         )
 
     def _arguments(self, memory: int, bell: int) -> list[str]:
         options = self._options
         vectors = f",v=true,vext_spec=v1.0,vlen={options.vector_bits},elen=64" if options.vector_bits else ""
-        # One thread and a clock made of instructions, or a thread per core and the clock on the wall.
+        # A single thread with a clock that counts instructions, or one thread per core with a wall clock.
         pace = ["-icount", "shift=0"] if options.count else ["-accel", "tcg,thread=multi"]
         trace = ["-d", options.trace.replace("+", ","), "-D", str(self.folder / "trace.log")] if self.folder else []
         return [
@@ -224,7 +226,7 @@ class Emulator:
         ]
 
     def _bury(self, process: subprocess.Popen[bytes]) -> str:
-        """Waits for the end of the process, which has closed the bell; how it ended, and its words."""
+        """Wait for the end of the process, which has closed the bell; returns its status and its messages."""
         try:
             status = process.wait(5)
         except subprocess.TimeoutExpired:
@@ -246,7 +248,7 @@ class Emulator:
 
 
 def _make_folder(parent: Path, device: str) -> Path:
-    """A new folder in `parent` for one device's files."""
+    """Create a folder in `parent` for one device's files."""
     folder = parent / f"riscv-{os.getpid()}-{next(_numbers)}"
     try:
         folder.mkdir(parents=True)

@@ -1,15 +1,15 @@
-"""What code must be kept from on old emulators, by changes where it is loaded.
+"""Patches code when it is loaded to avoid defects of old emulators.
 
-QEMU before 8.0 ends itself when it translates a vector conversion with a rounding mode of its own
-(`vfcvt.rtz.x.f.v` and its like, which LLVM makes of fptosi), unless the block of code that it translates has used the
-dynamic rounding mode before (https://gitlab.com/qemu-project/qemu/-/issues/1441). Each such instruction becomes a jump
-to a stub that does so first, with nothing to show for it but flags that nobody reads:
+QEMU before 8.0 aborts when it translates a vector conversion with a static rounding mode (`vfcvt.rtz.x.f.v` and
+similar, which LLVM generates for fptosi), unless the translated block of code has used the dynamic rounding mode before
+(https://gitlab.com/qemu-project/qemu/-/issues/1441). Each such instruction becomes a jump to a stub that uses it first,
+with no effect except on flags that are not read:
 
     fcvt.w.s zero, ft0, dyn
     vfcvt.rtz.x.f.v …              the instruction itself
     j        back
 
-A kernel is then counted to have retired three instructions more for each.
+Such a kernel retires three more instructions for each of them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from motet.errors import DeviceError
 
-FIXED = (8, 0)  # the first version of QEMU that does right
-STUB = 16  # bytes; stubs are aligned to as much, so that none lies on two pages, nor in two blocks
+FIXED = (8, 0)  # the first version of QEMU without the defect
+STUB = 16  # bytes; also the alignment, so that no stub spans two pages or two blocks
 
 _DYNAMIC_CONVERSION = 0xC000_7053  # fcvt.w.s zero, ft0, dyn
 _NOP = 0x0000_0013
@@ -31,7 +31,7 @@ _REACH = 1 << 20  # of a jump, in bytes
 
 
 def find_conversions(code: bytes | memoryview) -> list[int]:
-    """Places of the instructions in a section of code that QEMU cannot translate."""
+    """The offsets of the instructions in a section of code that QEMU cannot translate."""
     found: list[int] = []
     at, size = 0, len(code)
     while at + 2 <= size:
@@ -47,9 +47,9 @@ def find_conversions(code: bytes | memoryview) -> list[int]:
 
 
 def divert(image: memoryview, places: Sequence[int], stubs: int, device: str) -> None:
-    """Sends the instructions at `places` of an image by way of stubs, from offset `stubs` on (a multiple of STUB).
+    """Redirect the instructions at `places` of an image through stubs, from offset `stubs` on (a multiple of STUB).
 
-    Raises DeviceError where a stub is too far away.
+    Raises DeviceError if a stub is out of reach.
     """
     for number, place in enumerate(places):
         stub = stubs + number * STUB

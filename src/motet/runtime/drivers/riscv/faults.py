@@ -1,4 +1,4 @@
-"""What a device says of a batch that went wrong, as the error that users see."""
+"""Converts a device's report of a failed batch to the error that users see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITHOUT_ADDRESS = (_ILLEGAL, 3, 8)
 
 
 def error_of(device: str, work: RiscvCommandBuffer, outcome: BatchOutcome, timeout: float) -> DeviceError | None:
-    """The error of a batch; None if it went well. The device can go on after each of them."""
+    """The error of a batch; None if it succeeded. The device stays usable after each of them."""
     if outcome.status == Status.OK:
         return None
     item = work.work[outcome.command] if outcome.command < len(work.work) else None

@@ -1,4 +1,4 @@
-"""What lies in a device's memory when its cores start: the firmware, the library, and the mailbox."""
+"""Initialises a device's memory before its cores start: the firmware, the library, and the mailbox."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from motet.runtime.drivers.riscv.protocol import (
     TICKS,
 )
 
-# The protection without guards, which every batch may need, behind the mailbox.
+# The protection without guards, which every batch may use, after the mailbox.
 _OPEN_PROTECTION = MAILBOX + MAILBOX_TYPE.itemsize
 _FOLDER = resources.files("motet.runtime.drivers.riscv") / "firmware"
 
 
 def install(memory: RiscvMemory, options: RiscvOptions) -> None:
-    """Makes `memory` ready for cores that start at its beginning. Raises DeviceError for a firmware that cannot be
-    read or is too large."""
+    """Prepare `memory` for cores that start at its beginning. Raises DeviceError if the firmware cannot be read or is
+    too large."""
     image = _image(memory.device, options)
     write(memory, DRAM, image)
     write(memory, DRAM + LIBRARY, library())
@@ -48,12 +48,12 @@ def install(memory: RiscvMemory, options: RiscvOptions) -> None:
 
 
 def mailbox(memory: RiscvMemory) -> np.ndarray[Any, np.dtype[np.void]]:
-    """The mailbox, in place, as an array of one."""
+    """The mailbox, in place, as an array of one element."""
     return memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)
 
 
 def open_protection_address() -> int:
-    """Where the protection without guards lies."""
+    """The address of the protection without guards."""
     return DRAM + _OPEN_PROTECTION
 
 
@@ -62,7 +62,7 @@ def write(memory: RiscvMemory, address: int, data: bytes) -> None:
 
 
 def check_digest(memory: RiscvMemory) -> None:
-    """The firmware that has started is of this version. Raises DeviceError."""
+    """Check that the running firmware is of this version. Raises DeviceError."""
     found = int(mailbox(memory)["digest"][0])
     if found != DIGEST:
         raise DeviceError(
@@ -73,7 +73,7 @@ def check_digest(memory: RiscvMemory) -> None:
 
 @functools.cache
 def library() -> bytes:
-    """Functions that kernels may call, as they lie from LIBRARY on."""
+    """The functions that kernels may call, as loaded at LIBRARY."""
     data = (_FOLDER / "library.bin").read_bytes()
     if len(data) > CODE_FIRST - LIBRARY:
         raise ValueError(f"library.bin: {len(data):,} bytes; there is room for {CODE_FIRST - LIBRARY:,}")

@@ -1,4 +1,4 @@
-"""The device's memory: one shared mapping that the emulator and this process address, and who has which part of it."""
+"""The device's memory: one mapping shared by the emulator and this process, and its allocation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from motet.errors import OutOfMemoryError
 from motet.runtime.drivers.riscv.protocol import CODE_FIRST, DRAM
 
 ALIGNMENT = 64
-_LARGE = 4096  # from this size on, to the page
+_LARGE = 4096  # sizes from here on are rounded to pages
 _FAILED = ctypes.c_void_p(-1).value
 
 
 class Heap:
-    """Hands out ranges of `[begin, end)`, the smallest free one that fits. `free` may be called from a finalizer,
-    which can interrupt `allocate`, so that it only leaves a note."""
+    """Allocates ranges of `[begin, end)`, best fit. `free` may be called from a finalizer, which can interrupt
+    `allocate`, so that it only records the range."""
 
     def __init__(self, begin: int, end: int, device: str) -> None:
         self._starts = [begin]
@@ -37,7 +37,7 @@ class Heap:
         self.bytes = end - begin
 
     def allocate(self, size: int) -> int:
-        """The beginning of `size` bytes, aligned to ALIGNMENT. Raises OutOfMemoryError."""
+        """Allocate `size` bytes aligned to ALIGNMENT; returns the address. Raises OutOfMemoryError."""
         wanted = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         alignment = _LARGE if wanted >= _LARGE else ALIGNMENT
         with self._lock:
@@ -56,7 +56,7 @@ class Heap:
 
     @property
     def used(self) -> int:
-        """Bytes handed out and not given back."""
+        """Allocated bytes."""
         with self._lock:
             self._take_back()
             return sum(self._taken.values())
@@ -86,8 +86,8 @@ class Heap:
 
 
 class RiscvMemory:
-    """`size` bytes from `offset` of a file on, which are the device's memory. The mapping lasts as long as any
-    array of it; the file's descriptor stays its owner's."""
+    """The device's memory: `size` bytes from `offset` of a file on. The mapping lives as long as any array of it; the
+    file's descriptor stays with its owner."""
 
     def __init__(self, descriptor: int, size: int, device: str, offset: int = 0) -> None:
         self.device = device
@@ -107,7 +107,7 @@ class RiscvMemory:
 
 
 class _Mapping:
-    """Shared, writable bytes of a file, as numpy sees them. (An `mmap` object would keep the file open.)"""
+    """Shared, writable bytes of a file for numpy. (An `mmap` object would keep the file open.)"""
 
     def __init__(self, descriptor: int, size: int, offset: int, device: str) -> None:
         libc = _libc()
@@ -128,7 +128,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def anonymous_file(size: int, device: str) -> int:
-    """The descriptor of a file without a name, which is gone with its last user. Raises OutOfMemoryError."""
+    """The descriptor of an unnamed file, freed with its last user. Raises OutOfMemoryError."""
     descriptor = os.memfd_create("motet-riscv")
     try:
         os.ftruncate(descriptor, size)
@@ -157,11 +157,11 @@ class RiscvBuffer:
 
     @property
     def array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Its bytes in place. They do not keep it: for the time of a transfer."""
+        """The bytes in place, for the duration of a transfer: they do not keep the buffer alive."""
         return self.memory.part(self._address, self._bytes)
 
     def lasting_array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Its bytes in place, which keep the buffer as long as any array of them lives."""
+        """The bytes in place, which keep the buffer alive."""
         raw = (ctypes.c_ubyte * self._bytes).from_buffer(self.array.data) if self._bytes else (ctypes.c_ubyte * 0)()
         raw.owner = self  # type: ignore[attr-defined]
         return np.frombuffer(memoryview(raw), np.uint8)

@@ -1,29 +1,28 @@
-"""What an accelerator is made of, and how it is reached: the options of `riscv:qemu?harts=4&memory=512M`.
+"""The options of an accelerator, `riscv:qemu?harts=4&memory=512M`: its properties, and how it is reached.
 
-The variables MOTET_RISCV_QEMU, MOTET_RISCV_ISS and MOTET_RISCV_HW hold options in the same spelling
-(`harts=2&guard=1`), for every device of that platform; those of the name win. `riscv:hw` is there only where
-MOTET_RISCV_HW says what it is.
-`riscv:iss` is `riscv:qemu` with `count=1`; what is marked qemu below is its too.
+The variables MOTET_RISCV_QEMU, MOTET_RISCV_ISS and MOTET_RISCV_HW hold options in the same syntax (`harts=2&guard=1`)
+for every device of that platform; options in the name take precedence. `riscv:hw` is present only if MOTET_RISCV_HW
+describes it. `riscv:iss` is `riscv:qemu` with `count=1`; options marked qemu below apply to it, too.
 
     harts=2             cores
     memory=512M         bytes of its memory
-    arch=rv64gcv128     what its cores can do, by the names of the compiler's targets
-    vlen=256            the same, by the bits of their vector registers alone; 0: they have none
-    guard=1             kernels reach nothing but the memory of their launch; what they touch beside it is a fault
-    timeout=600         seconds that a wave of launches may take; 0: any
-    answer=5            seconds after which a device that has stopped is lost: an emulator whose process is stopped, a
-                        device that was told to end its work and has not
-    spin=200            microseconds that idle cores look for work before they sleep; inf: they never sleep
+    arch=rv64gcv128     the instruction set of its cores, by the names of the compiler's targets
+    vlen=256            the same, only by the bits of their vector registers; 0: none
+    guard=1             kernels can access only the memory of their launch; other accesses are faults
+    timeout=600         seconds that a wave of launches may take; 0: unlimited
+    answer=5            seconds after which an unresponsive device is lost: an emulator whose process is stopped,
+                        or a device that was told to end its work and has not
+    spin=200            microseconds that idle cores poll for work before they sleep; inf: they never sleep
     boot=30             seconds that the firmware may take to start
     firmware=FILE       an image to start instead of Motet's own
-    verbose=1           says on standard error how the device was started, and how it ended
+    verbose=1           reports on standard error how the device was started, and how it ended
     count=1             (qemu) counts the instructions of kernels, exactly; needs harts=1
-    folder=FOLDER       (qemu) a folder in which each device leaves its files: memory, command line, log, trace
-    trace=in_asm+int    (qemu) what the emulator writes to FOLDER's trace.log: items of its option -d
+    folder=FOLDER       (qemu) a folder for each device's files: memory, command line, log, trace
+    trace=in_asm+int    (qemu) the emulator's output to FOLDER's trace.log: items of its option -d
     window=FILE         (hw) a file or character device whose bytes are the device's memory, coherent with it
-    offset=0x80000000   (hw) where in that file
-    bell=FILE           (hw) its serial line, a byte of which wakes it; without one it is asked, and must not sleep
-    install=1           (hw) writes the firmware and waits for somebody to start the cores
+    offset=0x80000000   (hw) the memory's offset in that file
+    bell=FILE           (hw) its serial line, on which a byte wakes it; without one it is polled, and must not sleep
+    install=1           (hw) writes the firmware and waits until the cores are started
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ _VECTOR_FEATURES = frozenset({"v", "zve32x", "zve32f", "zve64x", "zve64f", "zve6
 
 @dataclass(frozen=True)
 class RiscvOptions:
-    """See above; times are in seconds."""
+    """See the module's documentation; times are in seconds."""
 
     harts: int = 2
     memory: int = 512 << 20
-    arch: str = "rv64gcv128"  # longer vectors leave QEMU on x86 in a state in which its arithmetic is slow
+    arch: str = "rv64gcv128"  # longer vectors put QEMU on x86 into a state in which its arithmetic is slow
     guard: bool = False
     timeout: float = 600.0
     answer: float = 5.0
@@ -75,12 +74,12 @@ class RiscvOptions:
 
     @property
     def vector_bits(self) -> int:
-        """Bits of a vector register; 0 where there are none."""
+        """The bits of a vector register; 0 if there are none."""
         return int(self.arch.removeprefix(f"{SCALAR}v")) if self.arch != SCALAR else 0
 
     @property
     def features(self) -> frozenset[str]:
-        """What its cores have, in LLVM's spelling."""
+        """The features of its cores, in LLVM's spelling."""
         if not self.vector_bits:
             return _SCALAR_FEATURES
         lengths = {f"zvl{1 << bits}b" for bits in range(5, self.vector_bits.bit_length())}
@@ -88,8 +87,8 @@ class RiscvOptions:
 
 
 def parse(uri: str, environment: Mapping[str, str] = os.environ) -> RiscvOptions:
-    """The options of a device's name, with those of the environment. Raises DeviceError for one that does not
-    exist, is of another platform or out of range."""
+    """The options in a device's name, with those of the environment. Raises DeviceError for an unknown option, one of
+    another platform, or one out of range."""
     base, given = split_uri(uri)
     platform = base.partition(":")[2].partition("/")[0]
     variable = VARIABLES.get(platform, "")

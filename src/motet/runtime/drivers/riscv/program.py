@@ -1,10 +1,11 @@
-"""Code on a device, and work recorded for it: commands, ready but for the addresses of their buffers."""
+"""Code on a device, and work recorded for it: commands, complete except for the addresses of their buffers."""
 
 from __future__ import annotations
 
 import bisect
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,13 @@ from motet.runtime.drivers.riscv.protocol import (
 )
 
 MACHINE = "riscv64"
-_CLAIMS = 4  # how often each core takes a part of a launch, if it has so many tasks
+_CLAIMS = 4  # parts of a launch per core, if it has so many tasks
 
 _Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class RiscvExecutable:
-    """Loaded objects, whose global symbols are kernels. `code` is where they lie."""
+    """Loaded objects whose global symbols are kernels, in memory `code`."""
 
     def __init__(self, code: RiscvBuffer, symbols: dict[str, int]) -> None:
         self.code = code
@@ -47,7 +48,7 @@ class RiscvExecutable:
         return tuple(self.addresses)
 
     def symbol_at(self, address: int) -> str:
-        """The function that an address is in, as name+offset; empty if it is in none."""
+        """The function that contains an address, as name+offset; empty if there is none."""
         if self.code.address <= address < self.code.address + self.code.bytes:
             return _nearest(self.addresses, address)
         if DRAM + TRAMPOLINE < address < self.code.memory.code.begin:
@@ -65,8 +66,8 @@ def load_riscv(
     memory: RiscvMemory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[RiscvBuffer, bytes], None],
     errata: bool = False,
 ) -> RiscvExecutable:
-    """Objects for these cores, linked where they will lie; `place` takes them there. `errata` keeps the code from
-    what old emulators cannot do (`errata.py`). Raises DeviceError for what cannot be loaded, and OutOfMemoryError."""
+    """Objects for these cores, linked at their address; `place` copies them there. `errata` patches the code for old
+    emulators (`errata.py`). Raises DeviceError if they cannot be loaded, and OutOfMemoryError."""
     where = f"device {memory.device}"
     try:
         parsed = [elf.read_object(data, name) for data, name in zip(objects, names, strict=True)]
@@ -78,14 +79,14 @@ def load_riscv(
     except ArtifactError as error:
         raise DeviceError(f"{where}: {error}") from error
     if any(protection & pages.WRITE for _, _, protection in image.regions):
-        raise DeviceError(f"{where}: {', '.join(names)}: code with variables of its own; expected constants alone")
+        raise DeviceError(f"{where}: {', '.join(names)}: code with global variables; expected constants only")
     divert(memoryview(content), diverted, linker.size, memory.device)
     place(code, bytes(content))
     return RiscvExecutable(code, image.symbols)
 
 
 def _conversions(objects: Sequence[elf.Object], linker: Linker) -> list[int]:
-    """Where in the linked image the instructions lie that must be diverted."""
+    """The offsets in the linked image of the instructions that must be patched."""
     return [
         linker.offsets[index, number] + place
         for index, item in enumerate(objects)
@@ -95,25 +96,33 @@ def _conversions(objects: Sequence[elf.Object], linker: Linker) -> list[int]:
     ]
 
 
-class RiscvCommandBuffer:
-    """Commands and what they wait for; `needed` is how many bytes each external must have. `private` is memory for
-    every core, `stride` bytes apart. Submissions that run at the same time each have an instance.
+@dataclass(frozen=True)
+class Cores:
+    """How many cores work, and their private memory, `stride` bytes apart."""
 
-    `work` is in the order in which the device has it; `places` says where each command of the caller's stands there."""
+    count: int
+    private: RiscvBuffer
+    stride: int
+
+
+class RiscvCommandBuffer:
+    """Commands and what they wait for; `needed` is how many bytes each external must have. Submissions that run at the
+    same time each have an instance.
+
+    `work` is in the device's order; `places` maps the caller's commands to it."""
 
     def __init__(
-        self, memory: RiscvMemory, executable: RiscvExecutable, work: Sequence[Work], externals: int, harts: int,
-        private: RiscvBuffer, stride: int, guard: bool,
+        self, memory: RiscvMemory, executable: RiscvExecutable, work: Sequence[Work], externals: int, cores: Cores,
+        guard: bool,
     ) -> None:
         self.executable = executable
         self.needed = check_work(memory.device, work, executable.addresses, externals)
         self.externals = externals
-        self.private = private
-        self.stride = stride
+        self.cores = cores
         self._memory = memory
         self._guard = guard
-        divided = [_divide(item, harts) for item in work]
-        order = order_by_ranks(work, [parts for _, _, parts in divided], harts)
+        divided = [_divide(item, cores.count) for item in work]
+        order = order_by_ranks(work, [parts for _, _, parts in divided], cores.count)
         self.places = [0] * len(work)
         for place, number in enumerate(order):
             self.places[number] = place
@@ -123,8 +132,8 @@ class RiscvCommandBuffer:
         self._lock = threading.Lock()
 
     def _lay_out(self, divided: Sequence[tuple[int, int, int]]) -> None:
-        """What every instance begins as: commands, protections, sizes, the addresses of buffers, readers, and the words
-        of what is ready; the places of these are from the instance's beginning on."""
+        """The initial contents of every instance: commands, protections, sizes, addresses of buffers, readers, and the
+        ready words; their offsets are relative to the instance's start."""
         work, count = self.work, len(self.work)
         references = [reference for item in work for reference in item.references]
         sizes = [size for item in work for size in item.sizes]
@@ -156,7 +165,7 @@ class RiscvCommandBuffer:
             reader_at += 4 * len(readers[index])
 
     def _readers(self) -> list[list[int]]:
-        """For each command, in the device's order, those that wait for it."""
+        """For each command, in the device's order, the commands that depend on it."""
         readers: list[list[int]] = [[] for _ in self.work]
         for place, item in enumerate(self.work):
             for earlier in sorted(set(item.after)):
@@ -164,7 +173,7 @@ class RiscvCommandBuffer:
         return readers
 
     def take(self) -> BatchInstance:
-        """An instance that nobody runs; `give_back` when its outcome was read."""
+        """An unused instance; call `give_back` after reading its outcome."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
@@ -175,7 +184,7 @@ class RiscvCommandBuffer:
             self._idle.append(instance)
 
     def template(self, base: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes of an instance that lies at `base`."""
+        """The bytes of an instance at address `base`."""
         commands = self._commands.copy()
         for name in ("buffers", "sizes", "readers"):
             commands[name] += base
@@ -187,11 +196,11 @@ class RiscvCommandBuffer:
         return content
 
     def addresses(self, externals: Sequence[int]) -> _Words:
-        """Where every reference is, with the externals at these addresses."""
+        """The address of every reference, given the externals' addresses."""
         return np.array(externals, np.uint64)[self._externals_of] + self._offsets
 
     def protections(self, externals: Sequence[int]) -> np.ndarray[Any, np.dtype[np.void]]:
-        """For every command, the guard around what it refers to."""
+        """For every command, the guard around the memory that it refers to."""
         result = np.zeros(len(self.work), PROTECTION_TYPE)
         for index, item in enumerate(self.work):
             places = [(externals[r.external] + r.offset, r.bytes) for r in item.references]
@@ -200,7 +209,7 @@ class RiscvCommandBuffer:
 
     @property
     def control(self) -> Heap:
-        """Memory for what the device reads of commands and writes of them."""
+        """The heap for data of commands that the device reads and writes."""
         return self._memory.control
 
     @property
@@ -223,7 +232,7 @@ class BatchInstance:
         self._notes: RiscvBuffer | None = None
 
     def prepare(self, owner: RiscvCommandBuffer, externals: Sequence[int], noted: bool = False) -> None:
-        """Ready to run on externals at these addresses; `noted` says that cores are to note what they do when."""
+        """Prepare for a run on externals at these addresses; with `noted`, cores record what they run when."""
         self._table[:] = owner.addresses(externals)
         self.commands["instructions"] = 0
         self.commands["pieces"] = self._note(owner) if noted else 0
@@ -231,14 +240,14 @@ class BatchInstance:
             self._protections[:] = owner.protections(externals)
 
     def pieces(self) -> list[list[tuple[int, int, int]]]:
-        """For each command what cores did of it, as core, begin and end by the device's clock. Parts that a core took
-        one after the other are one, unless it did something else between."""
+        """For each command, the parts that cores ran, as core, begin and end by the device's clock. Consecutive parts
+        of one core are merged, unless it ran another command between them."""
         if self._notes is None:
             return [[] for _ in self.commands]
         notes = self._notes.array.view(PIECE_TYPE)
         of = np.repeat(np.arange(len(self.commands)), self.commands["parts"].astype(np.intp))
         found: list[list[tuple[int, int, int]]] = [[] for _ in self.commands]
-        latest: dict[int, int] = {}  # which command each core did last
+        latest: dict[int, int] = {}  # the last command of each core
         for index in np.argsort(notes["begin"], kind="stable"):
             hart, begin, end = (int(notes[name][index]) for name in ("hart", "begin", "end"))
             if not end:  # it did not run
@@ -254,7 +263,7 @@ class BatchInstance:
         return found
 
     def _note(self, owner: RiscvCommandBuffer) -> _Words:
-        """Where each command's pieces are, all of them empty."""
+        """The location of each command's records, all of them empty."""
         parts = self.commands["parts"].astype(np.uint64)
         if self._notes is None:
             self._notes = RiscvBuffer(self.memory.memory, owner.control, int(parts.sum()) * PIECE_TYPE.itemsize)
@@ -263,7 +272,7 @@ class BatchInstance:
 
 
 def _divide(item: Work, harts: int) -> tuple[int, int, int]:
-    """A command's tasks, how many of them a core takes at once, and how many such parts there are."""
+    """A command's tasks, the tasks in one part, and the number of parts."""
     if item.op == "copy":
         tasks, grain = -(-item.references[0].bytes // COPY_CHUNK), 1
     else:

@@ -1,7 +1,7 @@
-"""What kernels may reach, as entries of RISC-V's physical memory protection (PMP).
+"""The memory that kernels may access, as entries of RISC-V's physical memory protection (PMP).
 
-Kernels always may read and execute code, and read the lists of commands; without guards they may use all of the
-heap. Guards are made for one launch: its buffers to the word, and a core's own stack and scratch memory.
+Kernels may always read and execute code, and read the lists of commands; without guards they may use the whole heap.
+Guards are made for one launch: its buffers, to the word, and a core's stack and scratch memory.
 
 Source: RISC-V Privileged Architecture, section "Physical Memory Protection"; every range is a pair of entries, the
 first off and the second of mode TOR.
@@ -27,15 +27,15 @@ from motet.runtime.drivers.riscv.protocol import (
     PROTECTIONS,
 )
 
-WORD = 4  # bytes, which is how fine a range can be
-_PRIVATE = 3  # the first two entries after those that all have
+WORD = 4  # bytes, the granularity of a range
+_PRIVATE = 3  # the first two entries after the common ones
 _RANGES = (PROTECTIONS - _PRIVATE - 2) // 2
 
 Protection = np.ndarray[Any, np.dtype[np.void]]
 
 
 def open_protection(memory: RiscvMemory) -> Protection:
-    """Code, commands, and all of the heap."""
+    """Access to code, commands, and the whole heap."""
     protection = _common(memory)
     protection["address"][0, 3] = memory.end
     protection["config"][0, 3] = PMP_READ | PMP_WRITE | PMP_TOP
@@ -44,12 +44,12 @@ def open_protection(memory: RiscvMemory) -> Protection:
 
 
 def guarded(memory: RiscvMemory, ranges: Iterable[tuple[int, int]]) -> Protection:
-    """Code, commands, the core's own memory, and `ranges` (begin, end); of more than _RANGES those with the least
-    between them become one."""
+    """Access to code, commands, the core's private memory, and `ranges` (begin, end); if there are more than _RANGES,
+    those with the smallest gaps are merged."""
     protection = _common(memory)
     protection["private"] = _PRIVATE
     protection["config"][0, _PRIVATE + 1] = PMP_READ | PMP_WRITE | PMP_TOP
-    for index, (begin, end) in enumerate(_joined(ranges)):
+    for index, (begin, end) in enumerate(_merged(ranges)):
         at = _PRIVATE + 2 + 2 * index
         protection["address"][0, at : at + 2] = begin, end
         protection["config"][0, at + 1] = PMP_READ | PMP_WRITE | PMP_TOP
@@ -63,7 +63,7 @@ def _common(memory: RiscvMemory) -> Protection:
     return protection
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     whole = sorted((begin // WORD * WORD, -(-end // WORD) * WORD) for begin, end in ranges if begin < end)
     result: list[tuple[int, int]] = []
     for begin, end in whole:

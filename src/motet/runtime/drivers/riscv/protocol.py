@@ -1,13 +1,13 @@
-"""What the host and the device's firmware say to each other: the map of the device's memory and its structures.
+"""The protocol between the host and the device's firmware: the memory map of the device and its structures.
 
-`python -m motet.runtime.drivers.riscv.protocol` prints this as a C header, which the firmware is built from
-(`firmware/Makefile`). The image carries `DIGEST` and writes it to the mailbox when it starts, so that a host
-never talks to firmware that was built from another version of this file.
+`python -m motet.runtime.drivers.riscv.protocol` prints it as a C header, from which the firmware is built
+(`firmware/Makefile`). The image contains `DIGEST` and writes it to the mailbox when it starts, so that a host detects
+firmware that was built from another version of this module.
 
-The host puts *batches* in a ring, with a number each, from 0 on; the device runs them in that order. A batch is
-an array of commands, of which one may run when as many others have ended as it `needs`: those that have it among their
-`readers`. Whoever has nothing to do takes the next *part* of the first command that may run, a range of tasks. So
-commands stand in the order in which they are wanted, each behind those that it needs.
+The host puts *batches* in a ring, numbered from 0; the device runs them in that order. A batch is an array of commands.
+A command may run when as many others have ended as it `needs`: those with it among their `readers`. An idle core takes
+the next *part*, a range of tasks, of the first command that may run. Commands are therefore in order of priority, each
+after its dependences.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from enum import IntEnum
 
 import numpy as np
 
-# -- the map -----------------------------------------------------------------------------------------
+# -- the memory map ----------------------------------------------------------------------------------
 
-DRAM = 0x8000_0000  # of QEMU's machine `virt`; offsets below are from here
+DRAM = 0x8000_0000  # of QEMU's machine `virt`; the offsets below are relative to it
 FIRMWARE_BYTES = 0x10_0000  # image, data and the firmware's own stacks
 MAILBOX = 0x10_0000
 RING = 0x10_1000
-CODE = 0x20_0000  # what kernels may execute; the control area and the heap follow
+CODE = 0x20_0000  # memory that kernels may execute; the control area and the heap follow
 TRAMPOLINE = CODE  # an ecall, to which kernels return
-LIBRARY = CODE + 0x1000  # functions that kernels may call, linked to lie here
+LIBRARY = CODE + 0x1000  # functions that kernels may call, linked at this address
 CODE_FIRST = CODE + 0x3_0000
 
 SLOTS = 256  # batches in the ring
@@ -54,7 +54,7 @@ class Status(IntEnum):
 
 
 class Bell(IntEnum):
-    """Bytes that the device sends."""
+    """Bytes sent by the device."""
 
     READY = ord("B")
     DONE = ord("D")
@@ -63,7 +63,7 @@ class Bell(IntEnum):
 
 # -- the structures ----------------------------------------------------------------------------------
 
-Fields = tuple[tuple[str, str, int], ...]  # name, numpy's code of the type, how many
+Fields = tuple[tuple[str, str, int], ...]  # name, numpy's type code, count
 
 MAILBOX_FIELDS: Fields = (
     # the host writes
@@ -80,7 +80,7 @@ MAILBOX_FIELDS: Fields = (
     ("digest", "u4", 1),
     ("sleeping", "u4", 1),  # ring the bell when there is work
     ("vector_bytes", "u8", 1),
-    ("panic", "u4", 1),  # the firmware itself went wrong
+    ("panic", "u4", 1),  # the firmware itself has failed
     ("panic_hart", "u4", 1),
     ("panic_cause", "u8", 1),
     ("panic_pc", "u8", 1),
@@ -92,13 +92,13 @@ BATCH_FIELDS: Fields = (
     ("commands", "u8", 1),
     ("count", "u4", 1),
     ("unused0", "u4", 1),
-    ("ready", "u8", 1),  # a bit for each command, in words of 64: it may run and has parts that nobody has taken
+    ("ready", "u8", 1),  # a bit for each command, in words of 64: it may run and has free parts
     ("limit", "u8", 1),  # ticks a command may take; 0: any
     ("private", "u8", 1),  # for each core: STACK bytes, then scratch memory
     ("private_stride", "u8", 1),
     ("status", "u4", 1),
     ("hart", "u4", 1),
-    ("command", "u8", 1),  # the one that failed
+    ("command", "u8", 1),  # the failed command
     ("cause", "u8", 1),
     ("pc", "u8", 1),
     ("value", "u8", 1),
@@ -123,7 +123,7 @@ COMMAND_FIELDS: Fields = (
     ("pieces", "u8", 1),  # a Piece for each part, where cores note what they did; 0: none
     # the device writes
     ("missing", "u4", 1),  # of those that it needs, how many have not ended
-    ("next", "u4", 1),  # first part that nobody has taken
+    ("next", "u4", 1),  # first part not taken yet
     ("left", "u4", 1),  # parts that have not ended
     ("poisoned", "u4", 1),  # it has failed, or one that it needs has: its parts end without running
     ("begin", "u8", 1),

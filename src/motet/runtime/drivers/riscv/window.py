@@ -1,8 +1,8 @@
-"""A device that is there already: its memory seen through a file, and a serial line to wake it, if it has one.
+"""A device that runs already: its memory mapped through a file, and a serial line to wake it, if it has one.
 
-The file is a physical memory device, a board's own driver, or any other whose bytes are the device's memory from
-DRAM on; it must be coherent with what the device's cores see. What the cores have to run is `firmware.bin`, at
-DRAM; Motet writes it there itself when asked to install it, before somebody lets the cores start.
+The file is a physical memory device, a board's driver, or any other file whose bytes are the device's memory from DRAM
+on; it must be coherent with the device's cores. The cores run `firmware.bin` at DRAM; Motet writes it there if asked to
+install it, before the cores are started.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from motet.runtime.drivers.riscv.memory import RiscvMemory
 from motet.runtime.drivers.riscv.options import RiscvOptions
 from motet.runtime.drivers.riscv.protocol import DIGEST, FOREVER
 
-_LOOK = 0.01  # seconds between two looks for the firmware
+_LOOK = 0.01  # seconds between two polls for the firmware
 
 
 class MemoryWindow:
-    """A device in a window, not yet spoken to. Raises DeviceError for files that cannot be opened."""
+    """A device in a window, not contacted yet. Raises DeviceError if its files cannot be opened."""
 
-    patience = 0.0005  # nobody tells us that a batch has ended
-    stopped = False  # as far as anyone can tell
+    patience = 0.0005  # the end of a batch is found by polling
+    stopped = False  # cannot be detected
 
     def __init__(self, name: str, options: RiscvOptions) -> None:
         self._name = name
@@ -42,7 +42,7 @@ class MemoryWindow:
             tty.setraw(self._bell)  # no echo: the device's own bytes would wake it
 
     def start(self) -> None:
-        """Finds the firmware running; installs it first where that was asked for. Raises DeviceError."""
+        """Find the running firmware; installs it first if requested. Raises DeviceError."""
         options, box = self._options, mailbox(self.memory)
         if options.install:
             install(self.memory, options)
@@ -59,7 +59,7 @@ class MemoryWindow:
                 os.write(self._bell, b".")
 
     def stop(self) -> None:
-        """The device itself goes on."""
+        """The device itself keeps running."""
         bell, self._bell = self._bell, -1
         if bell >= 0:
             os.close(bell)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.building import build, run
 
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, X86_64_V4_AMX, X86_64_V4_VNNI, CpuTarget
 from motet.runtime import load

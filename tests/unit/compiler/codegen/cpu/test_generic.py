@@ -7,12 +7,12 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.unit.compiler.building import run_oracle_text
 from tests.unit.compiler.codegen.cpu.generic_calls import emit, run
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS, RISCV64, X86_64_V3, X86_64_V4, CpuTarget
-from motet.compiler.verify.oracle import run_oracle_text
 from motet.errors import CompileError
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

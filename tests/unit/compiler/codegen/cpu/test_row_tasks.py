@@ -6,24 +6,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.prepared import load_mlir
 from tests.unit.compiler.codegen.cpu.test_generic import emit, run
 from tests.unit.compiler.frontends.raising.loops import Loops, loop_nests
 
-from motet.compiler.frontends import normal_form
-from motet.compiler.frontends.mlir import load_mlir
+from motet.compiler.build import lower_to_tensors
 
 
 def _unraised(text: str) -> str:
     """The program as loops that carry tensors, whatever could be made of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normal_form, "raise_loops", lambda function: None)
+        patch.setattr(lower_to_tensors, "raise_loops", lambda function: None)
         return _whole(text)
 
 
 def _whole(text: str) -> str:
     """The program with its loops where they are: none is a function of its own, for GPUs to have it as a launch."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normal_form, "keep_loops", lambda module, lower: None)
+        patch.setattr(lower_to_tensors, "keep_loops", lambda module, lower: None)
         return str(load_mlir(text, "test.mlir").module)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+from tests.prepared import load_mlir
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
@@ -21,7 +22,6 @@ from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.nvvm.program import LaunchFunction, NvvmCode
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function

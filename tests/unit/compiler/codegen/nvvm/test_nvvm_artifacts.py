@@ -158,7 +158,7 @@ def test_numbers_of_every_size_have_code(dtype: str) -> None:
 
 def test_what_is_printed_is_printed_on_a_gpu_and_named_for_the_host(caplog: pytest.LogCaptureFixture) -> None:
     text = program(kernel(f'{LOAD}\ngpu.barrier\ngpu.printf "%f\\n", %v : f32\n{STORE}'), X, LAUNCH)
-    from motet.compiler.frontends.mlir import load_mlir
+    from tests.prepared import load_mlir
 
     load_mlir(text, "test.mlir")
     assert ["gpu.printf: nothing is printed on the host" in record.getMessage() for record in caplog.records] == [True]

@@ -16,6 +16,8 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401 - numpy learns the names of short floats
 import numpy as np
+from tests.prepared import load_mlir
+from tests.unit.compiler.building import run_oracle_text
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
@@ -29,13 +31,11 @@ from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import pointer_type
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
-from motet.compiler.verify.oracle import run_oracle_text
 from motet.errors import CallError
 from motet.runtime.checks import Statuses
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.codegen.triton.building import generate, interpret, random
 
 from motet.compiler import pipeline
 from motet.compiler.build.partitioning import fuse_program, partition, partition_for_gpu
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
 

@@ -12,10 +12,9 @@ from tests.unit.compiler.codegen.triton.building import SM_90A, Generated, gener
 
 import motet
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.gpu.gemm import multi_matching as joining
+from motet.compiler.codegen.gpu.gemm import multi_plan as joined
 from motet.compiler.codegen.triton.compile.objects import compile_programs
-from motet.compiler.codegen.triton.gemm import multi_gemm as joined
-from motet.compiler.codegen.triton.gemm import multi_matching as joining
-from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.targets.gpu import GpuTarget
 from motet.runtime.device import probe
@@ -292,12 +291,12 @@ def test_rings_compile(text: str, way: str) -> None:
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("way", ["at once", "in turn"])
 def test_rings_agree_with_numpy(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = joined.emit
+    every = joined.choices
 
-    def around(j: joining.Joined, target: GpuTarget) -> tuple[Form, ...]:
-        return tuple(form for form in every(j, target) if form.label.startswith("ring"))
+    def around(j: joining.Joined, target: GpuTarget) -> tuple[joined.MultiRing, ...]:
+        return tuple(choice for choice in every(j, target) if isinstance(choice, joined.MultiRing))
 
-    monkeypatch.setattr(joined, "emit", around)
+    monkeypatch.setattr(joined, "choices", around)
     m, n, k = 264, 384, 256
     text = tmp_path / "p.mlir"
     text.write_text(gated(m, n, k, "bf16") if way == "at once" else sum_of_two(m, n, k, k, "bf16"))

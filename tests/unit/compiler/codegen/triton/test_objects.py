@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.codegen.triton.texts import product, softmax
 
 from motet.artifact.schema import Variant
@@ -16,7 +17,6 @@ from motet.compiler.codegen.gpu.cubin import read_resources
 from motet.compiler.codegen.triton.compile import objects
 from motet.compiler.codegen.triton.compile.objects import compile_programs, require_triton
 from motet.compiler.codegen.triton.text.program import Form, TritonProgram
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.prepared import load_mlir
 from tests.unit.compiler.codegen.triton.building import SM_90A, check, random
 from tests.unit.compiler.codegen.triton.texts import tensor
 
 from motet.compiler import pipeline
 from motet.compiler.build.partitioning import fuse_program
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.prepared import load_mlir
 
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.verify.oracle import run_oracle
 
 SHARED = "#gpu.address_space<workgroup>"

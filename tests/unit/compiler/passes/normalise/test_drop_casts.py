@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.prepared import load_mlir
 
 from motet.compiler import pipeline
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.verify.oracle import run_oracle
 

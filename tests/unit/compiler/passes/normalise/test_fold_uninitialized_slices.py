@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.prepared import load_mlir
 
 import motet
-from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.passes.normalise.fold_uninitialized_slices import FoldUninitializedSlices
 

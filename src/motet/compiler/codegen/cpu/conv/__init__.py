@@ -1,1 +1,1 @@
-"""Convolutions: read in place, copied, depthwise."""
+"""Convolutions: on images read in place, on copied image rows, and depthwise."""

@@ -1,6 +1,9 @@
-"""Convolutions whose vectors run along filters; see `convolution.py`."""
+"""Convolutions vectorised along filters; see `convolution.py`."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -24,16 +27,28 @@ from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
-_MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
+_MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """What a task that makes rows of the result from `first` on reads and writes: where its image and its filters
+    begin, coordinates in the outer loops, scratch memory."""
+
+    image: ir.Value
+    filters: Sequence[ir.Value]
+    first: Index
+    outer: Sequence[ir.Value]
+    scratch: ir.Value
 
 
 class Channels(Emitter):
-    """Vectors along filters."""
+    """Emits a convolution whose vectors run along filters."""
 
     def __init__(
         self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing, panels: int, copies: bool
     ) -> None:
-        """`copies` says whether rows of the image are copied to scratch."""
+        """If `copies`, each task copies the image rows that it needs to scratch memory."""
         super().__init__(c, plan, packing, panels)
         self.copies = copies
         self.panel_count = -(-c.filter_count // plan.width)
@@ -52,23 +67,18 @@ class Channels(Emitter):
         if self.copies:
             self._copy_rows(f, image, first, scratch)
         filters = [self.filters_at(f, place, at) for place in c.filters]
+        task = RowBlock(image, filters, first, [f.index(at[dim]) for _, dim in c.outer], scratch)
         p0 = f.imul(split, self.panels)
         p1 = f.imin(f.iadd(p0, self.panels), self.panel_count)
         whole = c.filter_count // plan.width
         for tail, low, high in ((False, 0, whole), (True, whole, self.panel_count)):
             if high <= low:
                 continue
-            begin = p0 if isinstance(p0, int) and p0 >= low else self._larger(f, p0, low)
 
             def panel(p: Index, _: list[ir.Value], tail: bool = tail) -> None:
-                f.loop(0, plan.block, 1, lambda r, _: self._row(f, at, image, scratch, filters, p, first, r, tail))
+                f.loop(0, plan.block, 1, lambda r, _: self._row(f, task, p, r, tail))
 
-            f.loop(begin, f.imin(p1, high), 1, panel)
-
-    def _larger(self, f: TileFrame, a: Index, b: int) -> Index:
-        if isinstance(a, int):
-            return max(a, b)
-        return f.select(f.icmp_signed(">", a, f.index(b)), a, f.index(b))
+            f.loop(f.imax(p0, low), f.imin(p1, high), 1, panel)
 
     def filters_at(self, f: TileFrame, place: StridedAccess, at: list[Index]) -> ir.Value:
         index: Index = 0
@@ -79,7 +89,7 @@ class Channels(Emitter):
         return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
 
     def _copy_rows(self, f: TileFrame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
-        """Image rows as [row][column][channel], padding included."""
+        """Copy image rows to scratch as [row][column][channel], including padding."""
         c = self.c
         function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
         f.call(function, [*f.arguments[:2], image, scratch, f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low)])
@@ -130,7 +140,7 @@ class Channels(Emitter):
             f.loop(0, c.channels, 1, channel)
 
     def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
-        """Channels that lie apart, each as [column], to [column][channel], by shuffles of whole vectors."""
+        """Transpose channels that are stored as separate planes to [column][channel], by shuffles of whole vectors."""
         c, lanes = self.c, self.plan.lanes
 
         def some(i: Index, present: int) -> None:
@@ -144,7 +154,7 @@ class Channels(Emitter):
             for start in range(0, present * c.channels, lanes):
                 value = vectors[0]
                 for k in range(c.channels):
-                    # Lane l of the piece is element start + l of the row: channel modulo, pixel quotient.
+                    # Lane l of the piece is element start + l of the row: channel = remainder, pixel = quotient.
                     picks = [
                         lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
                         for lane in range(lanes)
@@ -162,25 +172,21 @@ class Channels(Emitter):
         if count > whole:
             some(whole, count - whole)
 
-    def _row(
-        self, f: TileFrame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,
-        first: Index, r: Index, tail: bool,
-    ) -> None:
-        """One output row of one panel, in tiles as equal as can be."""
+    def _row(self, f: TileFrame, task: RowBlock, p: Index, r: Index, tail: bool) -> None:
+        """Row `r` of a task, the filters of panel `p`, in tiles as equal as can be."""
         c, plan = self.c, self.plan
-        row = f.iadd(first, r)
+        row = f.iadd(task.first, r)
         if self.copies:
-            start = f.at(scratch, f.imul(f.imul(r, c.rows.stride), self.pitch), self.element)
+            start = f.at(task.scratch, f.imul(f.imul(r, c.rows.stride), self.pitch), self.element)
             column_step = c.channels * c.columns.stride
         else:
-            start = f.at(image, f.imul(f.imul(row, c.rows.stride), c.rows.step), self.image_element)
+            start = f.at(task.image, f.imul(f.imul(row, c.rows.stride), c.rows.step), self.image_element)
             column_step = c.columns.step * c.columns.stride
         tiles = -(-c.columns.size // plan.tile_rows)
         size, longer = divmod(c.columns.size, tiles)
         kind = self.element if self.copies else self.image_element
         offset = f.imul(p, c.depth * plan.width)
-        panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
-        outer = [f.index(at[dim]) for _, dim in c.outer]
+        panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(task.filters, c.filters, strict=True)]
         begin = 0
         for height, count in ((size + 1, longer), (size, tiles - longer)):
             if not count:
@@ -191,7 +197,8 @@ class Channels(Emitter):
                 a = f.at(start, f.imul(w, column_step), kind)
                 f.call(
                     self._tile(height, tail),
-                    [*f.arguments[:2], a, *panels, f.index(f.imul(p, plan.width)), f.index(row), f.index(w), *outer],
+                    [*f.arguments[:2], a, *panels, f.index(f.imul(p, plan.width)), f.index(row), f.index(w),
+                     *task.outer],
                 )
 
             f.loop(0, count, 1, one)
@@ -232,7 +239,7 @@ class Channels(Emitter):
         return at
 
     def tile_lanes(self, tail: bool) -> list[PartialVector]:
-        """The vectors of a panel; those of the last one that hold no filter at all are left out."""
+        """The vectors of a panel. In the last panel, vectors without any filter are omitted."""
         plan = self.plan
         left = self.c.filter_count % plan.width if tail else plan.width
         result: list[PartialVector] = []

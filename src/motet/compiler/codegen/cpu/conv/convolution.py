@@ -1,16 +1,15 @@
-"""Convolutions: sums of products over a sliding window, with what follows fused on the tile.
+"""Convolutions: sums of products over a sliding window, with a fused element-wise epilogue.
 
-Vectors run along what lies side by side in the result:
+Vectors run along the contiguous dimension of the result:
 
-- along filters (`channels.py`; channels-last results). A task copies the rows of the image that it needs,
-  padded, into scratch as [row][column][channel] unless they lie like that already; then every tile is a contraction
-  whose rows are output pixels, and whose depth is (window row, window column, channel). Filters are packed when
-  compiling.
-- along output pixels (`pixels.py`; row-major NCHW results). A task copies image rows shifted once per
-  window column; then rows of a tile are filters, broadcast, and its vectors pixels of any output rows.
+- along filters (`channels.py`; channels-last results). A task copies the image rows that it needs, including padding,
+  to scratch as [row][column][channel], unless they have that layout already. Each tile is then a contraction whose rows
+  are output pixels and whose K is (window row, window column, channel). Filters are packed when compiling.
+- along output pixels (`pixels.py`; row-major NCHW results). A task copies image rows once per window column, shifted.
+  The rows of a tile are then filters, broadcast, and its vectors are pixels of any output rows.
 
-Convolutions of one image with one geometry whose results are added become one sum.
-Source of the direct form: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions", 2018.
+Convolutions of one image with the same geometry whose results are added are computed as one sum. Source of the direct
+form: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions", 2018.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
-    """`kernel` as a convolution with element-wise stages after it, if it is one."""
+    """Read `kernel` as a convolution with an element-wise epilogue; None if it is not one."""
     found = match_convolution(kernel)
     if found is None:
         return None
@@ -39,7 +38,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
 
 
 def emit(convolution: Convolution, schedule: ConvolutionSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a convolution that is cut as `schedule` says."""
+    """Generate code for a convolution by `schedule`."""
     if not along_filters(convolution):
         return Pixels(convolution, schedule).run()
     packing = filter_packing(convolution, schedule.width)

@@ -1,10 +1,10 @@
-"""Depthwise convolutions of channels-last images: every channel has its own window, nothing is summed over channels.
+"""Depthwise convolutions of channels-last images: each channel has its own filter, and no sum runs over channels.
 
-Vectors run along channels. A tile is some neighbouring output pixels by one or two vectors: it walks the window's
-rows in a loop, and along each reads every image vector once, for all the pixels and taps that look at it. Output
-columns whose windows reach past the image form segments of their own with the taps that exist, and a row's loop
-runs over the window rows that exist; so zero padding costs nothing, and nothing is copied. A tap that meets padding
-is left out, which differs from multiplying by zero only for filters that are infinite or not a number.
+Vectors run along channels. A tile is a few neighbouring output pixels by one or two vectors. It loops over the rows of
+the window and loads each image vector of a row once, for all pixels and taps that use it. Output columns whose windows
+extend past the image form separate segments, which use only the taps inside the image, and the loop over window rows is
+limited to rows inside the image. Zero padding is therefore free, and nothing is copied. Omitting a tap on padding
+differs from multiplying by zero only if the filter is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from itertools import groupby
 
 from llvmlite import ir
 
-from motet.artifact.expressions import product
-from motet.compiler.codegen.cpu.conv.emitter import window_rows
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop, window_rows
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -28,30 +27,31 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     balanced,
     narrow,
     read_vector,
+    task_function,
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
+from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.convolution import forward_windows
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
-from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
+from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, place_of
 from motet.compiler.kernels.windows import SINGLE, Window, image_axes, read_axes, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_PRODUCTS = 64_000  # about ten microseconds of one core
+_TASK_PRODUCTS = 64_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 64
-_LEAST_ROWS = 2  # of the result in one task: neighbours read the window's overlap again
-_MOST_SEGMENTS = 16  # each is code of its own
-_MOST_TAPS = 32  # of a window's row, which are written out
-_TILE_PRODUCTS = 320  # written out in one tile
+_LEAST_ROWS = 2  # of the result in one task: neighbouring tasks both read the rows where their windows overlap
+_MOST_SEGMENTS = 16  # each has separate code
+_MOST_TAPS = 32  # of one window row, unrolled
+_TILE_PRODUCTS = 320  # multiply-adds unrolled in one tile
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring output columns `begin … begin + count` that see the same `taps` of a window's row."""
+    """Neighbouring output columns `[begin, begin + count)` that use the same `taps` of a window row."""
 
     taps: tuple[int, ...]
     begin: int
@@ -60,8 +60,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Depthwise:
-    """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share besides
-    the channel. `tap_steps` are the filter's strides along the window's rows and columns, as packed."""
+    """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share, except the
+    channel. `tap_steps` are the strides of the packed filter along window rows and columns."""
 
     kernel: Kernel
     main: Stage
@@ -82,11 +82,11 @@ class Depthwise:
 
     @property
     def products(self) -> int:
-        """Multiply-adds of one outer iteration."""
+        """Multiply-adds per iteration of the outer loops."""
         return self.channels * self.rows.size * self.columns.size * self.rows.taps * self.columns.taps
 
     def segments(self) -> list[Segment]:
-        """The output columns, grouped by the taps that meet the image."""
+        """The output columns, grouped by the taps that fall inside the image."""
         w = self.columns
 
         def taps(column: int) -> tuple[int, ...]:
@@ -104,8 +104,8 @@ class Depthwise:
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
-    """`kernel` as a depthwise convolution of a channels-last image, padded with zeros or not at all, with element-wise
-    stages after it, if it is one and its window has not too many columns."""
+    """Read `kernel` as a depthwise convolution of a channels-last image, zero-padded or unpadded, with an
+    element-wise epilogue; None if it is not one or if its window has too many columns."""
     found = _match(kernel)
     if found is None or found.columns.taps > _MOST_TAPS or len(found.segments()) > _MOST_SEGMENTS:
         return None
@@ -145,7 +145,7 @@ def _match(kernel: Kernel) -> Depthwise | None:
 def _image_axes(
     kernel: Kernel, stage: Stage, image: Access, place: StridedAccess
 ) -> tuple[tuple[tuple[Extent, int], ...], int, tuple[Window, Window]] | None:
-    """The image's dimensions as (outer ones, the channel, windows over rows and columns)."""
+    """The image's dimensions as (outer dimensions, channel, windows over rows and columns)."""
     axes = image_axes(kernel, stage, image)
     windows = forward_windows(sorted([*axes.windows, *axes.summed], key=lambda axis: axis.number))
     plain = [walk.dim for axis in axes.points for walk in axis.outs]
@@ -165,7 +165,7 @@ def _image_axes(
 def _filter_taps(
     kernel: Kernel, stage: Stage, access: Access, place: StridedAccess, channel: int, windows: tuple[Window, Window]
 ) -> tuple[tuple[int, int], Packing | None] | None:
-    """The filter's steps along the window's rows and columns, and the layout that gives it those."""
+    """The strides of the filter along window rows and columns, and the packing that gives it those strides."""
     value = kernel.values[access.value]
     kernels = [w.kernel for w in windows]
     axis_of: dict[int, int] = {}
@@ -196,7 +196,7 @@ def _filter_taps(
 
 
 def choose(c: Depthwise, target: CpuTarget) -> DepthwiseSchedule:
-    """Choose register tile and tasks from the extents."""
+    """Choose the register tile and the tasks from the extents."""
     lanes = _lanes_of(c, target)
     vectors = min(-(-c.channels // lanes), 2 if target.vector_registers > 16 else 1)
     held = min(c.columns.taps, 3) * vectors  # taps that stay in registers
@@ -224,7 +224,7 @@ def check(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> list[
 
 
 def emit(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a depthwise convolution that is cut as `schedule` says."""
+    """Generate code for a depthwise convolution by `schedule`."""
     return _DepthwiseEmitter(c, schedule, c.segments()).run()
 
 
@@ -238,6 +238,20 @@ def _lanes_of(c: Depthwise, target: CpuTarget) -> int:
 # -- emission ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Pixels:
+    """`count` neighbouring results of row `row` from `column` on, at outer coordinates `at`, where the image begins at
+    `image`. Of their windows, the columns `taps` and the rows `present` meet the image."""
+
+    image: ir.Value
+    at: list[Index]
+    row: Index
+    column: Index
+    count: int
+    taps: tuple[int, ...]
+    present: tuple[Index, Index]
+
+
 class _DepthwiseEmitter:
     def __init__(self, c: Depthwise, plan: DepthwiseSchedule, segments: list[Segment]) -> None:
         self.c = c
@@ -249,36 +263,16 @@ class _DepthwiseEmitter:
         self.splits = -(-self.panel_count // plan.panels)
 
     def run(self) -> KernelCode:
-        c, kernel = self.c, self.c.kernel
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
-        function.attributes.add("nounwind")
-        f = TileFrame(kernel, function)
-
-        def task(index: Index, _: list[ir.Value]) -> None:
-            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
-            split, rest = f.irem(rest, self.splits), f.idiv(rest, self.splits)
-            at: list[Index] = [0] * len(c.main.sizes)
-            for position, (size, dim) in enumerate(reversed(c.outer)):
-                last = position == len(c.outer) - 1
-                at[dim] = rest if last else f.irem(rest, f.extent(size))
-                rest = rest if last else f.idiv(rest, f.extent(size))
-            self._task(f, at, block, split)
-
-        f.loop(function.args[2], function.args[3], 1, task)
-        f.ret_void()
-        tasks = product((self.blocks * self.splits, *(size.expression for size, _ in c.outer)))
+        c = self.c
+        f = task_function(self.module, c.kernel)
+        phase = task_loop(f, c.outer, len(c.main.sizes), self.blocks, self.splits, self._task)
         return KernelCode(
-            "depthwise", str(self.module), (Phase(kernel.name, tasks),),
+            "depthwise", str(self.module), (phase,),
             packings={} if c.packing is None else {c.filters.value: c.packing},
-            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer),
-            bytes=sum(
-                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
-                * item_bytes(kernel.values[i].dtype)
-                for i in kernel.externals
-            ),
+            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer), bytes=external_bytes(c.kernel),
         )
 
-    def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index) -> None:
+    def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         plan, c = self.plan, self.c
         first = f.imul(block, plan.block)
         p0 = f.imul(split, plan.panels)
@@ -300,8 +294,8 @@ class _DepthwiseEmitter:
                         begin: int = begin,
                     ) -> None:
                         column = f.iadd(begin, f.imul(t, pixels))
-                        self._panels(f, p0, p1, lambda channel, lanes: self._tile(
-                            f, image, at, taps, pixels, row, column, channel, lanes, present))
+                        here = _Pixels(image, at, row, column, pixels, taps, present)
+                        self._panels(f, p0, p1, lambda channel, lanes: self._tile(f, here, channel, lanes))
 
                     f.loop(0, count, 1, tile)
                     begin += pixels * count
@@ -309,7 +303,7 @@ class _DepthwiseEmitter:
         f.loop(first, f.imin(f.iadd(first, plan.block), c.rows.size), 1, line)
 
     def _panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
-        """Emit `tile` for the panels `p0 … p1`, the incomplete last one apart."""
+        """Emit `tile` for panels `[p0, p1)`; an incomplete last panel is emitted separately."""
         plan = self.plan
         whole, left = divmod(self.c.channels, plan.width)
         full = [PartialVector(plan.lanes) for _ in range(plan.vectors)]
@@ -326,20 +320,17 @@ class _DepthwiseEmitter:
         with f.if_then(f.icmp_signed(">", f.index(p1), f.index(whole))):
             tile(whole * plan.width, rest)
 
-    def _tile(
-        self, f: TileFrame, image: ir.Value, at: list[Index], taps: tuple[int, ...], pixels: int, row: Index,
-        column: Index, channel: Index, lanes: list[PartialVector], present: tuple[Index, Index],
-    ) -> None:
-        """`pixels` neighbouring results of output row `row` from `column` on, the channels of one panel."""
-        c = self.c
-        here = list(at)
+    def _tile(self, f: TileFrame, pixels: _Pixels, channel: Index, lanes: list[PartialVector]) -> None:
+        """Neighbouring results, the channels of one panel from `channel` on."""
+        c, row, column = self.c, pixels.row, pixels.column
+        here = list(pixels.at)
         here[c.channel_dim] = channel
         for window, coordinate in ((c.rows, row), (c.columns, column)):
             if window.out >= 0:
                 here[window.out] = coordinate
         places = [*c.epilogue.places, *([c.init] if isinstance(c.init, StridedAccess) else [])]
         views = Views(f, places, here, c.columns.out if c.columns.out >= 0 else None, c.channel_dim)
-        sums = [self._initial(f, views, t, v, lane) for t in range(pixels) for v, lane in enumerate(lanes)]
+        sums = [self._initial(f, views, t, v, lane) for t in range(pixels.count) for v, lane in enumerate(lanes)]
         filters = f.at(f.pointer(c.filters.value), channel, MEMORY_TYPES[c.filters.dtype])
         top = f.isub(f.imul(row, c.rows.stride), c.rows.low)
         left = f.iadd(f.imul(f.isub(f.imul(column, c.columns.stride), c.columns.low), c.columns.step), channel)
@@ -347,27 +338,27 @@ class _DepthwiseEmitter:
         def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
             where = f.imul(f.iadd(top, f.imul(k, c.rows.dilation)), c.rows.step)
             tap_row = f.at(filters, f.imul(k, c.tap_steps[0]), MEMORY_TYPES[c.filters.dtype])
-            return self._products(f, image, f.iadd(where, left), tap_row, taps, pixels, lanes, values)
+            return self._products(f, pixels, f.iadd(where, left), tap_row, lanes, values)
 
-        sums = f.loop(*present, 1, window_row, sums)
-        for t in range(pixels):
+        sums = f.loop(*pixels.present, 1, window_row, sums)
+        for t in range(pixels.count):
             for v, lane in enumerate(lanes):
                 value = narrow(f, sums[t * len(lanes) + v], c.output.dtype)
-                finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane, share=True)
+                finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane)
 
     def _products(
-        self, f: TileFrame, image: ir.Value, offset: Index, filters: ir.Value, taps: tuple[int, ...], pixels: int,
-        lanes: list[PartialVector], sums: list[ir.Value],
+        self, f: TileFrame, pixels: _Pixels, offset: Index, filters: ir.Value, lanes: list[PartialVector],
+        sums: list[ir.Value],
     ) -> list[ir.Value]:
-        """The sums after one row of the window: each image vector is read once, at `image[offset …]`."""
+        """The sums after one row of the window: each image vector is read once, from `offset` in the image on."""
         c, lhs, rhs = self.c, self.c.product.lhs, self.c.product.rhs
         result = list(sums)
         weights: dict[tuple[int, int], ir.Value] = {}
         users: dict[int, list[tuple[int, int]]] = {}
-        for t in range(pixels):
-            for k in taps:
+        for t in range(pixels.count):
+            for k in pixels.taps:
                 users.setdefault(t * c.columns.stride + k * c.columns.dilation, []).append((t, k))
-        for k in taps:
+        for k in pixels.taps:
             for v, lane in enumerate(lanes):
                 weights[k, v] = self._read(
                     f, filters, k * c.tap_steps[1] + v * self.plan.lanes, c.filters.dtype, rhs.casts, lane
@@ -375,7 +366,7 @@ class _DepthwiseEmitter:
         for position in sorted(users):
             for v, lane in enumerate(lanes):
                 where = f.iadd(offset, position * c.columns.step + v * self.plan.lanes)
-                pixel = self._read(f, image, where, c.image.dtype, lhs.casts, lane)
+                pixel = self._read(f, pixels.image, where, c.image.dtype, lhs.casts, lane)
                 for t, k in users[position]:
                     number = t * len(lanes) + v
                     if c.product.is_float:
@@ -394,5 +385,5 @@ class _DepthwiseEmitter:
         init = self.c.init
         if not isinstance(init, StridedAccess):
             return constant(self.c.product.dtype, init, lanes.lanes)
-        raw = views.read(init, pixel, vector * self.plan.lanes, lanes, share=True)
+        raw = views.read(init, pixel, vector * self.plan.lanes, lanes)
         return widen(f, raw, init.dtype, (), self.c.product.dtype)

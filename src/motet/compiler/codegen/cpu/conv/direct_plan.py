@@ -1,5 +1,4 @@
-"""How the work of a convolution that is read in place is cut: register tiles, rows in a task, and what each tile sees
-of the image."""
+"""Schedules of convolutions read in place: register tiles, rows per task, and the part of the image each tile sees."""
 
 from __future__ import annotations
 
@@ -18,16 +17,16 @@ from motet.compiler.kernels.schedule import DirectSchedule, Reason, in_range
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_FLOPS = 1_500_000  # some ten microseconds of one core
+_TASK_FLOPS = 1_500_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 128
-MOST_EDGES = 6  # kinds of tiles, each code of its own
+MOST_EDGES = 6  # kinds of tiles; each has separate code
 
-Seen = tuple[tuple[int, int], ...]  # for each column of the window the tile's pixels that see the image there
+Seen = tuple[tuple[int, int], ...]  # for each window column, the pixels of the tile that see the image there
 
 
 @dataclass(frozen=True)
 class Run:
-    """`count` neighbouring tiles of `height` pixels, the first at column `begin`, that see the same of the image."""
+    """`count` neighbouring tiles of `height` pixels, the first at column `begin`, which all see the same `Seen`."""
 
     begin: int
     count: int
@@ -36,8 +35,8 @@ class Run:
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
-    """`kernel` as a convolution with constant filters of an image whose channels are contiguous, padded with zeros or
-    not at all, with element-wise stages after it, if it is one."""
+    """Read `kernel` as a convolution of constant filters with an image whose channels are contiguous, zero-padded or
+    unpadded, with an element-wise epilogue; None if it is not one."""
     c = match_convolution(kernel)
     if c is None or c.stored.strides[c.filter_dim] != ONE or c.padding not in (None, 0):
         return None
@@ -49,12 +48,12 @@ def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
 
 
 def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
-    """Choose register tile and tasks from the extents."""
+    """Choose the register tile and the tasks from the extents."""
     lanes = lanes_of(c, target)
     height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
     stays = _stays(c, lanes * vectors, target)
     if stays:
-        # Tasks are panels: their number counts.
+        # Tasks are panels, so their number determines the balance.
         outer = math.prod(size.known or 1 for size, _ in c.outer)
         height, vectors = register_tile(
             c.columns.size, c.filter_count, lanes, target, lambda panels: unevenness(panels * outer) ** 0.5)
@@ -88,26 +87,27 @@ def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[R
 
 
 def _stays(c: Convolution, width: int, target: CpuTarget) -> bool:
-    """Whether filters come from beyond the second cache for so few pixels that these had better come to them."""
+    """Whether filters exceed the second-level cache and pixels are so few that each block of filters should stay in the
+    first-level cache for all of them."""
     filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
     sums = c.rows.size * c.columns.size * width * item_bytes(c.product.dtype)
     return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
 
 
 def _stationary_depth(c: Convolution, width: int, target: CpuTarget) -> int:
-    """The channels of a panel that fill half of the first cache at the most."""
+    """The channels of a panel that fill at most half of the first-level cache."""
     most = max(AHEAD_STEPS, target.l1 // 2 // (width * item_bytes(c.filters[0].dtype)))
     pieces = -(-c.channels // most)
     return -(-c.channels // (pieces * AHEAD_STEPS)) * AHEAD_STEPS
 
 
 def edges(c: Convolution, most: int) -> int:
-    """How many kinds of tiles of at most `most` pixels there are."""
+    """The number of kinds of tiles of at most `most` pixels."""
     return len({(run.height, run.seen) for run in runs_of(c, most)})
 
 
 def runs_of(c: Convolution, most: int) -> list[Run]:
-    """One row of the result in tiles of at most `most` pixels, as equal as can be."""
+    """One output row as tiles of at most `most` pixels, of nearly equal size."""
     count = -(-c.columns.size // most)
     size, longer = divmod(c.columns.size, count)
     heights = [size + 1] * longer + [size] * (count - longer)
@@ -131,7 +131,8 @@ def _seen(c: Convolution, begin: int, height: int) -> Seen:
 
 
 def _rows_per_task(c: Convolution, panels: int) -> int:
-    """A divisor of the result's rows that makes tasks of some size, which few or many threads share evenly."""
+    """A divisor of the output rows that gives tasks of a useful size and spreads them evenly over few or many
+    threads."""
     outer = math.prod(size.known or 1 for size, _ in c.outer)
     row_flops = 2 * c.filter_count * c.columns.size * c.depth * len(c.filters) // panels
 

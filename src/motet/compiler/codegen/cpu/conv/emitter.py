@@ -1,4 +1,4 @@
-"""What convolutions along channels and along pixels have in common: tasks, copies of the image, initial sums."""
+"""Parts common to convolutions along channels and along pixels: tasks, copies of the image, initial sums."""
 
 from __future__ import annotations
 
@@ -18,24 +18,54 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     narrow,
     read_vector,
     shared_function,
+    task_function,
     widen,
     write_vector,
 )
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.convolution import Convolution
-from motet.compiler.kernels.kernel import Packing, item_bytes
+from motet.compiler.kernels.kernel import Kernel, Packing, item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
-from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.strides import Extent, StridedAccess
 from motet.compiler.kernels.windows import Window
 
 
+def task_loop(
+    f: TileFrame, outer: Sequence[tuple[Extent, int]], rank: int, blocks: int, splits: int,
+    task: Callable[[TileFrame, list[Index], Index, Index, ir.Value], None],
+) -> Phase:
+    """Ends the kernel's function with the loop over its tasks: `task` emits block and split at coordinates in the outer
+    loops, of `rank` dimensions."""
+    begin, end, scratch = f.arguments[2:]
+
+    def one(index: Index, _: list[ir.Value]) -> None:
+        block, rest = f.irem(index, blocks), f.idiv(index, blocks)
+        split, rest = f.irem(rest, splits), f.idiv(rest, splits)
+        at: list[Index] = [0] * rank
+        for position, (size, dim) in enumerate(reversed(outer)):
+            last = position == len(outer) - 1
+            at[dim] = rest if last else f.irem(rest, f.extent(size))
+            rest = rest if last else f.idiv(rest, f.extent(size))
+        task(f, at, block, split, scratch)
+
+    f.loop(begin, end, 1, one)
+    f.ret_void()
+    return Phase(f.kernel.name, product((blocks * splits, *(size.expression for size, _ in outer))))
+
+
+def external_bytes(kernel: Kernel) -> int:
+    """Bytes of everything outside, once; dynamic extents count as 1."""
+    shapes = [(kernel.values[i].shape, item_bytes(kernel.values[i].dtype)) for i in kernel.externals]
+    return sum(math.prod(size if isinstance(size, int) else 1 for size in shape) * item for shape, item in shapes)
+
+
 class Emitter:
-    """The task loop, and what both ways share."""
+    """Base of convolution emitters: the task loop, image copies, and the begin and end of tiles."""
 
     def __init__(
         self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing | None, panels: int
     ) -> None:
-        """`panels` is how many panels of filters a task has."""
+        """`panels` is the number of filter panels of a task."""
         self.c = c
         self.plan = plan
         self.packing = packing
@@ -46,7 +76,7 @@ class Emitter:
         self.blocks = c.rows.size // plan.block
 
     def splits(self) -> int:
-        """Tasks along the filters."""
+        """The number of tasks along the filters."""
         raise NotImplementedError
 
     def scratch_elements(self) -> int:
@@ -57,41 +87,20 @@ class Emitter:
 
     def run(self) -> KernelCode:
         c, kernel = self.c, self.c.kernel
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
-        function.attributes.add("nounwind")
-        f = TileFrame(kernel, function)
-        begin, end, scratch = function.args[2:]
-
-        def task(index: Index, _: list[ir.Value]) -> None:
-            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
-            split, rest = f.irem(rest, self.splits()), f.idiv(rest, self.splits())
-            at: list[Index] = [0] * len(c.main.sizes)
-            for position, (size, dim) in enumerate(reversed(c.outer)):
-                last = position == len(c.outer) - 1
-                at[dim] = rest if last else f.irem(rest, f.extent(size))
-                rest = rest if last else f.idiv(rest, f.extent(size))
-            self.emit_task(f, at, block, split, scratch)
-
-        f.loop(begin, end, 1, task)
-        f.ret_void()
-        tasks = product((self.blocks * self.splits(), *(size.expression for size, _ in c.outer)))
+        f = task_function(self.module, kernel)
+        phase = task_loop(f, c.outer, len(c.main.sizes), self.blocks, self.splits(), self.emit_task)
         outer = math.prod(size.known or 1 for size, _ in c.outer)
         flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
         packings = {p.value: self.packing for p in c.filters} if self.packing is not None else {}
         return KernelCode(
-            "convolution", str(self.module), (Phase(kernel.name, tasks),),
-            self.scratch_elements() * item_bytes(c.product.dtype), (), packings, flops,
-            sum(
-                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
-                * item_bytes(kernel.values[i].dtype)
-                for i in kernel.externals
-            ),
+            "convolution", str(self.module), (phase,), self.scratch_elements() * item_bytes(c.product.dtype), (),
+            packings, flops, external_bytes(kernel),
         )
 
     # -- copying the image -----------------------------------------------------------------------
 
     def image_at(self, f: TileFrame, at: list[Index]) -> ir.Value:
-        """The image at outer coordinates `at`, channel 0, row 0, column 0."""
+        """The address of the image at outer coordinates `at`, channel 0, row 0, column 0."""
         offset: Index = 0
         for _, dim in self.c.outer:
             offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
@@ -114,7 +123,7 @@ class Emitter:
             vector(whole, PartialVector(lanes, count - whole))
 
     def fill_run(self, f: TileFrame, target: ir.Value, count: int) -> None:
-        """`count` elements of padding."""
+        """Write `count` elements of padding."""
         lanes = self.plan.lanes
         value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
         whole = count // lanes * lanes
@@ -124,7 +133,7 @@ class Emitter:
             write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
 
     def guarded_row(self, f: TileFrame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
-        """Run one emitter where image row `row` exists and the other where it is padding."""
+        """Emit `inside` for image rows that exist and `outside` for rows of padding."""
         if self.c.padding is None:
             inside()
             return
@@ -140,12 +149,12 @@ class Emitter:
     # -- tiles -----------------------------------------------------------------------------------
 
     def tile_function(self, name: str, write: Callable[[TileFrame], None]) -> ir.Value:
-        """The function `(buffers, sizes, image, filters…, three coordinates, outer…)` of this name: a tile."""
+        """The tile function `(buffers, sizes, image, filters…, three coordinates, outer…)` named `name`."""
         arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
         return shared_function(self.module, f"{self.c.kernel.name}.{name}", arguments, self.c.kernel, write)
 
     def begin_tile(self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector]) -> list[ir.Value]:
-        """What the sums of a tile start from."""
+        """The initial sums of a tile."""
         return [
             self.initial(f, views, row, v * self.plan.lanes, lane)
             for row in range(height) for v, lane in enumerate(lanes)
@@ -154,19 +163,19 @@ class Emitter:
     def finish_tile(
         self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector], sums: Sequence[ir.Value]
     ) -> None:
-        """What follows on the sums of a tile."""
+        """Run the epilogue on the sums of a tile."""
         for row in range(height):
             for v, lane in enumerate(lanes):
                 value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
-                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, share=True)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
 
     def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
-        """What the sum starts from."""
+        """The initial value of the sums at (`row`, `column`)."""
         c = self.c
         total: ir.Value | None = None
         for init in c.inits:
             if isinstance(init, StridedAccess):
-                raw = views.read(init, row, column, lanes, share=True)
+                raw = views.read(init, row, column, lanes)
                 value = widen(f, raw, init.dtype, (), c.product.dtype)
             else:
                 value = constant(c.product.dtype, init, lanes.lanes)
@@ -177,7 +186,7 @@ class Emitter:
 
 
 def window_rows(f: TileFrame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
-    """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
+    """The range of window rows that meet the image for output row `row`; may be empty."""
     if not padded:
         return 0, w.taps
     top = f.isub(f.imul(row, w.stride), w.low)

@@ -1,4 +1,4 @@
-"""Which schedules of convolutions the code generators take."""
+"""Legality checks for convolution schedules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_SCRATCH = 256 << 20  # bytes of one thread
 def check_tile(
     c: Convolution, s: ConvolutionSchedule | DirectSchedule, target: CpuTarget
 ) -> Iterator[Reason]:
-    """Whether a register tile's sums stay in registers, and tasks divide the result's rows."""
+    """Check that the sums of a register tile fit in registers and that tasks divide the output rows."""
     registers = target.vector_registers
     yield from lanes_reason(s.lanes, lanes_of(c, target))
     yield from in_range("vectors", s.vectors, 1, registers)
@@ -27,7 +27,7 @@ def check_tile(
 
 
 def check_scratch(c: Convolution, field: str, value: object, elements: int) -> list[Reason]:
-    """Whether `elements` of scratch memory, which `field` decides, are not too many."""
+    """Check that `elements` of scratch memory, as determined by `field`, are within the limit."""
     size = elements * item_bytes(c.product.dtype)
     if size <= _MOST_SCRATCH:
         return []

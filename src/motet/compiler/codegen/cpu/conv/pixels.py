@@ -1,4 +1,4 @@
-"""Convolutions whose vectors run along output pixels; see `convolution.py`."""
+"""Convolutions vectorised along output pixels; see `convolution.py`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule
 from motet.compiler.kernels.strides import ONE, StridedAccess
 
-_STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
+_STREAM = 32 << 20  # bytes of a result from which on it is written with non-temporal stores
 
 
 class Pixels(Emitter):
-    """Vectors along the pixels of the result, which are walked as one dimension."""
+    """Emits a convolution whose vectors run along output pixels, treated as one dimension."""
 
     def __init__(self, c: Convolution, plan: ConvolutionSchedule) -> None:
         super().__init__(c, plan, None, plan.panels)
@@ -57,7 +57,7 @@ class Pixels(Emitter):
         t1 = f.imin(f.iadd(t0, self.panels), self.tiles)
 
         def strip(s: Index, count: int) -> None:
-            """All filters of the task over one strip of pixels."""
+            """Compute all filters of the task for one strip of pixels."""
             pixel = f.imul(s, plan.width)
             size, longer = divmod(c.filter_count, self.tiles)
 
@@ -74,9 +74,7 @@ class Pixels(Emitter):
 
             for height, low, high in ((size + 1, 0, longer), (size, longer, self.tiles)):
                 if high > low:
-                    begin = max(t0, low) if isinstance(t0, int) else f.select(
-                        f.icmp_signed(">", t0, f.index(low)), t0, f.index(low))
-                    f.loop(begin, f.imin(t1, high), 1, lambda t, _, height=height: tile(t, height))
+                    f.loop(f.imax(t0, low), f.imin(t1, high), 1, lambda t, _, height=height: tile(t, height))
 
         exact = self.pixels % plan.width == 0
         full = whole if exact or vectors % plan.vectors else whole - 1
@@ -84,7 +82,7 @@ class Pixels(Emitter):
         if self.pixels > full * plan.width:
             strip(full, self.pixels - full * plan.width)
         if aligned is not None:
-            f.fence("seq_cst")  # streamed stores are not ordered with those that tell others of the task's end
+            f.fence("seq_cst")  # non-temporal stores are not ordered with the stores that signal the end of the task
 
     def filters_at(self, f: TileFrame, place: StridedAccess, at: list[Index]) -> ir.Value:
         offset: Index = 0
@@ -99,7 +97,7 @@ class Pixels(Emitter):
         ]
 
     def _copy_rows(self, f: TileFrame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
-        """Image rows as [channel][window column][row][output column]."""
+        """Copy image rows as [channel][window column][row][output column]."""
         c, plan = self.c, self.plan
         function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
         f.call(function, [*f.arguments[:2], image, scratch, f.index(first)])
@@ -134,10 +132,10 @@ class Pixels(Emitter):
         g.ret_void()
 
     def _copy_shifted(self, f: TileFrame, row: ir.Value, target: ir.Value, tap: int) -> None:
-        """The image row as output columns see it through window column `tap`."""
+        """Copy one image row as output columns see it through window column `tap`."""
         w = self.c.columns
         shift = tap * w.dilation - w.low
-        low = min(w.size, max(0, -(shift // w.stride)))  # the first output column inside
+        low = min(w.size, max(0, -(shift // w.stride)))  # the first output column inside the image
         high = max(low, min(w.size, -(-(w.image - shift) // w.stride)))
         self.fill_run(f, target, low)
         if high > low:
@@ -146,7 +144,7 @@ class Pixels(Emitter):
         self.fill_run(f, f.at(target, high, self.element), w.size - high)
 
     def _aligned(self, f: TileFrame) -> ir.Value | None:
-        """Whether large results lie so that every whole vector may go past the caches; None if they never may."""
+        """Whether the result is aligned so that whole vectors may be stored past the caches; None if it never is."""
         c, plan = self.c, self.plan
         bits: ir.Value | None = None
         for place in {p for step in c.epilogue.steps for _, p in step.writes} | {c.epilogue.place}:
@@ -154,9 +152,9 @@ class Pixels(Emitter):
                 continue
             size = item_bytes(place.dtype)
             steps = [place.strides[d].known for _, d in (*c.outer, (ONE, c.filter_dim))]
-            apart = [step is not None and step * size % 64 == 0 for step in steps]
+            aligned_steps = [step is not None and step * size % 64 == 0 for step in steps]
             elements = math.prod(s if isinstance(s, int) else 0 for s in c.kernel.values[place.value].shape)
-            if not all(apart) or place.offset or elements * size < _STREAM or plan.lanes * size != 64:
+            if not all(aligned_steps) or place.offset or elements * size < _STREAM or plan.lanes * size != 64:
                 return None
             if self.pixels * size % 64 and self.blocks > 1:
                 return None

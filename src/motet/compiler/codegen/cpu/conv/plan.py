@@ -1,4 +1,4 @@
-"""How the work of a convolution is cut: register tiles, rows of the result in a task, and how filters are packed."""
+"""Schedules of convolutions: register tiles, output rows per task, and the packing of filters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 2_000_000  # some tens of microseconds of one core
 _MOST_TASKS = 64
-_LEAST_ROWS = 4  # of the result in one task: fewer copy the window's overlap too often
+_LEAST_ROWS = 4  # of the result in one task: with fewer rows, the window's overlap is copied too often
 
 
 def lanes_of(c: Convolution, target: CpuTarget) -> int:
@@ -22,7 +22,7 @@ def lanes_of(c: Convolution, target: CpuTarget) -> int:
 
 
 def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[int, int]:
-    """Output rows per task (a divisor), and how many tasks each outer iteration should have in all."""
+    """(output rows per task, a divisor of all rows; tasks that each outer iteration should have)."""
     flops = 2 * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
     outer = math.prod(size.known or 1 for size, _ in c.outer)
     wanted = max(1, -(-min(_MOST_TASKS, max(1, flops * outer // _TASK_FLOPS)) // outer))
@@ -37,17 +37,17 @@ def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[i
 
 
 def along_filters(c: Convolution) -> bool:
-    """Whether vectors run along filters: results are channels-last."""
+    """Whether vectors run along filters, which needs channels-last results."""
     return c.stored.strides[c.filter_dim] == ONE
 
 
 def copies_image(c: Convolution) -> bool:
-    """Whether vectors along filters need a copy of the image's rows."""
+    """Whether a convolution vectorised along filters needs a copy of the image rows."""
     return c.padding is not None or (c.channels > 1 and c.channel_step != 1)
 
 
 def choose(c: Convolution, target: CpuTarget) -> ConvolutionSchedule | None:
-    """Choose register tile and tasks from the extents."""
+    """Choose the register tile and the tasks from the extents."""
     return _choose_channels(c, target) if along_filters(c) else _choose_pixels(c, target)
 
 
@@ -64,7 +64,7 @@ def _choose_channels(c: Convolution, target: CpuTarget) -> ConvolutionSchedule |
 
 
 def filter_packing(c: Convolution, width: int) -> Packing | None:
-    """Filters as [outer][panel][window row][window column][channel][width]."""
+    """The packing of filters as [outer][panel][window row][window column][channel][width]."""
     value = c.kernel.values[c.filters[0].value]
     access = c.main.inputs[c.product.rhs.input]
     axis_of = {entry.single: axis for axis, entry in enumerate(access.map) if entry.single is not None}
@@ -84,8 +84,8 @@ def filter_packing(c: Convolution, width: int) -> Packing | None:
 
 
 def pixel_copies(c: Convolution) -> int:
-    """How often vectors along pixels need every row of the image: shifted once for each column of the window, and by
-    strides of rows once for each row of it."""
+    """How many copies of each image row a convolution vectorised along pixels needs: one per window column, and, for
+    strided rows, one per window row as well."""
     return c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
 
 

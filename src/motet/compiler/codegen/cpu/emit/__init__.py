@@ -1,1 +1,1 @@
-"""What all kernel classes for CPUs emit with: builder, addresses, bodies, elementary functions."""
+"""Emission shared by all kernel classes for CPUs: builder, addresses, bodies, elementary functions."""

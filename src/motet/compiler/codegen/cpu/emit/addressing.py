@@ -1,7 +1,7 @@
-"""Where a stage's elements lie, and how vectors of them are read and written.
+"""Addresses of a stage's elements, and vector loads and stores.
 
-An access becomes a *place* (`kernels/strides.py`): an offset and one stride per loop dimension, counted in elements. A
-*nest* is a stage whose accesses are places; its dimensions can be brought to another order, and merged.
+An access becomes a `StridedAccess` (`kernels/strides.py`): an offset and one stride per loop dimension, in elements. A
+*nest* is a stage with strided accesses; its dimensions can be permuted and merged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, bou
 
 @dataclass(frozen=True)
 class Nest:
-    """`dims[d]` is the loop that dimension `d` of `stage` became, for what `linalg.index` asks."""
+    """A stage with strided accesses. `dims[d]` is the loop that dimension `d` of `stage` became, for `linalg.index`."""
 
     stage: Stage
     sizes: tuple[Extent, ...]
@@ -66,7 +66,7 @@ class Nest:
         )
 
     def merge(self, outer: int, inner: int) -> Nest:
-        """Dimension `outer` merged into `inner`; only where `mergeable`."""
+        """The nest with dimension `outer` merged into `inner`; valid only if `mergeable`."""
         sizes = list(self.sizes)
         sizes[inner] = sizes[outer] * sizes[inner]
         merged = replace(self, sizes=tuple(sizes))
@@ -83,7 +83,7 @@ class Nest:
         )
 
     def collapse(self) -> Nest:
-        """Neighbouring dimensions that every operand walks as one, merged; those of extent 1 left out."""
+        """The nest with neighbouring dimensions merged where every operand allows it, and without those of extent 1."""
         pinned = {self.dims[int(op.value or 0)] for op in self.body if op.op == "linalg.index"}
         keep = [d for d, size in enumerate(self.sizes) if size != ONE or d in pinned]
         nest = self.arrange(keep)
@@ -107,7 +107,7 @@ class Nest:
 
 
 def nest_of(kernel: Kernel, stage: Stage) -> Nest:
-    """`stage` with operands for accesses, its dimensions as they are. Raises `Unsupported`."""
+    """`stage` with strided accesses, dimensions in their original order. Raises `Unsupported`."""
     inits = tuple(
         operand_of(kernel, stage, init) if isinstance(init, Access) else init for init in stage.inits
     )
@@ -139,7 +139,7 @@ def operand_of(kernel: Kernel, stage: Stage, access: Access) -> StridedAccess:
 # -- results beyond the caches ---------------------------------------------------------------------------
 
 STREAM = 32 << 20
-"""Bytes of a result from which on it is written past the caches."""
+"""Results of at least so many bytes are written with non-temporal stores, past the caches."""
 
 
 def result_bytes(kernel: Kernel, value: int) -> Extent:
@@ -154,9 +154,9 @@ def result_bytes(kernel: Kernel, value: int) -> Extent:
 
 
 class Frame(Builder):
-    """A builder in a phase's function. Pointers and symbols are loaded once, in the entry block.
+    """A builder in the function of a phase. Pointers and symbols are loaded once, in the entry block.
 
-    `places` says where the kernel's temporaries live: a workspace's number, or an offset in the scratch.
+    `places` maps each temporary of the kernel to its memory: the number of a workspace, or an offset in scratch.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Frame(Builder):
         self._start: Any = self.block
 
     def finish(self) -> None:
-        """Return, and close the entry block; to be called once, when the code is complete."""
+        """Return, and close the entry block. Call once, when the code is complete."""
         self.ret_void()
         with self.goto_block(self._entry):
             self.branch(self._start)
@@ -198,7 +198,7 @@ class Frame(Builder):
         )
 
     def pointer(self, value: int) -> Value:
-        """Where the kernel's value begins."""
+        """The address of a value of the kernel."""
         if value in self._moved:
             return self._moved[value]
         if value in self._scratch:
@@ -212,12 +212,12 @@ class Frame(Builder):
         )
 
     def status(self) -> Value:
-        """The address of the kernel's status, which is its last buffer."""
+        """The address of the kernel's status, its last buffer."""
         number = len(self.kernel.externals) + len(self._workspaces)
         return self._in_entry("status", lambda: self.load(self.at(self.arguments[0], number, PTR), typ=PTR, align=8))
 
     def move(self, value: int, elements: Index) -> None:
-        """Let the kernel's value, in scratch, begin so many elements later from here on."""
+        """Advance the base address of a value in scratch by `elements` from here on."""
         kind = storage_type(self.kernel.values[value].dtype)
         self._moved[value] = self.at(self.pointer(value), elements, kind)
 
@@ -234,7 +234,7 @@ class Frame(Builder):
         return self._in_entry(extent, make)
 
     def offset(self, operand: StridedAccess, indices: Sequence[Index]) -> Index:
-        """The element that `operand` names at `indices`, one per dimension."""
+        """The element offset of `operand` at `indices`, one per dimension."""
         result: Index = 0
         for part in operand.offset:
             result = self.iadd(result, self.extent(part))
@@ -248,7 +248,7 @@ class Frame(Builder):
         )
 
     def branches(self, condition: Value, then: Any, otherwise: Any) -> list[Value]:
-        """Values that `then()` or `otherwise()` gives, by a branch."""
+        """The values of `then()` or `otherwise()`, selected by a branch."""
         blocks = [self.append_basic_block(name) for name in ("then", "else", "joined")]
         self.cbranch(condition, blocks[0], blocks[1])
         results: list[tuple[list[Value], Any]] = []
@@ -269,7 +269,7 @@ class Frame(Builder):
 
 @dataclass(frozen=True)
 class Lanes:
-    """`count` points along dimension `dim` (None for a single one); `active` of them exist, where given."""
+    """`count` points along dimension `dim` (None: a single point), of which the first `active` exist (None: all)."""
 
     dim: int | None
     count: int
@@ -283,15 +283,15 @@ class Lanes:
 def load_values(
     f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes, checked: bool = True
 ) -> Value:
-    """The elements at `indices` and the following ones along `lanes.dim`, as carried; a scalar where the
-    operand stands still along it. Lanes that do not exist are not read. `checked` tests the bounds."""
+    """Load `lanes` elements along `lanes.dim` from `indices` on, in the type computed with; a scalar if the operand's
+    stride along that dimension is 0. Lanes that do not exist are not read. `checked` tests the access's bounds."""
     if operand.bounds and checked:
         return _load_padded(f, operand, indices, lanes)
     return from_storage(f, load_stored(f, operand, indices, lanes), operand.dtype)
 
 
 def load_stored(f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes) -> Value:
-    """As `load_values`, as stored and without bounds."""
+    """Like `load_values`, but in the storage type and without bounds."""
     kind = storage_type(operand.dtype)
     address = f.address(operand, indices)
     stride = ZERO if lanes.dim is None else operand.strides[lanes.dim]
@@ -307,7 +307,7 @@ def load_stored(f: Frame, operand: StridedAccess, indices: Sequence[Index], lane
 
 
 def _load_interleaved(f: Frame, address: Value, kind: Any, count: int, stride: int) -> Value:
-    """Every `stride`-th element by whole loads and shuffles; the last load ends with the last element."""
+    """Load every `stride`-th element by contiguous loads and shuffles; the last load ends with the last element."""
     span = (count - 1) * stride + 1
     pick = ir.VectorType(I32, count)
     result: Value = None
@@ -327,7 +327,7 @@ def _load_interleaved(f: Frame, address: Value, kind: Any, count: int, stride: i
 
 
 def _load_strided(f: Frame, address: Value, kind: Any, lanes: Lanes, stride: Index) -> Value:
-    """One load per lane; a lane that does not exist reads the first element."""
+    """Load lane by lane; a lane that does not exist reads the first element."""
     result: Value = ir.Constant(ir.VectorType(kind, lanes.count), ir.Undefined)
     for lane in range(lanes.count):
         at: Index = f.imul(lane, stride)
@@ -340,7 +340,7 @@ def _load_strided(f: Frame, address: Value, kind: Any, lanes: Lanes, stride: Ind
 
 
 def inside(f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes) -> Value:
-    """Whether each point is within the operand's bounds: a scalar i1 or a vector of them."""
+    """Whether each point is within the bounds of `operand`: an i1, or a vector of them."""
     result: Value = None
     for bound in operand.bounds:
         position: Index = bound.entry.constant
@@ -392,7 +392,7 @@ def _load_padded(f: Frame, operand: StridedAccess, indices: Sequence[Index], lan
 def store_values(
     f: Frame, value: Value, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes, streaming: bool = False
 ) -> None:
-    """Write a carried value to the points at `indices` along `lanes.dim`."""
+    """Store a computed value to the points at `indices` along `lanes.dim`."""
     kind = storage_type(operand.dtype)
     stored = to_storage(f, widen(f, value, lanes.count), operand.dtype)
     address = f.address(operand, indices)
@@ -412,7 +412,7 @@ def store_values(
 
 
 def _store_strided(f: Frame, stored: Value, address: Value, kind: Any, lanes: Lanes, stride: Index) -> None:
-    """One store per lane, the first one last: lanes that do not exist write in its place before."""
+    """Store lane by lane, the first lane last: lanes that do not exist write to its address before."""
     for lane in reversed(range(lanes.count)):
         at: Index = f.imul(lane, stride)
         value = f.extract_element(stored, ir.Constant(I32, lane))
@@ -423,7 +423,7 @@ def _store_strided(f: Frame, stored: Value, address: Value, kind: Any, lanes: La
 
 
 def index_values(f: Frame, index: Index, lanes: Lanes, dim: int) -> Value:
-    """Dimension `dim`'s index at the points, i64: a scalar, or a vector along `lanes.dim`."""
+    """The i64 index of dimension `dim` at the points: a scalar, or a vector along `lanes.dim`."""
     scalar = f.index(index)
     if dim != lanes.dim or lanes.count == 1:
         return scalar
@@ -432,7 +432,7 @@ def index_values(f: Frame, index: Index, lanes: Lanes, dim: int) -> Value:
 
 
 def delinearise(f: Frame, index: Index, sizes: Sequence[Extent]) -> list[Index]:
-    """The indices, outermost first, of element `index` of a row-major box."""
+    """The indices, outermost first, of element `index` of a row-major array."""
     result: list[Index] = []
     for size in reversed(sizes[1:]):
         extent = f.extent(size)

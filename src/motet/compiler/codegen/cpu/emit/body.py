@@ -1,7 +1,7 @@
-"""Stage bodies as LLVM IR, on one point or on a vector of points of carried values (`carried.py`).
+"""Stage bodies as LLVM IR, for one point or a vector of points, on compute types (`compute_types.py`).
 
-Where an operation meets scalars and vectors, a scalar counts for every lane. A body value that depends on scalars
-alone stays a scalar, so that what is uniform over a loop is computed once, outside (see `evaluate`).
+Scalars are broadcast where an operation combines them with vectors. A value that depends on scalars alone stays a
+scalar, so that loop-invariant values are computed once, outside the loop (see `evaluate`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ IndexOf = Callable[[int], Value]
 def emit_body(
     b: Builder, body: Sequence[Scalar], values: Sequence[Value], lanes: int, index: IndexOf
 ) -> list[Value]:
-    """All values of the body, each in `lanes`: `values` (inputs, then the outputs' running values, carried),
-    then one per operation. `index(d)` gives dimension `d` of the points as i64, a scalar or a vector.
+    """All values of the body, each in `lanes`: `values` (the inputs, then the outputs' accumulators, in compute
+    types), then one value per operation. `index(d)` is dimension `d` of the points as i64, a scalar or a vector.
 
     Raises `Unsupported` for an operation or dtype without code.
     """
@@ -37,9 +37,9 @@ def evaluate(
     index: IndexOf | None,
     wanted: Collection[int] | None = None,
 ) -> dict[int, Value]:
-    """`known` and all body values that follow from it: `inputs` counts the body's inputs and running values,
-    `known` holds those that are there and whatever was computed before. Without `index`, indices are unknown.
-    `wanted` limits the work to those values and what they need.
+    """`known` and every body value that can be computed from it. `inputs` is the number of the body's inputs and
+    accumulators; `known` may also hold values computed before. Without `index`, `linalg.index` cannot be computed.
+    `wanted` limits the work to those values and their operands.
     """
     values = dict(known)
     needed = range(inputs + len(body)) if wanted is None else dependencies(body, inputs, wanted)

@@ -1,7 +1,7 @@
-"""A thin layer over llvmlite's IR builder: index arithmetic that folds, loops, vectors.
+"""A layer over llvmlite's IR builder: constant-folding index arithmetic, loops, vectors.
 
-An *index* is a Python int where it is known, an `ir.Value` of type i64 where it is not; the arithmetic below
-folds the former, so that one generator serves static and dynamic shapes.
+An *index* is a Python int if it is known, else an `ir.Value` of type i64. Arithmetic on known indices is folded, so
+that one generator serves static and dynamic shapes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Builder(ir.IRBuilder):
         self.store(value, address, align=align or _bytes(element))
 
     def masked_load(self, address: ir.Value, element: ir.Type, lanes: int, mask: ir.Value) -> ir.Value:
-        """Lanes that `mask` leaves out are zero and not touched in memory."""
+        """Load the lanes set in `mask`; other lanes are zero and their memory is not accessed."""
         kind = ir.VectorType(element, lanes)
         zero = ir.Constant(kind, None)
         return self.intrinsic(
@@ -107,8 +107,8 @@ class Builder(ir.IRBuilder):
         )
 
     def masked_store(self, value: ir.Value, address: ir.Value, element: ir.Type, lanes: int, mask: ir.Value) -> None:
-        """Store the lanes that `mask` sets. LLVM's x86 code for a mask that is known to set one lane alone writes 4
-        bytes for elements of 2 or 1 that were truncated: that lane is stored by itself."""
+        """Store the lanes set in `mask`. For a constant mask of one lane, LLVM's x86 code writes 4 bytes even if
+        elements of 1 or 2 bytes were truncated to that size; such a lane is therefore stored as a scalar."""
         set_lanes = [lane for lane in range(lanes) if _is_set(mask, lane)]
         if len(set_lanes) == 1:
             scalar = self.extract_element(value, ir.Constant(I32, set_lanes[0]))
@@ -127,9 +127,9 @@ class Builder(ir.IRBuilder):
         return self.icmp_signed("<", steps, self.splat(self.trunc(count, I32), lanes))
 
     def prefetch(self, address: ir.Value, near: bool) -> None:
-        """Ask for the line at `address`, which need not exist, to be brought into the first-level cache (`near`)
-        or the second-level one."""
-        options = (0, 3 if near else 2, 1)  # for reading, how near, data
+        """Prefetch the cache line at `address`, which need not be mapped, to the first-level cache (`near`) or the
+        second-level one."""
+        options = (0, 3 if near else 2, 1)  # read access, locality, data cache
         self.intrinsic("llvm.prefetch.p0", ir.VoidType(), [address, *(ir.Constant(I32, n) for n in options)])
 
     # -- vectors ---------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Builder(ir.IRBuilder):
     ) -> list[ir.Value]:
         """`for i in range(begin, end, step)` with loop-carried values; returns their final values.
 
-        Known bounds with a single trip run in line, and with none not at all.
+        A known single iteration is emitted in line; a known empty range emits no code.
         """
         if isinstance(begin, int) and isinstance(end, int) and isinstance(step, int):
             if begin >= end:
@@ -221,7 +221,7 @@ def _suffix(kind: ir.Type) -> str:
 
 
 def _is_set(mask: ir.Value, lane: int) -> bool:
-    """Whether a lane of a mask is known to be set."""
+    """Whether a lane of the constant `mask` is set."""
     return isinstance(mask, ir.Constant) and isinstance(mask.constant, (list, tuple)) and bool(
         getattr(mask.constant[lane], "constant", mask.constant[lane])
     )

@@ -1,4 +1,4 @@
-"""Reductions as LLVM IR: partial results combined, and lanes combined across a vector."""
+"""Reductions as LLVM IR: combining partial results, and the lanes of a vector."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from motet.compiler.kernels.reduction import Reduction
 
 
 def combine(b: Builder, reduction: Reduction, x: Value, y: Value) -> Value:
-    """Two partial results of dtype `accumulator`, scalars or vectors."""
+    """Combine two partial results of dtype `accumulator`, scalars or vectors."""
     lanes = max((v.type.count for v in (x, y) if isinstance(v.type, ir.VectorType)), default=1)
     return ARITHMETIC[reduction.op.partition(".")[2]](b, widen(b, x, lanes), widen(b, y, lanes))
 
 
 def widened(b: Builder, reduction: Reduction, term: Value) -> Value:
-    """A term of the body, as the accumulator's dtype."""
+    """A term of the body, converted to the accumulator's dtype."""
     return b.fpext(term, same_lanes(term.type, F32)) if reduction.dtype == "f16" else term
 
 
 def narrowed(b: Builder, reduction: Reduction, total: Value) -> Value:
-    """The accumulated result, as the output's dtype is carried."""
+    """The accumulated result, converted to the compute type of the output's dtype."""
     if reduction.dtype == "f16":
         return b.fptrunc(total, same_lanes(total.type, F16))
     return round_bf16(b, total) if reduction.dtype == "bf16" else total
 
 
 def across(b: Builder, reduction: Reduction, vector: Value) -> Value:
-    """The lanes of a vector (a power of two of them), combined into one scalar."""
+    """Combine the lanes of a vector, whose number is a power of two, to one scalar."""
     while isinstance(vector.type, ir.VectorType):
         half = vector.type.count // 2
         if half == 1:

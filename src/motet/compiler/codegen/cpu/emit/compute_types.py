@@ -1,15 +1,13 @@
-"""Numbers as they stand in memory and as they are computed with.
+"""The types in which values are stored and in which they are computed with.
 
-What a value is *carried* as, against what stands in memory:
-
-| dtype | in memory | carried |
+| dtype | in memory | computed with |
 |---|---|---|
 | i1 | i8, 0 or 1 | i1 |
 | i8 … i64, ui8 … ui64, index | the same width | the same width |
 | f16, f32, f64 | half, float, double | the same |
 | bf16 | i16 | float, rounded to bf16 (to nearest, ties to even) after every operation |
 
-A carried value is a scalar or a vector of `lanes`.
+A computed value is a scalar or a vector of `lanes`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from motet.compiler.kernels.kernel import ITEM_BITS
 
 
 class Unsupported(Exception):
-    """A kernel that this generator has no code for; `emit` functions answer it with None."""
+    """This generator has no code for the kernel; `emit` functions then return None."""
 
 
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -43,7 +41,7 @@ def storage_type(dtype: str) -> Any:
 
 
 def carried_type(dtype: str, lanes: int = 1) -> Any:
-    """The LLVM type in which a body computes with `dtype`."""
+    """The LLVM type in which bodies compute with `dtype`."""
     kind = _CARRIED.get(dtype) or _integer_type(dtype)
     return ir.VectorType(kind, lanes) if lanes > 1 else kind
 
@@ -55,7 +53,7 @@ def _integer_type(dtype: str) -> Any:
 
 
 def from_storage(b: Builder, value: Value, dtype: str) -> Value:
-    """What was loaded, as it is carried."""
+    """Convert a loaded value of `dtype` to the type computed with."""
     if dtype == "i1":
         return b.icmp_unsigned("!=", value, like(value.type, 0))
     if dtype == "bf16":
@@ -65,7 +63,7 @@ def from_storage(b: Builder, value: Value, dtype: str) -> Value:
 
 
 def to_storage(b: Builder, value: Value, dtype: str) -> Value:
-    """A carried value, as it stands in memory. A bf16 value is rounded already: every operation does."""
+    """Convert a computed value to its type in memory. A bf16 value needs no rounding: every operation rounds."""
     if dtype == "i1":
         return b.zext(value, same_lanes(value.type, I8))
     if dtype == "bf16":
@@ -75,7 +73,7 @@ def to_storage(b: Builder, value: Value, dtype: str) -> Value:
 
 
 def round_bf16(b: Builder, value: Value) -> Value:
-    """A float rounded to the nearest bf16, ties to even; a NaN stays one."""
+    """Round a float to the nearest bf16, ties to even; NaN stays NaN."""
     bits: Value = b.bitcast(value, same_lanes(value.type, I32))
     kind = bits.type
     odd = b.and_(b.lshr(bits, like(kind, 16)), like(kind, 1))
@@ -86,7 +84,7 @@ def round_bf16(b: Builder, value: Value) -> Value:
 
 
 def constant(dtype: str, value: float | int, lanes: int = 1) -> ir.Constant:
-    """`value` as a carried constant, rounded to `dtype`."""
+    """`value`, rounded to `dtype`, as a constant of the type computed with."""
     kind = carried_type(dtype, lanes)
     if not is_float(dtype):
         bits = scalar_type(kind).width
@@ -110,7 +108,7 @@ def _rounded(dtype: str, value: float) -> float:
 
 
 def widen(b: Builder, value: Value, lanes: int) -> Value:
-    """`value` in every lane, if it is a scalar."""
+    """Broadcast `value` to `lanes` if it is a scalar."""
     if lanes == 1 or isinstance(value.type, ir.VectorType):
         return value
     if isinstance(value, ir.Constant) and not isinstance(value.constant, str):

@@ -1,9 +1,9 @@
-"""Elementary functions for code that comes from loops: calls in MLIR, definitions in LLVM IR.
+"""Elementary functions in code made from loops: calls in MLIR, definitions in LLVM IR.
 
     %y = math.exp %x : f32   →   %y = func.call @motet.exp.f32(%x) : (f32) -> f32
 
-The definitions (`vector_math`) are inlined before LLVM vectorises, which it could not do with a call of the
-C library. On f16 and bf16 the function is computed in f32 and rounded once.
+The definitions (`vector_math`) are inlined before LLVM vectorises, which a call of the C library would prevent. For f16
+and bf16, the function is computed in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _DECLARED = re.compile(r"^declare [^@]*(@\"?[\w.$]+\"?)\(.*$", re.MULTILINE)
 
 
 def call_elementary(module: ir.Module) -> set[tuple[str, str]]:
-    """Replace what has a definition by calls, in place; returns the (function, type) pairs called.
+    """Replace operations that have a definition by calls, in place; returns the (function, type) pairs called.
 
-    Every operation of `math` on f16 and bf16 is computed in f32, whether it has a definition or not.
+    Every operation of `math` on f16 and bf16 is computed in f32, with or without a definition.
     """
     called: set[tuple[str, str]] = set()
     for operation in _math_operations(module):
@@ -71,7 +71,7 @@ def _math_operations(module: ir.Module) -> list[ir.Operation]:
 
 
 def _widen(operation: ir.Operation) -> ir.Operation:
-    """`operation`, or one on f32 that now stands for it."""
+    """`operation`, or the f32 operation that replaces it."""
     if not any(str(operand.type) in _NARROW for operand in operation.operands):
         return operation
     wide = ir.F32Type.get(operation.context)
@@ -93,7 +93,7 @@ def _widen(operation: ir.Operation) -> ir.Operation:
 
 
 def define_elementary(text: str, called: set[tuple[str, str]]) -> str:
-    """`text`, LLVM IR that declares what `called` lists, with definitions in place of the declarations."""
+    """Replace the declarations of `called` in the LLVM IR `text` by definitions."""
     if not called:
         return text
     module = llvm.Module()

@@ -1,4 +1,4 @@
-"""Emits the element-wise stages that are fused on tiles while they are in registers (`kernels/epilogue.py`)."""
+"""Emits element-wise stages that are fused into tiles held in registers (`kernels/epilogue.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from motet.compiler.kernels.strides import Extent, StridedAccess
 
 @dataclass(frozen=True)
 class TileView:
-    """A place seen from a tile's first element."""
+    """A strided access relative to the first element of a tile."""
 
     dtype: str
     address: ir.Value
@@ -36,8 +36,8 @@ class TileView:
 
 
 class Views:
-    """The places of an epilogue (and of an initial value) seen from one tile; vectors that all rows share are
-    read once."""
+    """The accesses of an epilogue (and of an initial value) relative to one tile; vectors that all rows share are
+    loaded once."""
 
     def __init__(
         self, f: TileFrame, places: Sequence[
@@ -45,7 +45,7 @@ class Views:
         ], coordinates: Sequence[Index], row: int | None, column: int | None
     ) -> None:
         self.f = f
-        self.streaming = False  # whether results go past the caches
+        self.streaming = False  # whether results are written past the caches
         self._views: dict[StridedAccess, TileView] = {}
         self._shared: dict[tuple[StridedAccess, int, Index | None], ir.Value] = {}
         for place in places:
@@ -53,11 +53,12 @@ class Views:
                 place.dtype, f.address(place, coordinates), _stride(f, place, row), _stride(f, place, column)
             )
 
-    def read(self, place: StridedAccess, row: Index, column: Index, lanes: PartialVector, share: bool) -> ir.Value:
-        """The vector at (`row`, `column`) as stored; with `share`, once for all rows of a straight-line tile."""
+    def read(self, place: StridedAccess, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
+        """The vector at (`row`, `column`) as stored; read once for all rows of a straight-line tile, whose numbers are
+        known."""
         view = self._views[place]
         key = None
-        if share and isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
+        if isinstance(row, int) and isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
             key = (place, column, lanes.count)
             if key in self._shared:
                 return self._shared[key]
@@ -76,10 +77,10 @@ def _stride(f: TileFrame, place: StridedAccess, dim: int | None) -> Index:
 
 
 def finish(
-    f: TileFrame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: PartialVector,
-    share: bool
+    f: TileFrame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: PartialVector
 ) -> None:
-    """Run every step on `value` (as bodies carry the main stage's dtype) at (`row`, `column`); store the results."""
+    """Run every step on `value`, of the compute type of the main stage's dtype, at (`row`, `column`); store the
+    results."""
     made = {epilogue.value: value}
     if epilogue.place is not None:
         dtype = epilogue.place.dtype
@@ -91,7 +92,7 @@ def finish(
             if known is not None:
                 operands.append(made[known])
             elif isinstance(read, StridedAccess):
-                operands.append(from_storage(f, views.read(read, row, column, lanes, share), read.dtype))
+                operands.append(from_storage(f, views.read(read, row, column, lanes), read.dtype))
             else:
                 output = step.stage.outputs[position - count].value
                 operands.append(constant(f.kernel.values[output].dtype, read or 0, lanes.lanes))

@@ -1,4 +1,4 @@
-"""Arithmetic on scalars and vectors of one floating type, as elementary functions are written in it."""
+"""Arithmetic on scalars and vectors of one floating-point type, for writing elementary functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.emit.builder import F64, I32, I64, Builder, type_suffix
 
 Value = Any
-"""An `ir.Value`: llvmlite declares no types for what its values and builders carry."""
+"""An `ir.Value`; llvmlite does not declare types for the values of its builders."""
 
 
 def like(kind: Any, value: float | int) -> ir.Constant:
@@ -25,12 +25,12 @@ def scalar_type(kind: Any) -> Any:
 
 
 def same_lanes(kind: Any, element: Any) -> Any:
-    """`element`, in as many lanes as `kind` has."""
+    """`element` in as many lanes as `kind` has."""
     return ir.VectorType(element, kind.count) if isinstance(kind, ir.VectorType) else element
 
 
 class FloatLanes:
-    """Arithmetic on one floating type: constants are Python numbers, integers have the float's width."""
+    """Arithmetic on one floating-point type: constants are Python numbers; integers have the float's width."""
 
     def __init__(self, builder: Builder, kind: ir.Type) -> None:
         self.builder = builder
@@ -62,14 +62,14 @@ class FloatLanes:
         return self.builder.multiply_add(self.number(a), self.number(b), self.number(c))
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """By Horner's rule, the highest power first."""
+        """Evaluate a polynomial by Horner's rule; coefficients are in descending powers."""
         result = self.number(coefficients[0])
         for coefficient in coefficients[1:]:
             result = self.fma(result, x, coefficient)
         return result
 
     def at_least(self, x: Value, low: float) -> Value:
-        """The larger; NaN where `x` is NaN."""
+        """The maximum of `x` and `low`; NaN if `x` is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", self.number(low), x), self.number(low), x)
 
     def at_most(self, x: Value, high: float) -> Value:
@@ -97,7 +97,7 @@ class FloatLanes:
         return self.call("copysign", self.number(x), sign)
 
     def split(self, x: Value, scale: float) -> tuple[Value, Value]:
-        """`n`, the integer nearest to `x * scale`, as a number and as bits shifted to the exponent's place.
+        """`n`, the integer nearest to `x * scale`, as a float, and as bits shifted to the position of the exponent.
 
         Adding 1.5 * 2^fraction leaves `n` in the low bits of the sum; shifting drops the rest.
         """
@@ -108,12 +108,12 @@ class FloatLanes:
 
     @property
     def scales(self) -> bool:
-        """Whether `scale` is one instruction."""
+        """Whether `scale` is a single instruction."""
         vector = isinstance(self.kind, ir.VectorType) and self.kind.count == (8 if self.double else 16)
         return vector and self.builder.scales
 
     def scale(self, x: Value, n: Value, exponent: Value, kept: Value) -> Value:
-        """`x * 2^n` where `kept`, else 0; `n` and `exponent` as `split` gives them. Without the instruction in two
+        """`x * 2^n` if `kept`, else 0; `n` and `exponent` are from `split`. Without the instruction, scale in two
         steps, since 2^n itself may overflow or be subnormal."""
         b = self.builder
         if self.scales:

@@ -1,10 +1,10 @@
-"""Conversions of 16-bit floats for processors that have no instruction for them.
+"""Conversions of 16-bit floats for CPUs without instructions for them.
 
-Where there is none, LLVM calls a function of the compiler's run-time library, which not every machine has
-(those for bfloat16, and libgcc's for RISC-V, begin with GCC 13). An object that needs such a function therefore has it:
-equal definitions in several objects are one. The bits are taken as F. Giesen's `half_to_float` and
-`float_to_half_fast3_rtne` (public domain) take them, and doubles are rounded to odd on the way, so that they are
-rounded once (Boldo and Melquiond, "When double rounding is odd", 2005).
+Without such instructions LLVM calls functions of the compiler's run-time library, which is not available on every
+machine (those for bfloat16, and libgcc's for RISC-V, begin with GCC 13). An object that needs such a function therefore
+contains it; equal definitions in several objects are merged. The bit manipulation follows F. Giesen's `half_to_float`
+and `float_to_half_fast3_rtne` (public domain). Doubles are first rounded to odd, so that the result is rounded only
+once (Boldo and Melquiond, "When double rounding is odd", 2005).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DOUBLE = re.compile(r"\bdouble\b")
 
 _LINKAGE = "linkonce_odr hidden"
 
-# Normal numbers are rebiased; subnormal ones are so many times 2^-24, which a float holds; a NaN becomes quiet.
+# Normal numbers are rebiased. Subnormal numbers are integers times 2^-24, exact in a float. A NaN becomes quiet.
 _EXTEND = """
 define {linkage} float @__extendhfsf2(half %x) nounwind {{
   %bits16 = bitcast half %x to i16
@@ -45,7 +45,7 @@ define {linkage} float @__extendhfsf2(half %x) nounwind {{
 }}
 """
 
-# The last place of 0.5f is 2^-24, that of subnormal halves: an addition rounds to it.
+# The last place of 0.5f is 2^-24, that of subnormal halves, so that an addition of 0.5f rounds to it.
 _TRUNCATE = """
 define {linkage} half @__truncsfhf2(float %x) nounwind {{
   %bits = bitcast float %x to i32
@@ -76,7 +76,7 @@ define {linkage} half @__truncsfhf2(float %x) nounwind {{
 }}
 """
 
-# An inexact float whose last bit is even gives way to its odd neighbour on the other side of the double.
+# Rounding to odd: an inexact float whose last bit is even is replaced by its odd neighbour towards the double.
 _TRUNCATE_DOUBLE = """
 define {linkage} {narrow} @{name}(double %x) nounwind {{
   %float = fptrunc double %x to float
@@ -101,7 +101,7 @@ define {linkage} {narrow} @{name}(double %x) nounwind {{
 """
 
 
-# A carry out of the fraction goes into the exponent.
+# A carry out of the fraction increments the exponent, as it should.
 _TRUNCATE_BRAIN = """
 define {linkage} bfloat @__truncsfbf2(float %x) nounwind {{
   %bits = bitcast float %x to i32
@@ -130,7 +130,7 @@ CONVERSIONS = {
 
 
 def likely_conversions(llvm: str, target: CpuTarget) -> set[str]:
-    """Those of `CONVERSIONS` that code for `target` of LLVM IR `llvm` will most likely call."""
+    """The functions of `CONVERSIONS` that code for `target` compiled from `llvm` is expected to call."""
     if not _HALF.search(llvm):
         return set()
     machine = target.triple.split("-", 1)[0]
@@ -143,10 +143,10 @@ def likely_conversions(llvm: str, target: CpuTarget) -> set[str]:
 
 
 def with_conversions(llvm: str, needed: Collection[str]) -> str:
-    """LLVM IR `llvm` with definitions of `needed` of `CONVERSIONS`."""
+    """The LLVM IR `llvm` with definitions of the functions `needed` of `CONVERSIONS`."""
     if not needed:
         return llvm
-    # Calls of these appear when instructions are selected: until then nothing refers to them.
+    # Calls appear only during instruction selection; until then this list alone refers to the definitions.
     names = ", ".join(f"ptr @{name}" for name in sorted(needed))
     kept = f'@llvm.compiler.used = appending global [{len(needed)} x ptr] [{names}], section "llvm.metadata"'
     return "\n".join([llvm, *(CONVERSIONS[name] for name in sorted(needed)), kept, ""])

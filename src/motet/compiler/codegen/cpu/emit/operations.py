@@ -1,4 +1,4 @@
-"""MLIR's scalar operations as LLVM IR, on one point or on a vector of points."""
+"""MLIR's scalar operations as LLVM IR, for one point or a vector of points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Constants = Sequence[float | int | None]
 
 
 def emit_operation(b: Builder, scalar: Scalar, operands: Sequence[Value], constants: Constants) -> Value:
-    """What `scalar` makes of carried operands, of which `constants` are the numbers of those that have one.
+    """Emit `scalar` on operands of compute types; `constants` holds the values of constant operands.
 
     Raises `Unsupported` for an operation or dtype without code.
     """
@@ -63,7 +63,7 @@ def _rounded_to(b: Builder, scalar: Scalar, result: Value) -> Value:
 
 
 def _contract(name: str) -> Callable[[Builder, Value, Value], Value]:
-    """A floating operation that may fuse with its neighbour (a multiply and an add)."""
+    """A floating-point operation that may be contracted with its neighbour (a multiply and an add)."""
     return lambda b, x, y: getattr(b, name)(x, y, flags=("contract",))
 
 
@@ -84,7 +84,7 @@ def _compare_select(predicate: str, signed: bool) -> Callable[[Builder, Value, V
 
 
 def _bounded(name: str, greater: bool) -> Callable[[Builder, Value, Value], Value]:
-    """`maximum` and `minimum`, cheaper where one side is a constant number, as in relu and clamps."""
+    """`maximum` and `minimum`, with cheaper code if one side is a constant, as in relu and clamps."""
 
     def emit(b: Builder, x: Value, y: Value) -> Value:
         if isinstance(x, ir.Constant):
@@ -92,7 +92,7 @@ def _bounded(name: str, greater: bool) -> Callable[[Builder, Value, Value], Valu
         limit = _uniform_constant(y)
         if limit is None or limit != limit or (limit == 0 and (_is_negative(limit) == greater)):
             return _floating(name)(b, x, y)
-        if limit == 0:  # equal zeros: the limit has the sign that wins
+        if limit == 0:  # of two zeros, the limit's sign wins
             return b.select(b.fcmp_ordered(">=" if greater else "<=", y, x), y, x)
         return b.select(b.fcmp_ordered(">" if greater else "<", y, x), y, x)
 
@@ -115,8 +115,8 @@ def _is_negative(value: float) -> bool:
 
 
 def _signed_divisor(b: Builder, y: Value) -> tuple[Value, Value]:
-    """Whether the divisor is -1, and a divisor that never traps: dividing by 0 and the least number by -1
-    are undefined, and lanes that are masked out may hold anything."""
+    """Whether the divisor is -1, and a divisor that never traps: division by 0, and of the least number by -1, is
+    undefined, and lanes that are masked out may hold any value."""
     kind = y.type
     minus_one = b.icmp_signed("==", y, like(kind, -1))
     bad = b.or_(minus_one, b.icmp_signed("==", y, like(kind, 0)))
@@ -231,7 +231,7 @@ def _compare(b: Builder, name: str, predicate: str, x: Value, y: Value) -> Value
 
 
 def _typed(b: Builder, name: str, scalar: Scalar, operands: Sequence[Value]) -> Value | None:
-    """Comparisons and conversions: operations that need more than their operands."""
+    """Comparisons and conversions: operations that depend on types as well as on operands."""
     x = operands[0]
     if name in ("cmpf", "cmpi"):
         return _compare(b, name, scalar.predicate, x, operands[1])
@@ -251,7 +251,7 @@ def _typed(b: Builder, name: str, scalar: Scalar, operands: Sequence[Value]) -> 
 
 
 def resize(b: Builder, x: Value, target: Any, signed: bool) -> Value:
-    """An integer brought to the width of `target`."""
+    """An integer extended or truncated to the width of `target`."""
     have, want = scalar_type(x.type).width, scalar_type(target).width
     if have == want:
         return x
@@ -271,7 +271,7 @@ def _convert_float(b: Builder, x: Value, target: Any, dtype: str) -> Value:
 
 
 def _bitcast(b: Builder, x: Value, target: Any, dtype: str) -> Value:
-    """A float of 32 bits met by a type of 16 is a bf16."""
+    """A bitcast. If only one of the types is 16 bits wide and the other a float of 32, the latter holds a bf16."""
     if dtype == "bf16":
         if scalar_type(x.type) == F16:
             x = b.bitcast(x, same_lanes(x.type, I16))
@@ -346,7 +346,7 @@ def _math_integer(b: Builder, name: str, operands: Sequence[Value]) -> Value | N
 
 
 def _power_integer(b: Builder, x: Value, n: Value) -> Value:
-    """`x ** n` by squaring, one round per bit of |n|; a negative `n` gives the reciprocal (in integers, 0
+    """`x ** n` by repeated squaring, one step per bit of |n|. A negative `n` gives the reciprocal (for integers: 0,
     unless `x` is 1 or -1, whose powers are their own reciprocals)."""
     floating = not isinstance(scalar_type(x.type), ir.IntType)
     multiply = b.fmul if floating else b.mul

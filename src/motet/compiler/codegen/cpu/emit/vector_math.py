@@ -1,8 +1,7 @@
 """Elementary functions on scalars and vectors of f32 and f64, written out in arithmetic.
 
-Every function takes and returns an `Value` of type float, double, or a vector of either. Errors are in
-units in the last place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal numbers follow
-IEEE 754 and C.
+Every function takes and returns a `Value` of type float, double, or a vector of either. Errors are in units in the last
+place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal numbers are handled as in IEEE 754 and C.
 
 | function | f32 | f64 | source |
 |---|---|---|---|
@@ -14,7 +13,7 @@ IEEE 754 and C.
 | powf | ≤ 1 | libm | by log and exp in f64 |
 | sqrt, rsqrt, floor, ceil, round, roundeven, trunc, absf, copysign, fma | as IEEE | as IEEE | instructions |
 
-What is left (`LIBM`) calls the C library once per lane; the loader resolves those symbols.
+The others call the C library once per lane, in f32 by the names that end in `f`; the loader resolves those symbols.
 """
 
 from __future__ import annotations
@@ -26,26 +25,6 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I32, Builder
 from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes, Value, like, same_lanes, scalar_type
-
-LIBM = (
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-    "cbrt",
-    "erfc",
-    "erf",
-    "atan2",
-    "pow",
-    "fmod",
-)
-"""The C functions that may be called, in f64; in f32 they are called with an `f` behind the name."""
-
 
 # -- exponentials ----------------------------------------------------------------------------------
 
@@ -94,7 +73,7 @@ def _reduce(f: FloatLanes, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _within(f: FloatLanes, x: Value, low: float, high: float) -> tuple[Value, Value]:
-    """`x` where its power is neither 0 nor infinite, and where it is not 0. Powers that are 0 are not computed:
+    """`x` limited to exponents with a finite power, and whether the power is not 0. Powers that are 0 are not computed:
     arithmetic with a subnormal result is a hundred times slower, and masks make whole rows of such powers."""
     kept = f.builder.fcmp_unordered(">=", x, f.number(low))
     x = f.at_most(x, high)
@@ -285,7 +264,7 @@ def rsqrt(b: Builder, x: Value) -> Value:
 
 
 def power(b: Builder, x: Value, y: Value) -> Value:
-    """`x ** y` as C's `pow`."""
+    """`x ** y` with the special cases of C's `pow`."""
     f = FloatLanes(b, x.type)
     if f.double:
         return _by_libm(b, "pow", [x, y])
@@ -309,7 +288,7 @@ def power(b: Builder, x: Value, y: Value) -> Value:
 
 
 def power_constant(b: Builder, x: Value, y: float) -> Value | None:
-    """`x ** y` for an exponent that needs no logarithm, or None."""
+    """`x ** y` for an exponent that needs no logarithm; None for other exponents."""
     f = FloatLanes(b, x.type)
     if y == 0.5:
         root = f.magnitude(f.call("sqrt", x))
@@ -353,7 +332,7 @@ def atan2(b: Builder, y: Value, x: Value) -> Value:
 
 
 def remainder(b: Builder, x: Value, y: Value) -> Value:
-    """C's `fmod`; in f16 by f32, which holds every f16 and rounds the exact result to itself."""
+    """C's `fmod`; for f16 by f32, which represents every f16 exactly and the exact result as well."""
     if scalar_type(x.type) == F16:
         wide = same_lanes(x.type, F32)
         return b.fptrunc(_by_libm(b, "fmod", [b.fpext(x, wide), b.fpext(y, wide)]), x.type)

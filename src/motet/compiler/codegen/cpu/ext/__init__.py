@@ -1,1 +1,1 @@
-"""Operations over whole tensors: sorts, scans, scatters."""
+"""Operations on whole tensors: sorts, scans, scatters."""

@@ -1,10 +1,10 @@
-"""Scans: sums, products, extremes of all elements up to each one, along one dimension.
+"""Scans: running sums, products and extremes along one dimension.
 
     %y:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x) outs(%e, %begin) { %a + %b }
         for each line:  total = x[0];  y[0] = total;  total += x[1];  y[1] = total;  …
 
-Where the dimension is the last one, tasks are lines; else strips of neighbours, which vectors run along. Sums of f16
-and bf16 are kept in f32 and rounded where they are written.
+If the dimension is the last one, tasks are lines; otherwise tasks are strips of neighbouring lines, and vectors run
+across the lines. Sums of f16 and bf16 are accumulated in f32 and rounded when stored.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
-_VECTORS = 4  # of neighbours at a time
-_ALONG, _BESIDE = 1.2, 0.5  # nanoseconds of an element along memory, and of a vector across it
+_VECTORS = 4  # of neighbouring lines at a time
+_ALONG, _ACROSS = 1.2, 0.5  # nanoseconds: of an element scanned along memory, and of a vector of neighbouring lines
 
 
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
-    """Raises `Unsupported` for what is no gathering of one tensor whose order does not matter."""
+    """Raises `Unsupported` unless the scan is an order-independent reduction of one tensor."""
     if whole.inputs[0].value < 0 or whole.results != (0,) or len(whole.yields) != 1:
         raise Unsupported("a scan of this form")
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
     each = match_reduction(stage, 0)
     if each is None or each.term != 0:
-        raise Unsupported("a scan whose order matters")
+        raise Unsupported("a scan by an operation whose order matters")
     begin = whole.outputs[1]
     if not whole.inclusive and begin.value < 0 and begin.number is None:
-        raise Unsupported("an exclusive scan that begins with nothing")
+        raise Unsupported("an exclusive scan without an initial value")
     lanes = 1 if line_of(whole.inputs[0].shape, whole.dimension).inner == ONE else target.lanes(
         8 * item_bytes(each.accumulator)
     )
@@ -70,7 +70,7 @@ class _ScanEmitter:
             division = Division.of([line.outer], None, length * _ALONG, cut=False)
         else:
             width = _VECTORS * self.lanes
-            division = Division.of([line.outer], line.inner, length * _BESIDE / self.lanes, cut=True, multiple=width)
+            division = Division.of([line.outer], line.inner, length * _ACROSS / self.lanes, cut=True, multiple=width)
 
         def row(indices: list[Index], first: Index, end: Index) -> None:
             if line.inner == ONE:
@@ -94,7 +94,7 @@ class _ScanEmitter:
         return body
 
     def _scan(self, outer: Index, inner: Index, vectors: int, lanes: int) -> None:
-        """Lines `inner` and the following `vectors * lanes` ones, element by element."""
+        """Scan line `inner` and the following `vectors * lanes` lines, element by element."""
         f = self.f
         length, behind = f.extent(self.line.length), f.extent(self.line.inner)
         base = f.iadd(f.imul(f.imul(outer, length), behind), inner)
@@ -114,7 +114,7 @@ class _ScanEmitter:
         f.loop(0, length, 1, element, [self._begin(outer, inner, number, lanes) for number in range(vectors)])
 
     def _begin(self, outer: Index, inner: Index, number: int, lanes: int) -> Value:
-        """What stands before the first element."""
+        """The initial value of the accumulators."""
         f, begin = self.f, self.whole.outputs[1]
         if self.whole.inclusive:
             return constant(self.each.accumulator, self.each.identity, lanes)

@@ -1,11 +1,11 @@
-"""Scatters: updates written to, or combined with, elements of a tensor at indices that are data.
+"""Scatters: updates written to, or combined with, elements of a tensor at computed indices.
 
     %y = tm_tensor.scatter {dimension_map = [0, 1]} ins(%updates, %indices) outs(%x) { yield %a }
         phase 0: y = x                                             blocks are tasks
         phase 1: y[indices[0]] = updates[0], y[indices[1]] = …     one task, one update after the other
 
-Of several updates of one element the last is the one that stands. Indices below 0 count from the end. Updates that lie
-outside are left out, and the first of them is an error of the call, unless the user promises that there are none.
+If several updates address one element, the last one wins. Negative indices count from the end. Updates out of bounds
+are omitted, and the first of them is an error of the call, unless the user promises that there are none.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product
 from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
-_VECTORS = 4  # that are copied at a time
+_VECTORS = 4  # copied at a time
 
 
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
-    """Raises `Unsupported` where an operand is neither a tensor nor a number everywhere."""
+    """Raises `Unsupported` if an operand is neither a tensor nor a splat."""
     known = all(operand.value >= 0 or operand.number is not None for operand in whole.inputs)
     if not known or whole.results != (0,) or len(whole.yields) != 1:
         raise Unsupported("a scatter of this form")
@@ -46,7 +46,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
 
 
 def _copy(f: Frame, whole: Whole, target: CpuTarget) -> Expr:
-    """The tensor as it was, where it is to be changed."""
+    """Copy the input tensor to the result, which the second phase updates."""
     original, result = whole.outputs[0], len(f.kernel.values) - 1
     kind = storage_type(original.dtype)
     lanes = target.lanes(8 * item_bytes(original.dtype))
@@ -79,7 +79,7 @@ def _copy(f: Frame, whole: Whole, target: CpuTarget) -> Expr:
 
 
 def _scatter(f: Frame, whole: Whole) -> None:
-    """Update after update, and of each, element after element: its place, and what happens there."""
+    """Apply the updates one after the other, each element by element."""
     updates, indices = whole.inputs
     number = len(f.kernel.values) - 1
     result = f.kernel.values[number]
@@ -130,7 +130,7 @@ def _scatter(f: Frame, whole: Whole) -> None:
 
 
 def _tell(f: Frame, inside: Value, index: Value, extent: Index) -> None:
-    """Write to the status, unless something stands there, which index is not inside of which extent."""
+    """Record an index out of bounds, with its extent, in the status, unless an error is recorded already."""
     status = f.status()
     first = f.icmp_signed("==", f.load(status, typ=I64, align=8), f.index(0))
     with f.if_then(f.and_(f.not_(inside), first), likely=False):

@@ -1,20 +1,21 @@
-"""Sorts along one dimension, of any number of tensors by the first one, and the first elements of a sort.
+"""Sorts along one dimension: any number of tensors by the first one, or only the first elements (top-k).
 
     %y:2 = tm_tensor.sort dimension(1) outs(%x, positions) { %a >= %b }       pairs of a line: key | position
     %v = extract_slice %y#0[0, 0] [8, 5]                               →      the 5 least ones, sorted
     %i = extract_slice %y#1[0, 0] [8, 5]                                      v = x at their positions; i = those
 
-What is sorted are pairs, one integer each: a key above a position. Keys are integers in the order that is asked for:
-numbers of smaller value first, or larger, -0 equal to 0, and NaN above all other numbers, as in PyTorch. Positions
-make equal keys keep their order.
+The sorted items are pairs, one integer each: a key in the high bits, a position in the low bits. Keys are integers that
+order the numbers as requested: ascending or descending, -0 equal to 0, and NaN above all other numbers, as in PyTorch.
+Positions make the sort stable.
 
-- Few pairs: each goes where its rank, the number of pairs before it, says.
-- Many: by one byte of the key after the other, least first, by counting (the radix sort of Seward, 1954); bytes that
-  all keys share are left out.
-- The first k of more than 4 k: elements beyond the k-th so far are left out by vectors of comparisons; the others are
-  gathered until there are 2 k of them, of which a sort keeps k.
+- Few pairs: each is stored at its rank, the number of pairs before it.
+- Many pairs: a radix sort, least significant byte first, by counting (Seward, 1954). Bytes that all keys share are
+  skipped.
+- The first k of more than 4 k: vector comparisons reject elements beyond the k-th so far. The others are collected
+  until
+  there are 2 k, which are sorted and cut to k.
 
-Lines are tasks. A line has less than 2**32 elements.
+Tasks are lines. A line has fewer than 2**32 elements.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
-_SCRATCH = 1 << 20  # bytes that a thread may have for each line, else they are the call's
-_LEAST_KEPT = 16  # pairs that are gathered before the first are chosen
+_SCRATCH = 1 << 20  # bytes of scratch memory per line; longer lines use a workspace of the call
+_LEAST_KEPT = 16  # pairs that are collected before the first k are selected
 _VECTORS = 4  # compared at a time
-_RANKED = {64: 128, 128: 32}  # so many pairs are sorted by rank, by their width
+_RANKED = {64: 128, 128: 32}  # by the width of a pair in bits, the number of pairs up to which they are sorted by rank
 _PATTERNS = {"f16": (I32, 0x7C00), "bf16": (I32, 0x7F80), "f32": (I32, 0x7F800000), "f64": (I64, 0x7FF << 52)}
-# Nanoseconds that an element takes: compared, as a pair, and for each byte of its key.
+# Nanoseconds per element: to compare it, to make it a pair, and to sort one byte of its key.
 _COMPARED, _PAIRED, _COUNTED = 0.3, 3.0, 1.5
 
 
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
-    """Raises `Unsupported` for orders that are no plain comparison of the first tensor's elements."""
+    """Raises `Unsupported` for orders that are not a plain comparison of the first tensor's elements."""
     return _SortEmitter(_sort(whole), target).run()
 
 
 @dataclass(frozen=True)
 class _LineSort:
-    """`wanted` elements of each line are written, None: all. `bits` of a key differ."""
+    """The sort of one line. `wanted` elements are written (None: all). `bits` is the number of significant key bits."""
 
     whole: Whole
     line: Line
@@ -78,7 +79,7 @@ class _LineSort:
 
     @property
     def kept(self) -> int | None:
-        """How many pairs are gathered before the first are chosen of them, None where whole lines are sorted."""
+        """The number of pairs collected before the first are selected; None if whole lines are sorted."""
         if self.wanted is None:
             return None
         kept = max(2 * self.wanted, _LEAST_KEPT)
@@ -89,7 +90,7 @@ class _LineSort:
 def _sort(whole: Whole) -> _LineSort:
     carried = [whole.outputs[result] for result in whole.results]
     if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
-        raise Unsupported("a sort that carries along what is no tensor")
+        raise Unsupported("a sort with an operand that is not a tensor")
     dtype = whole.outputs[0].dtype
     if dtype.startswith("f") and dtype not in _PATTERNS:
         raise Unsupported(f"a sort by {dtype}")
@@ -118,12 +119,12 @@ class _SortEmitter:
 
     @property
     def lanes(self) -> int:
-        """Pairs of a vector that can be compared."""
+        """The number of pairs compared in one vector."""
         return self.target.lanes(64) if self.sort.pair.width == 64 else 1
 
     @property
     def chunk(self) -> int:
-        """Elements that are compared at a time."""
+        """The number of elements compared at a time."""
         return _VECTORS * self.target.lanes(self.sort.key.width)
 
     def run(self) -> KernelCode:
@@ -150,7 +151,7 @@ class _SortEmitter:
         )
 
     def _cost(self) -> float:
-        """Nanoseconds of a line, roughly."""
+        """The estimated time of a line in nanoseconds."""
         sort = self.sort
         pair = _PAIRED + _COUNTED * sort.bits / 8
         length = guess(sort.line.length)
@@ -159,7 +160,7 @@ class _SortEmitter:
     # -- memory ------------------------------------------------------------------------------------
 
     def _room(self) -> Expr:
-        """Bytes of the pairs of a line, and some more that a sort may write behind them."""
+        """Bytes for the pairs of a line, including padding that a sort may write after them."""
         count: Expr = self.sort.line.length.expression if self.sort.kept is None else self.sort.kept
         more = self.chunk + self.lanes
         size = self.sort.pair.width // 8
@@ -168,7 +169,7 @@ class _SortEmitter:
         return apply("*", apply("+", count, -(-more // 8) * 8), size)
 
     def _memory(self, room: Expr, scratch: bool) -> tuple[Value, Value]:
-        """Two places for pairs. Those that are the call's differ by the first task that this thread was given."""
+        """Two buffers for pairs. In a workspace, they are indexed by the first task that the thread was given."""
         f = self.f
         if scratch and isinstance(room, int):
             return f.arguments[4], f.at(f.arguments[4], room, I8)
@@ -181,14 +182,14 @@ class _SortEmitter:
         return own, f.at(own, size, I8)
 
     def _place(self, outer: Index, inner: Index, position: Index, length: Index) -> Index:
-        """Where an element lies of a tensor whose lines have `length` of them."""
+        """The offset of an element in a tensor whose lines have `length` elements."""
         f = self.f
         return f.iadd(f.imul(f.iadd(f.imul(outer, length), position), self.inner), inner)
 
     # -- pairs -------------------------------------------------------------------------------------
 
     def _keys(self, stored: Value) -> Value:
-        """What was loaded, as integers that compare as is asked for; scalars or vectors."""
+        """Loaded values as integers that compare in the requested order; scalars or vectors."""
         f, sort = self.f, self.sort
         kind = same_lanes(stored.type, sort.key)
         if sort.dtype in _PATTERNS:
@@ -202,7 +203,7 @@ class _SortEmitter:
             keys = f.select(f.icmp_signed(">", magnitude, like(kind, infinity)), like(kind, largest), signed)
         else:
             bits = stored
-            if sort.dtype == "i1":  # 0 or 1; with a sign, 1 is the smaller one
+            if sort.dtype == "i1":  # 0 or 1; as a signed number, 1 (-1) is the smaller one
                 flip = not sort.unsigned
                 bits = f.sub(like(stored.type, 0), stored) if flip else stored
             elif sort.unsigned:
@@ -230,7 +231,7 @@ class _SortEmitter:
         f.loop(0, count, 1, one)
 
     def _sorted(self, pairs: Value, other: Value, count: Index) -> Value:
-        """Where the pairs are once they are sorted: either place."""
+        """Sort the pairs; returns the buffer (`pairs` or `other`) that holds them."""
         return self.f.call(self.sorter, [pairs, other, self.f.index(count)])
 
     # -- lines -------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ class _SortEmitter:
         return self._sorted(pairs, other, self.length), self.length
 
     def _first(self, outer: Index, inner: Index, pairs: Value, other: Value) -> tuple[Value, Index]:
-        """The first ones of a line, and how many they are."""
+        """Collect the first pairs of a line; returns their buffer and their number."""
         f, kept = self.f, self.sort.kept or 0
         begun = f.imin(self.length, kept)
         self._gather_all(outer, inner, begun, pairs)
@@ -255,7 +256,8 @@ class _SortEmitter:
         return self._sorted(pairs, other, count), count
 
     def _chosen(self, pairs: Value, other: Value, count: Index) -> list[Value]:
-        """Both places, the first with the first pairs alone, their number, and the last one's key."""
+        """Select the first pairs; returns both buffers (the selected pairs in the first), their number, and the last
+        key."""
         f, kind = self.f, self.sort.pair
         found = self._sorted(pairs, other, count)
         free = f.select(f.icmp_unsigned("==", found, pairs), other, pairs)
@@ -265,7 +267,7 @@ class _SortEmitter:
         return [found, free, left, f.trunc(f.ashr(pair, like(kind, kind.width // 2)), self.sort.key)]
 
     def _chunk(self, outer: Index, inner: Index, first: Index, state: list[Value]) -> list[Value]:
-        """Considers a chunk, if one of its elements may be among the first ones."""
+        """Process a chunk if one of its elements may be among the first k."""
         f = self.f
 
         def consider() -> list[Value]:
@@ -292,7 +294,7 @@ class _SortEmitter:
     def _considered(
         self, outer: Index, inner: Index, first: Index, end: Index, state: list[Value]
     ) -> list[Value]:
-        """Gathers those of some elements that come before the last one that is kept."""
+        """Collect the elements of `[first, end)` that come before the last pair that is kept."""
         f = self.f
         pairs, other, before, threshold = state
 
@@ -306,7 +308,7 @@ class _SortEmitter:
     # -- results -----------------------------------------------------------------------------------
 
     def _write(self, outer: Index, inner: Index, pairs: Value, count: Index) -> None:
-        """The elements of every tensor that the first pairs stand for."""
+        """Write the elements of every tensor at the positions of the first pairs."""
         f, whole, kind = self.f, self.sort.whole, self.sort.pair
         mask = (1 << (kind.width // 2)) - 1
         for number, (result, wanted) in enumerate(zip(whole.results, whole.firsts, strict=True)):
@@ -336,8 +338,8 @@ class _SortEmitter:
 
 
 def _sorter(module: ir.Module, sort: _LineSort, lanes: int) -> Any:
-    """`ptr sort_pairs(ptr pairs, ptr other, i64 count)`: sorts pairs in two places, one of which it returns. `lanes`
-    pairs behind them are written to as well."""
+    """`ptr sort_pairs(ptr pairs, ptr other, i64 count)`: sorts pairs using two buffers, and returns the one that holds
+    the result. May also write `lanes` pairs after the last one."""
     function: Any = ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), "sort_pairs")
     function.linkage = "internal"
     b = Builder(function.append_basic_block("entry"))
@@ -352,7 +354,7 @@ def _sorter(module: ir.Module, sort: _LineSort, lanes: int) -> Any:
 
 
 def _by_rank(b: Builder, kind: Any, lanes: int, pairs: Value, other: Value, count: Value) -> Value:
-    """Every pair to where the number of those before it says. No two are equal."""
+    """Store every pair at its rank, the number of pairs before it. No two pairs are equal."""
     most = ir.Constant(kind, (1 << (kind.width - 1)) - 1)
     for lane in range(lanes if lanes > 1 else 0):
         b.store(most, b.at(pairs, b.iadd(count, lane), kind), align=8)
@@ -377,15 +379,18 @@ def _by_rank(b: Builder, kind: Any, lanes: int, pairs: Value, other: Value, coun
 
 
 def _by_counting(b: Builder, sort: _LineSort, counts: Value, pairs: Value, other: Value, count: Value) -> Value:
-    """By each byte of the keys: how many pairs have which, so where the first of each goes."""
+    """Radix sort: for each byte of the keys, count its values and derive the position of the first pair of each."""
     kind, digits = sort.pair, sort.bits // 8
     low = kind.width // 2
     byte = ir.Constant(kind, 255)
-    flips = [ir.Constant(kind, 0x80 if digit == digits - 1 else 0) for digit in range(digits)]  # of the sign
+    flips = [ir.Constant(kind, 0x80 if digit == digits - 1 else 0) for digit in range(digits)]  # of the sign bit
 
-    def slot(pair: Value, digit: int) -> Value:
+    def slot(value: Index, digit: int) -> Value:
+        return b.at(counts, b.iadd(value, 256 * digit), I32)
+
+    def slot_of(pair: Value, digit: int) -> Value:
         value = b.xor(b.and_(b.lshr(pair, ir.Constant(kind, low + 8 * digit)), byte), flips[digit])
-        return b.at(counts, b.iadd(_index(b, value), 256 * digit), I32)
+        return slot(_index(b, value), digit)
 
     def clear(i: Index, _: object) -> None:
         b.store(ir.Constant(I32, 0), b.at(counts, i, I32), align=4)
@@ -393,35 +398,36 @@ def _by_counting(b: Builder, sort: _LineSort, counts: Value, pairs: Value, other
     def tally(i: Index, _: object) -> None:
         pair = b.load(b.at(pairs, i, kind), typ=kind, align=8)
         for digit in range(digits):
-            _increase(b, slot(pair, digit))
+            _increase(b, slot_of(pair, digit))
 
     b.loop(0, 256 * digits, 1, clear)
     b.loop(0, count, 1, tally)
     source, target = pairs, other
     for digit in range(digits):
-        source, target = _distribute(b, kind, counts, digit, lambda pair, digit=digit: slot(pair, digit), source,
-                                     target, count)
+        slots = (lambda value, digit=digit: slot(value, digit)), (lambda pair, digit=digit: slot_of(pair, digit))
+        source, target = _distribute(b, kind, *slots, source, target, count)
     return source
 
 
 def _distribute(
-    b: Builder, kind: Any, counts: Value, digit: int, slot: Callable[[Value], Value], source: Value, target: Value,
-    count: Value,
+    b: Builder, kind: Any, slot: Callable[[Index], Value], slot_of: Callable[[Value], Value], source: Value,
+    target: Value, count: Value,
 ) -> tuple[Value, Value]:
-    """Moves the pairs to the target, by one byte; where all have the same, not at all."""
-    first = b.load(slot(b.load(source, typ=kind, align=8)), typ=I32, align=4)
+    """Move the pairs to the target by one byte; does not move them if all have the same byte. `slot` gives the address
+    of the count of a byte's value, `slot_of` that of a pair's."""
+    first = b.load(slot_of(b.load(source, typ=kind, align=8)), typ=I32, align=4)
     alike = b.icmp_unsigned("==", first, b.trunc(count, I32))
     moved: Value = b.select(alike, b.index(0), count)
 
     def begin(i: Index, carried: list[Value]) -> list[Value]:
-        place = b.at(counts, b.iadd(i, 256 * digit), I32)
+        place = slot(i)
         number = b.load(place, typ=I32, align=4)
         b.store(carried[0], place, align=4)
         return [b.add(carried[0], number)]
 
     def move(i: Index, _: object) -> None:
         pair = b.load(b.at(source, i, kind), typ=kind, align=8)
-        place = _increase(b, slot(pair))
+        place = _increase(b, slot_of(pair))
         b.store(pair, b.at(target, b.zext(place, I64), kind), align=8)
 
     b.loop(0, b.select(alike, b.index(0), b.index(256)), 1, begin, [ir.Constant(I32, 0)])
@@ -430,7 +436,7 @@ def _distribute(
 
 
 def _increase(b: Builder, place: Value) -> Value:
-    """Adds one to a number; what it was."""
+    """Increment the number at `place`; returns its old value."""
     number = b.load(place, typ=I32, align=4)
     b.store(b.add(number, ir.Constant(I32, 1)), place, align=4)
     return number

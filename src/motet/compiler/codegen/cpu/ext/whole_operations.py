@@ -1,4 +1,4 @@
-"""The choice among the classes of operations over whole tensors that `kernels/linalg_ext.py` reads."""
+"""Selects the kernel class of an operation on whole tensors (`kernels/linalg_ext.py`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ CLASSES = {"scan": scans.emit, "sort": sorts.emit, "scatter": scatters.emit}
 
 
 def emit_whole(function: ir.Operation, target: CpuTarget) -> tuple[Kernel, KernelCode]:
-    """The kernel of a function that `is_whole`, and its code. Raises CompileError where there is none."""
+    """The kernel of a function for which `is_whole` holds, and its code. Raises CompileError if no class supports
+    it."""
     try:
         whole = read_whole(function)
         return whole.kernel, CLASSES[whole.kind](whole, target)

@@ -1,1 +1,1 @@
-"""Products of matrices and contractions: packed panels and register tiles."""
+"""Matrix products and contractions: packed panels and register tiles."""

@@ -1,21 +1,23 @@
-"""Contractions: sums of products of two tensors, in any order of dimensions, with what follows fused.
+"""Contractions: sums of products of two tensors, in any order of dimensions, with a fused epilogue.
 
-`kernels/contraction.py` says which kernels are some, `plan.py` chooses how the work is cut, `legality.py` which other
-ways there are; `packing.py` packs operands, `tiles.py` has the register tiles, and here is the loop over tasks.
-Constant right-hand factors are packed when compiling; others are packed panel by panel by the task that reads them,
-read in place where few rows use them, or, where K lies side by side and rows are few, multiplied along K.
+`kernels/contraction.py` recognises contractions, `plan.py` chooses their schedules, `legality.py` checks other
+schedules, `packing.py` packs operands, `tiles.py` emits the register tiles, and this module emits the loop over tasks.
+A constant right operand is packed when compiling. Any other right operand is packed panel by panel by the task that
+reads it, is read in place if few rows use it, or, if K is contiguous and rows are few, is multiplied along K.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.legality import check
-from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, TileFrame
+from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.packing import PackedOperands
 from motet.compiler.codegen.cpu.gemm.plan import choose, packing_of
-from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks
+from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
@@ -29,30 +31,51 @@ from motet.compiler.targets.cpu import CpuTarget
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Contraction | None:
-    """`kernel` as a contraction with element-wise stages after it, if it is one."""
+    """Read `kernel` as a contraction with an element-wise epilogue; None if it is not one."""
     return match_contraction(kernel)
 
 
 def emit(contraction: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a contraction that is cut as `schedule` says."""
+    """Generate code for a contraction by `schedule`."""
     return _ContractionEmitter(contraction, schedule).run()
 
 
 CLASS = KernelClass(ContractionSchedule, match, choose, check, emit)
 
 
+@dataclass(frozen=True)
+class _Block:
+    """Register tiles of some panels at outer coordinates `outer`; `tile` is memory for their sums."""
+
+    outer: list[Index]
+    tiles: Range
+    panels: Range
+    scratch: ir.Value
+    tile: ir.Value
+
+
+@dataclass(frozen=True)
+class _PanelOperands:
+    """The operands of a panel of `left` columns from `column` on: `a` begins at row `row` where it is packed, `tail`
+    says that the panel is incomplete."""
+
+    column: Index
+    left: Index
+    tail: bool
+    a: ir.Value
+    row: Index
+    b: ir.Value
+    sums: ir.Value
+
+
 class _ContractionEmitter(PackedOperands, Tiles):
-    """Emits one module: internal functions for each register tile, and the task loop that calls them."""
+    """Emits one module: an internal function for each register tile, and the task loop that calls them."""
 
     def run(self) -> KernelCode:
         kernel, plan = self.c.kernel, self.plan
         tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
-        function = ir.Function(
-            self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
-        )
-        function.attributes.add("nounwind")
-        f = TileFrame(kernel, function)
-        begin, end, scratch = function.args[2:]
+        f = task_function(self.module, kernel)
+        begin, end, scratch = f.arguments[2:]
 
         def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
             self.kept = kept[0] if kept else None
@@ -74,44 +97,40 @@ class _ContractionEmitter(PackedOperands, Tiles):
         )
 
     def _block(
-        self, f: TileFrame, outer: list[Index], tiles: tuple[
-            Index, Index
-        ], panels: tuple[Index, Index], scratch: ir.Value
+        self, f: TileFrame, outer: list[Index], tiles: Range, panels: Range, scratch: ir.Value
     ) -> None:
-        """All the work of one task at one outer iteration."""
+        """Emit the work of one task at one outer iteration."""
         c, plan = self.c, self.plan
         depth = f.extent(product_of(c.depth))
         tile = f.at(scratch, self.scratch_tile, ir.IntType(8))
+        task = _Block(outer, tiles, panels, scratch, tile)
         if plan.depth_block is None:
-            self._depth_block(f, outer, tiles, panels, scratch, tile, 0, depth)
+            self._depth_block(f, task, 0, depth)
             return
         self.tile_pass(f, "start", outer, tiles, panels, tile)
 
         def block(k: Index, _: list[ir.Value]) -> None:
             size = plan.depth_block or 1
             if not isinstance(depth, int) or depth % size:
-                self._depth_block(f, outer, tiles, panels, scratch, tile, k, f.imin(f.isub(depth, k), size))
+                self._depth_block(f, task, k, f.imin(f.isub(depth, k), size))
             else:
-                self._depth_block(f, outer, tiles, panels, scratch, tile, k, size)
+                self._depth_block(f, task, k, size)
 
         f.loop(0, depth, plan.depth_block, block)
         self.tile_pass(f, "finish", outer, tiles, panels, tile)
 
-    def _depth_block(
-        self, f: TileFrame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index],
-        scratch: ir.Value, tile: ir.Value, k: Index, deep: Index,
-    ) -> None:
-        """Every register tile of the task over `deep` steps of the depth from `k` on (from 0 where not blocked)."""
+    def _depth_block(self, f: TileFrame, task: _Block, k: Index, deep: Index) -> None:
+        """Emit every register tile of the task for `deep` steps of K from `k` on (from 0 if K is not blocked)."""
         c, plan = self.c, self.plan
-        at = list(outer)
+        at = list(task.outer)
         if plan.depth_block is not None and c.depth[0][1] >= 0:  # else a depth of one step, along no dimension
             at[c.depth[0][1]] = k
-        b_scratch = f.at(scratch, self.scratch_b, ir.IntType(8))
+        b_scratch = f.at(task.scratch, self.scratch_b, ir.IntType(8))
         a_base = f.address(c.a, at)
-        row0 = self.row(f, tiles[0])[0]
+        row0 = self.row(f, task.tiles[0])[0]
         if plan.pack_a:
-            a_scratch = f.at(scratch, self.scratch_a, ir.IntType(8))
-            rows = f.isub(self.row(f, tiles[1])[0], row0)
+            a_scratch = f.at(task.scratch, self.scratch_a, ir.IntType(8))
+            rows = f.isub(self.row(f, task.tiles[1])[0], row0)
             source = f.at(a_base, f.imul(self.stride(f, c.a), row0), MEMORY_TYPES[c.a.dtype])
             self.pack_a(f, source, a_scratch, rows, deep)
             a_base = a_scratch
@@ -135,38 +154,35 @@ class _ContractionEmitter(PackedOperands, Tiles):
                     self.pack_b(f, b, b_scratch, deep, left, tail)
                 if plan.b_mode == "scratch":
                     b = b_scratch
-            acc = f.at(tile, f.imul(f.isub(p, panels[0]), plan.width), self.element) if plan.depth_block else tile
-            self._rows(f, outer, tiles, row0, n, left, tail, a_base, b, acc, deep)
+            acc = task.tile
+            if plan.depth_block:
+                acc = f.at(acc, f.imul(f.isub(p, task.panels[0]), plan.width), self.element)
+            self._rows(f, task, _PanelOperands(n, left, tail, a_base, row0, b, acc), deep)
 
-        self.panels_of(f, panels, panel)
+        self.panels_of(f, task.panels, panel)
 
-    def _rows(
-        self, f: TileFrame, outer: list[Index], tiles: tuple[
-            Index, Index
-        ], row0: Index, n: Index, left: Index, tail: bool,
-        a_base: ir.Value, b: ir.Value, acc: ir.Value, deep: Index,
-    ) -> None:
-        """Register tiles down a panel."""
+    def _rows(self, f: TileFrame, task: _Block, panel: _PanelOperands, deep: Index) -> None:
+        """Emit the register tiles down a panel."""
         c, plan = self.c, self.plan
         a_element = self.element if plan.pack_a else MEMORY_TYPES[c.a.dtype]
 
         def one(t: Index, rows: int, m: Index) -> None:
-            local = f.isub(m, row0)
+            local = f.isub(m, panel.row)
             a_row = self.a_steps(f)[0]
-            a = f.at(a_base, f.imul(local if plan.pack_a else m, a_row), a_element)
-            at = acc
+            a = f.at(panel.a, f.imul(local if plan.pack_a else m, a_row), a_element)
+            at = panel.sums
             if plan.depth_block:
-                at = f.at(acc, f.imul(local, self.tile_width), self.element)
-            function = self.tile(rows, tail)
-            coordinates = [f.index(outer[dim]) for _, dim in c.outer]
-            extents = [f.index(m), f.index(n), f.index(left), f.index(deep)]
-            ahead = self._next_panel(f, b, deep, f.isub(t, tiles[0])) if plan.ahead else b
-            f.call(function, [*f.arguments[:2], a, b, at, *extents, *coordinates, ahead])
+                at = f.at(at, f.imul(local, self.tile_width), self.element)
+            function = self.tile(rows, panel.tail)
+            coordinates = [f.index(task.outer[dim]) for _, dim in c.outer]
+            extents = [f.index(m), f.index(panel.column), f.index(panel.left), f.index(deep)]
+            ahead = self._next_panel(f, panel.b, deep, f.isub(t, task.tiles[0])) if plan.ahead else panel.b
+            f.call(function, [*f.arguments[:2], a, panel.b, at, *extents, *coordinates, ahead])
 
-        self.row_tiles(f, tiles, one)
+        self.row_tiles(f, task.tiles, one)
 
     def _next_panel(self, f: TileFrame, b: ir.Value, deep: Index, number: Index) -> ir.Value:
-        """Where in the panel after `b` tile `number` of a panel begins to fetch."""
+        """The address in the panel after `b` at which tile `number` of a panel begins to prefetch."""
         plan = self.plan
         stride = f.imul(deep, plan.width)
         if plan.depth_block is not None and plan.panels > 1:

@@ -1,4 +1,4 @@
-"""Which schedules of a contraction the code generator takes."""
+"""Legality checks for contraction schedules."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from motet.compiler.kernels.schedule import ContractionSchedule, Reason, in_rang
 from motet.compiler.kernels.strides import ONE, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
-_MOST = 1 << 20  # of what only scratch memory limits
+_MOST = 1 << 20  # bound of fields that are otherwise limited by scratch memory alone
 _MOST_SCRATCH = 256 << 20  # bytes of one thread
-_MOST_AHEAD = 64  # cache lines, each an instruction of the innermost loop
+_MOST_AHEAD = 64  # cache lines, each a prefetch instruction in the innermost loop
 _MOST_UNROLLED = 1024  # multiply-adds
 
 
@@ -20,7 +20,7 @@ def check(c: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> l
     """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
     reasons = [*_tile(c, schedule, target), *_grid(c, schedule)]
     if reasons:
-        return reasons  # what follows divides by these
+        return reasons  # the checks below divide by these
     reasons = [*_right(c, schedule), *_panels(c, schedule), *_depth(c, schedule)]
     if not reasons and (scratch := scratch_layout(c, schedule)[-1]) > _MOST_SCRATCH:
         text = f"smaller blocks: scratch memory of a thread would take {scratch} bytes, at most {_MOST_SCRATCH}"
@@ -49,7 +49,7 @@ def _grid(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
 
 
 def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
-    """Whether the right operand can be read as `b_mode` says."""
+    """Check that the right operand can be read by `b_mode`."""
     single = len(c.depth) == 1 and c.depth[0][1] >= 0
     inner = c.depth[-1][1]
     if s.b_mode == "packed":
@@ -65,7 +65,7 @@ def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
         contiguous = single and c.b.strides[inner] == ONE and c.a.strides[inner] == ONE
         known = None not in (c.n[0].known, c.depth[0][0].known, (c.m[0] if c.m else ONE).known)
         if not (contiguous and known):
-            yield Reason("b_mode", s.b_mode, "packed, scratch or place: the depth of both operands is not one"
+            yield Reason("b_mode", s.b_mode, "packed, scratch or place: K of both operands is not one"
                          " contiguous dimension, or an extent is dynamic")
         for field, value in (("depth_block", s.depth_block), ("pack_a", s.pack_a or None)):
             if value is not None:
@@ -73,7 +73,7 @@ def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
 
 
 def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
-    """Whether panels can be handed from task to task."""
+    """Check the fields for panels that tasks keep or share, and for prefetching the next panel."""
     for field, given in (("keeps", s.keeps), ("shared", s.shared)):
         if given and (s.b_mode != "scratch" or c.outer):
             yield Reason(field, True, "false: only panels with b_mode=scratch are kept or shared, of a product that has"
@@ -85,7 +85,7 @@ def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
     depth, n = product_of(c.depth).known, c.n[0].known
     if s.shared:
         if len(c.depth) != 1 or c.depth[0][1] < 0 or depth is None or n is None:
-            yield Reason("shared", True, "false: the depth is not one dimension, or an extent is dynamic")
+            yield Reason("shared", True, "false: K is not one dimension, or an extent is dynamic")
             return
         yield from in_range("pack_panels", s.pack_panels, 1, max(1, -(-n // s.width)))
         yield from in_range("pack_steps", s.pack_steps, 1, max(1, -(-depth // s.lanes) * s.lanes))
@@ -96,12 +96,12 @@ def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
 
 
 def _depth(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
-    """Whether the depth can be cut, and the left operand packed."""
+    """Check that K can be blocked and the left operand packed."""
     if s.depth_block is not None and len(c.depth) != 1:
-        yield Reason("depth_block", s.depth_block, "null: the depth is not one dimension")
+        yield Reason("depth_block", s.depth_block, "null: K is not one dimension")
     if s.ahead and len(c.depth) != 1:
-        yield Reason("ahead", s.ahead, "0: the depth is not one dimension")
+        yield Reason("ahead", s.ahead, "0: K is not one dimension")
     if s.pack_a and (c.m is None or len(c.depth) != 1 or c.depth[0][1] < 0):
-        yield Reason("pack_a", True, "false: the left operand has no rows, or its depth is not one dimension")
+        yield Reason("pack_a", True, "false: the left operand has no rows, or its K is not one dimension")
     elif s.pack_a and s.depth_block is None and c.depth[0][0].known is None:
         yield Reason("pack_a", True, "false: a block of unknown depth has no size")

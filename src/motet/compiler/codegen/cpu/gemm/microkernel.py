@@ -1,8 +1,8 @@
-"""Register tiles: what contractions and convolutions are made of.
+"""The microkernel of contractions and convolutions: a register tile.
 
-A tile holds `rows x vectors` accumulators. Each step along the depth loads `vectors` vectors of B once, and
-multiplies them by one broadcast element of A per row, as in "Anatomy of High-Performance Matrix Multiplication"
-(Goto, van de Geijn, 2008) and BLIS. The depth may be a nest of loops, which is how convolutions walk a window.
+A tile holds `rows x vectors` accumulators. Each step along K loads `vectors` vectors of B once and multiplies them by
+one broadcast element of A per row, as in "Anatomy of High-Performance Matrix Multiplication" (Goto, van de Geijn, 2008)
+and BLIS. K may be a nest of loops; convolutions loop over a window in this way.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TileFrame(Builder):
         return self._symbols[name]
 
     def pointer(self, value: int) -> ir.Value:
-        """The memory of the kernel's value `value`, which is no temporary."""
+        """The address of the kernel's value `value`, which must not be a temporary."""
         if value not in self._pointers:
             with self.goto_entry_block():
                 address = self.at(self.arguments[0], self.kernel.externals.index(value), PTR)
@@ -61,7 +61,7 @@ class TileFrame(Builder):
         return result
 
     def offset(self, place: StridedAccess, coordinates: Sequence[Index]) -> Index:
-        """The element that `place` names at `coordinates`, one per stride."""
+        """The element offset of `place` at `coordinates`, one per stride."""
         result: Index = 0
         for part in place.offset:
             result = self.iadd(result, self.extent(part))
@@ -73,8 +73,16 @@ class TileFrame(Builder):
         return self.at(self.pointer(place.value), self.offset(place, coordinates), MEMORY_TYPES[place.dtype])
 
 
+def task_function(module: ir.Module, kernel: Kernel, name: str = "") -> TileFrame:
+    """A function `(buffers, sizes, begin, end, scratch)` that runs some tasks of a phase, by default the kernel's."""
+    kind = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR])
+    function = ir.Function(module, kind, name or kernel.name)
+    function.attributes.add("nounwind")
+    return TileFrame(kernel, function)
+
+
 def internal_function(module: ir.Module, name: str, arguments: Sequence[ir.Type]) -> Any:
-    """A function of this module alone, which LLVM keeps apart so that its registers are its own."""
+    """A function private to this module. LLVM must not inline it, so that its registers are allocated separately."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), list(arguments)), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
@@ -85,7 +93,7 @@ def internal_function(module: ir.Module, name: str, arguments: Sequence[ir.Type]
 def shared_function(
     module: ir.Module, name: str, arguments: Sequence[ir.Type], kernel: Kernel, write: Callable[[TileFrame], None]
 ) -> Any:
-    """The internal function of this name, which `write` fills where the module has none yet."""
+    """The internal function named `name`; `write` emits its body if the module does not contain it yet."""
     found = module.globals.get(name)
     if found is not None:
         return found
@@ -100,12 +108,12 @@ def shared_function(
 
 
 def with_type(kind: ir.Type, element: Any) -> Any:
-    """`element`, or a vector of as many as `kind` has."""
+    """`element`, or a vector of `element` with as many lanes as `kind`."""
     return ir.VectorType(element, kind.count) if isinstance(kind, ir.VectorType) else element
 
 
 def widen(f: TileFrame, value: ir.Value, dtype: str, casts: Sequence[str], result: str) -> ir.Value:
-    """`value`, loaded as `dtype`, in the type of `result`."""
+    """Convert `value`, loaded as `dtype`, to the type of `result`."""
     target = MEMORY_TYPES[result]
     unsigned = any(cast in ("arith.extui", "arith.uitofp") for cast in casts) or dtype == "i1"
     if dtype in ("f16", "bf16", "f32", "f64"):
@@ -122,7 +130,7 @@ def widen(f: TileFrame, value: ir.Value, dtype: str, casts: Sequence[str], resul
 
 
 def narrow(f: TileFrame, value: ir.Value, dtype: str) -> ir.Value:
-    """`value`, of a product's type, as bodies carry `dtype`."""
+    """Convert `value`, of the product's type, to the compute type of `dtype`."""
     if dtype == "bf16":
         return round_bf16(f, value)
     target = MEMORY_TYPES[dtype]
@@ -148,7 +156,7 @@ class PartialVector:
 
 
 def read_vector(f: TileFrame, address: ir.Value, dtype: str, stride: Index, lanes: PartialVector) -> ir.Value:
-    """Elements `address[i * stride]` as stored; lanes that do not exist are not touched, their value is free."""
+    """Elements `address[i * stride]` as stored. Lanes that do not exist are not read; their value is undefined."""
     element = MEMORY_TYPES[dtype]
     if lanes.lanes == 1 or (isinstance(stride, int) and stride == 0):
         return f.splat(f.load_vector(address, element, 1), lanes.lanes)
@@ -176,8 +184,8 @@ def write_vector(
     f: TileFrame, value: ir.Value, address: ir.Value, dtype: str, stride: Index, lanes: PartialVector,
     streaming: bool = False
 ) -> None:
-    """Store the lanes that exist to `address[i * stride]`; `streaming` past the caches, where whole vectors lie at
-    multiples of their size."""
+    """Store the lanes that exist to `address[i * stride]`; with `streaming`, past the caches, which requires whole
+    vectors at aligned addresses."""
     element = MEMORY_TYPES[dtype]
     if streaming and lanes.count is None and isinstance(stride, int) and stride == 1:
         store = f.store(value, address, align=lanes.lanes * item_bytes(dtype))
@@ -205,7 +213,7 @@ def write_vector(
 
 
 def transpose(f: TileFrame, vectors: Sequence[ir.Value]) -> list[ir.Value]:
-    """The transpose of a square of `n` vectors of `n` lanes, `n` a power of two, in log2(n) perfect shuffles."""
+    """The transpose of `n` vectors of `n` lanes, `n` a power of two, by log2(n) perfect shuffles."""
     result = list(vectors)
     n = len(result)
     low = ir.Constant(ir.VectorType(I32, n), [lane // 2 + (n if lane % 2 else 0) for lane in range(n)])
@@ -220,7 +228,7 @@ def transpose(f: TileFrame, vectors: Sequence[ir.Value]) -> list[ir.Value]:
 
 
 def horizontal_sum(f: TileFrame, vector: ir.Value, is_float: bool) -> ir.Value:
-    """The sum of all lanes, in halves."""
+    """The sum of all lanes, by halving the vector."""
     lanes = vector.type.count
     while lanes > 1:
         lanes //= 2
@@ -242,7 +250,7 @@ AHEAD_STEPS = 4
 
 @dataclass(frozen=True)
 class Depth:
-    """One loop along the depth, with the steps it takes in A and B."""
+    """One loop along K, with its strides in A and B."""
 
     size: Index
     a: Index
@@ -251,9 +259,9 @@ class Depth:
 
 @dataclass(frozen=True)
 class TileOperands:
-    """How a tile reads its factors: dtype as stored and casts; `row` is A's step from row to row.
+    """How a tile reads its operands: the stored dtype and the casts; `row` is A's stride between rows.
 
-    `b_lanes` holds one `PartialVector` per vector of B; vectors of B stand side by side.
+    `b_lanes` holds one `PartialVector` per vector of B. The vectors of B are contiguous.
     """
 
     product: Product
@@ -267,20 +275,21 @@ class TileOperands:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Memory that is read soon: in four steps of the depth `lines` cache lines from `address` on are fetched, then as
-    many from `stride` bytes after it on."""
+    """Memory to prefetch: in every four steps of K, `lines` cache lines from `address` on; then `address` advances by
+    `stride` bytes."""
 
     address: ir.Value
     lines: int
     stride: int
 
 
+# Parameters: the operands of a micro-kernel, which each of its callers has in a place of its own.
 def accumulate(
     f: TileFrame, factors: TileOperands, accumulators: Sequence[ir.Value], a: ir.Value, b: ir.Value,
     depth: Sequence[Depth], fused_steps: int, ahead: Ahead | None = None,
 ) -> list[ir.Value]:
-    """The accumulators (row-major, `rows x vectors`) after the whole depth, `fused_steps` multiply-adds per
-    iteration of the innermost loop at the most."""
+    """The accumulators (row-major, `rows x vectors`) after all steps of K, with at most `fused_steps` multiply-adds per
+    iteration of the innermost loop."""
     rows = len(accumulators) // len(factors.b_lanes)
     a_type, b_type = MEMORY_TYPES[factors.a_dtype], MEMORY_TYPES[factors.b_dtype]
     row_offsets = [f.imul(row, factors.row) for row in range(rows)]
@@ -326,7 +335,7 @@ def accumulate(
 
 
 def _fetch(f: TileFrame, ahead: Ahead, step: Index) -> None:
-    """Have the second cache fetch what `ahead` says for four steps of the depth from `step` on."""
+    """Prefetch to the second-level cache what `ahead` describes for the four steps of K from `step` on."""
     for line in range(ahead.lines):
         offset = f.iadd(f.imul(f.idiv(step, AHEAD_STEPS), ahead.stride), line * LINE)
         f.prefetch(f.at(ahead.address, offset, ir.IntType(8)), near=False)
@@ -348,13 +357,13 @@ def _multiply_add(f: TileFrame, product: Product, a: ir.Value, b: ir.Value, c: i
 
 
 def balanced(total: int, most: int) -> tuple[int, int, int]:
-    """`total` in pieces of at most `most`, as equal as can be: (pieces, size, how many of them have one more)."""
+    """Split `total` into nearly equal pieces of at most `most`: (pieces, size, how many have one more)."""
     pieces = -(-total // most)
     return pieces, total // pieces, total % pieces
 
 
 def registers(target: CpuTarget, vectors: int) -> int:
-    """Rows of a tile of `vectors` vectors, so that accumulators and a step's operands fit in the registers."""
+    """The number of rows of a tile of `vectors` vectors such that accumulators and operands fit in the registers."""
     free = target.vector_registers - vectors - 1
     best = free // vectors
     return max(1, min(best, {1: 14, 2: 12, 3: 8, 4: 6}.get(vectors, best)))
@@ -363,8 +372,8 @@ def registers(target: CpuTarget, vectors: int) -> int:
 def register_tile(
     rows: int, columns: int, lanes: int, target: CpuTarget, weigh: Callable[[int], float] = lambda panels: 1.0
 ) -> tuple[int, int]:
-    """The register tile (rows, vectors) that covers `rows x columns` in the fewest cycles, times what `weigh` says of
-    so many panels."""
+    """The register tile (rows, vectors) that covers `rows x columns` in the fewest cycles, weighted by
+    `weigh(panels)`."""
     needed = -(-columns // lanes)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, 5):
@@ -380,9 +389,8 @@ def register_tile(
 
 
 def _cycles(rows: int, vectors: int, height: int, width: int) -> int:
-    """What one step of the depth costs over `rows` by `vectors` vectors in tiles of at most `height` by `width`: a
-    tile takes its multiply-adds or its loads, whichever are more, and never less than the latency that few
-    accumulators show."""
+    """The cycles of one step of K over `rows` by `vectors` vectors in tiles of at most `height` by `width`. A tile
+    costs the larger of its multiply-adds and its loads, and at least the latency that few accumulators expose."""
     tiles, size, longer = balanced(rows, height)
     panels, left = divmod(vectors, width)
 

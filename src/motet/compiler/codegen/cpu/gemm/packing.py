@@ -1,4 +1,4 @@
-"""Packs factors of contractions: panels of B, by the task that reads them or once for all tasks, and blocks of A."""
+"""Packs operands of contractions: panels of B, per task or once for all tasks, and blocks of A."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileFrame,
     read_vector,
     shared_function,
+    task_function,
     transpose,
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
+from motet.compiler.codegen.cpu.gemm.tasks import Range
 from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.kernels.strides import ONE, ZERO, product_of
 
@@ -24,10 +26,10 @@ _PACK_ROWS = 8  # of B that are read before the next panel of a group
 
 
 class PackedOperands(ContractionSpace):
-    """Copies of factors in the order in which tiles read them."""
+    """Copies operands to the order in which tiles read them."""
 
     def packed_panel(self, f: TileFrame, at: list[Index], p: Index, k: Index) -> ir.Value:
-        """The address of panel `p` (from depth `k` on) of a constant packed when compiling."""
+        """The address, from step `k` on, of panel `p` of a constant that was packed when compiling."""
         c, plan = self.c, self.plan
         index: Index = 0
         for size, dim in c.outer:
@@ -44,18 +46,16 @@ class PackedOperands(ContractionSpace):
         return -(-n // self.plan.width) * self.plan.width * depth
 
     def shared_panels(self, f: TileFrame) -> ir.Value:
-        """The workspace: all panels of B, [panel][depth][width]."""
+        """The address of the workspace with all panels of B, [panel][k][width]."""
         with f.goto_entry_block():
             address = f.at(f.arguments[0], len(self.c.kernel.externals), PTR)
             return f.load(address, typ=PTR, align=8)
 
     def pack_phase(self) -> Phase:
-        """Packs the panels of B, groups of them in pieces of the depth."""
+        """The phase that packs the panels of B; a task packs a group of panels for a piece of K."""
         plan, c = self.plan, self.c
         name = f"{c.kernel.name}_pack"
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
-        function.attributes.add("nounwind")
-        f = TileFrame(c.kernel, function)
+        f = task_function(self.module, c.kernel, name)
         depth, n = product_of(c.depth).known, self.n.known
         assert depth is not None and n is not None
         pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
@@ -81,12 +81,12 @@ class PackedOperands(ContractionSpace):
 
             f.loop(begin, end, rows, some)
 
-        f.loop(function.args[2], function.args[3], 1, task)
+        f.loop(f.arguments[2], f.arguments[3], 1, task)
         f.ret_void()
         return Phase(name, -(-panels // plan.pack_panels) * pieces)
 
     def pack_b(self, f: TileFrame, source: ir.Value, target: ir.Value, deep: Index, left: Index, tail: bool) -> None:
-        """Copy a panel of B (of a `tail` its first `left` columns) to `target` as [depth][width]."""
+        """Copy a panel of B to `target` as [k][width]; of a `tail`, its first `left` columns."""
         c = self.c
         name = f"{c.kernel.name}.pack_b{'_tail' if tail else ''}"
         arguments = [PTR, PTR, PTR, PTR, I64, I64]
@@ -116,14 +116,13 @@ class PackedOperands(ContractionSpace):
             if step == 1 and step_n != 1 and not tail:
                 self._pack_transposed(g, at, destination, length, step_n)
             else:
-                self._pack_rows(g, at, destination, length, step, step_n, columns if tail else None)
+                self._pack_rows(g, at, destination, (0, length), step, step_n, columns if tail else None)
 
         nest(0, source, 0)
 
     def _pack_rows(
-        self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index,
+        self, g: TileFrame, source: ir.Value, target: ir.Value, depth: Range, step: Index, step_n: Index,
         left: Index | None,
-        begin: Index = 0,
     ) -> None:
         c, plan = self.c, self.plan
         element = MEMORY_TYPES[c.b.dtype]
@@ -142,10 +141,10 @@ class PackedOperands(ContractionSpace):
                     vector = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
                 g.store_vector(vector, g.at(to, v * plan.lanes, self.element), self.element)
 
-        g.loop(begin, deep, 1, row)
+        g.loop(*depth, 1, row)
 
     def _pack_transposed(self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
-        """Squares of `lanes x lanes` turned in registers, then what is left of the depth by single elements."""
+        """Transpose squares of `lanes x lanes` in registers, then the remaining steps of K element by element."""
         c, plan = self.c, self.plan
         element, lanes = MEMORY_TYPES[c.b.dtype], plan.lanes
         whole = g.imul(g.idiv(deep, lanes), lanes)
@@ -162,10 +161,10 @@ class PackedOperands(ContractionSpace):
                     g.store_vector(vector, g.at(target, to, self.element), self.element)
 
         g.loop(0, whole, lanes, square)
-        self._pack_rows(g, source, target, deep, 1, step_n, None, whole)
+        self._pack_rows(g, source, target, (whole, deep), 1, step_n, None)
 
     def pack_a(self, f: TileFrame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
-        """Copy a block of A to `target`, widened, in the order of its memory: rows or depth outermost."""
+        """Copy a block of A to `target`, widened, with the order of its memory kept: rows or K outermost."""
         c = self.c
         name = f"{c.kernel.name}.pack_a"
 
@@ -183,7 +182,7 @@ class PackedOperands(ContractionSpace):
     def _copy(
         self, g: TileFrame, outer: tuple[Index, Index, Index], inner: tuple[Index, Index, Index]
     ) -> None:
-        """(extent, step in the source, step in the target) of two loops; the inner one by vectors."""
+        """Copy two nested loops, each given as (extent, source stride, target stride), the inner one by vectors."""
         c, lanes = self.c, self.plan.lanes
         source, target = g.arguments[2:4]
         element = MEMORY_TYPES[c.a.dtype]

@@ -1,11 +1,11 @@
-"""How the work of a contraction is cut: register tiles, panels, blocks of the depth, tasks, and how its right factor is
-packed.
+"""Schedules of contractions: register tiles, panels, blocks of K, tasks, and the packing of the right operand.
 
 Source of the blocking: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -19,22 +19,22 @@ from motet.compiler.kernels.schedule import ContractionSchedule
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_FLOPS = 500_000  # some microseconds of one core
-_TASK_BYTES = 128 << 10  # of B, likewise
+_TASK_FLOPS = 500_000  # a few microseconds of one core
+_TASK_BYTES = 128 << 10  # bytes of B, likewise
 _MOST_TASKS = 64
-_KEPT_ROWS = 128  # at the least, of a task that may have to pack a panel
-_HIDING_TILES = 8  # of one panel, that fetch the next one while they work
-_FEW_TILES = 256  # rows, for which it matters how the last tile is filled
-_ROWS_AT_ONCE = 16  # of B where it is read in place for few rows of A: each is one stream of memory
-_STREAMED_COLUMNS = 1024  # of each of them in one task
-_STREAMING_TASKS = 4  # at the least, that share the columns
-_PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
-_PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
+_KEPT_ROWS = 128  # minimum rows of a task that may have to pack a panel
+_HIDING_TILES = 8  # tiles of one panel, enough to hide the prefetch of the next panel
+_FEW_TILES = 256  # up to so many rows, the last tile's waste matters
+_ROWS_AT_ONCE = 16  # of B, if it is read in place for few rows of A: each row is one stream of memory
+_STREAMED_COLUMNS = 1024  # of each row in one task
+_STREAMING_TASKS = 4  # minimum number of tasks that share the columns
+_PACK_BYTES = 16 << 10  # minimum of one task that packs for all
+_PACK_GROUPS = 8  # neighbouring panels, used by one or a few threads; reads are longer than for one panel
 
 
 def choose(c: Contraction, target: CpuTarget) -> ContractionSchedule | None:
-    """Choose register tile, blocking and grid from the extents; None where no static scratch would do, and for results
-    without elements, which have no tile."""
+    """Choose the register tile, blocking and grid from the extents; None if scratch memory would not be of static size,
+    or if the result has no elements."""
     lanes = lanes_of(c, target)
     m = c.m[0] if c.m else ONE
     n, k = c.n[0], c.depth[0][0] if len(c.depth) == 1 else None
@@ -55,7 +55,7 @@ def choose(c: Contraction, target: CpuTarget) -> ContractionSchedule | None:
     if mode == "packed" and m.known is not None and n.known is not None and 16 < m.known <= _FEW_TILES:
         vectors = register_tile(m.known, n.known, lanes, target, lambda panels: unevenness(panels) ** 0.25)[1]
     if mode == "place" and m.known is not None and 4 < m.known <= 8 and target.vector_registers > 16:
-        vectors = min(vectors, 2)  # so that all rows are one tile, and B is read once
+        vectors = min(vectors, 2)  # so that all rows fit in one tile, and B is read once
     rows = registers(target, vectors)
     if m.known is not None:
         rows = min(rows, -(-m.known // -(-m.known // rows)))
@@ -69,17 +69,17 @@ def choose(c: Contraction, target: CpuTarget) -> ContractionSchedule | None:
 
 
 def lanes_of(c: Contraction, target: CpuTarget) -> int:
-    """Elements of one vector of sums."""
+    """The number of elements of one vector of accumulators."""
     return max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
 
 
 def sums_stay(c: Contraction, plan: ContractionSchedule) -> bool:
-    """Whether a tile's sums go through what follows while they are in registers."""
+    """Whether the epilogue runs on sums that are still in registers."""
     return c.epilogue.operations <= 6 and plan.b_mode != "along_k"
 
 
 def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int, int, int]:
-    """Where in a thread's scratch the tile of sums, the panel of B and the block of A are, and all its bytes."""
+    """The offsets of the tile of sums, the panel of B and the block of A in scratch memory, and its size in bytes."""
     bytes_each = item_bytes(c.product.dtype)
     rows = plan.tile_rows * plan.rows if plan.depth_block else plan.rows
     width = plan.panels * plan.width if plan.depth_block else plan.width
@@ -94,27 +94,27 @@ def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int,
 
 
 def _has_many_rows(c: Contraction, m: Extent, n: Extent, k: int) -> bool:
-    """Whether so many rows use each panel that packing it for every task of rows would cost too much."""
+    """Whether so many rows use each panel that packing it in every task would cost too much."""
     return not c.outer and m.known is not None and n.known is not None and m.known >= 48 and (
         2 * m.known * n.known * k >= 8 * _TASK_FLOPS)
 
 
 def _most_depth(plan: ContractionSchedule, c: Contraction, target: CpuTarget) -> int:
-    """The depth of a panel that leaves half of the second cache to A."""
+    """The K of a panel that leaves half of the second-level cache to A."""
     return max(512, target.l2 // 2 // (plan.width * item_bytes(c.product.dtype)))
 
 
 def _with_pack_tasks(c: Contraction, plan: ContractionSchedule, n: Extent, k: Extent | None) -> ContractionSchedule:
-    """`plan` with panels that are packed once, by tasks of enough bytes that are not too many.
+    """`plan` with panels packed once, by tasks that are neither too small nor too many.
 
-    A panel's tasks are neighbours, as those are that multiply by it, so that it is packed where it is used."""
+    The tasks that pack a panel are numbered like those that read it, so that threads pack the panels that they use."""
     assert n.known is not None and k is not None and k.known is not None
     panels = -(-n.known // plan.width)
     together = max(1, panels // _PACK_GROUPS)
     groups = -(-panels // together)
     group_bytes = k.known * together * plan.width * item_bytes(c.product.dtype)
     pieces = min(-(-_MOST_TASKS // groups), -(-group_bytes // _PACK_BYTES))
-    steps = -(-k.known // (pieces * plan.lanes)) * plan.lanes  # whole vectors, where packing turns squares
+    steps = -(-k.known // (pieces * plan.lanes)) * plan.lanes  # whole vectors, as packing may transpose squares
     return replace(plan, shared=True, pack_panels=together, pack_steps=steps)
 
 
@@ -141,7 +141,7 @@ def _b_mode(
 
 
 def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> ContractionSchedule:
-    """Tiles of rows x columns whose every element is a vector of partial sums along the depth."""
+    """A schedule whose tiles of rows x columns hold one vector of partial sums along K for every element."""
     assert m.known is not None and n.known is not None
     rows = -(-m.known // -(-m.known // 4))
     columns = 8 if rows <= 2 else 4
@@ -156,7 +156,7 @@ def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> Contracti
 
 
 def _group(outer: int, flops: int) -> int:
-    """How many outer iterations one task does where one is too little work."""
+    """The number of outer iterations per task, more than one if one is too little work."""
     if flops >= _TASK_FLOPS:
         return 1
     return max(1, min(-(-_TASK_FLOPS // max(flops, 1)), -(-outer // _MOST_TASKS) if outer > _MOST_TASKS else outer))
@@ -165,7 +165,7 @@ def _group(outer: int, flops: int) -> int:
 def _plan_blocks(
     c: Contraction, plan: ContractionSchedule, m: Extent, n: Extent, k: Extent | None, target: CpuTarget
 ) -> ContractionSchedule | None:
-    """Depth blocks and the grid of tasks for a plan whose register tile stands."""
+    """Choose the blocks of K and the task grid for a schedule with a given register tile."""
     rows_total, columns_total = -(-guess(m) // plan.rows), -(-guess(n) // plan.width)
     depth_total = product_of(c.depth)
     few = m.known is not None and m.known <= 16
@@ -182,7 +182,7 @@ def _plan_blocks(
     if k is not None and few and plan.b_mode == "place" and c.product.is_float:
         depth_block = _ROWS_AT_ONCE
     elif streams_a and plan.shared and k is not None and k.known is not None:
-        # As much as can be: sums that are taken up again cost more than shorter panels gain.
+        # As large as possible: reloading sums costs more than shorter panels gain.
         depth_block = -(-k.known // -(-k.known // _most_depth(plan, c, target)))
     elif k is not None and not streams_a and (k.known is None or k.known > 1024) and not (
         few and plan.b_mode == "packed"
@@ -202,7 +202,7 @@ def _plan_blocks(
     wanted = max(flops * outer // _TASK_FLOPS, filters * outer // _TASK_BYTES)
     wanted = max(1, -(-min(_MOST_TASKS, wanted) // outer))
     if streams_a:
-        # A panel stays in the second cache, and A comes past it row by row.
+        # A panel stays in the second-level cache while A is streamed row by row.
         row_tasks = wanted // columns_total
         if plan.keeps:
             row_tasks = min(row_tasks, guess(m) // _KEPT_ROWS)
@@ -213,18 +213,19 @@ def _plan_blocks(
         plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows)
         return replace(plan, ahead=_ahead(c, plan))
     if depth_block == _ROWS_AT_ONCE and few and plan.b_mode == "place" and filters > target.l2:
-        # B comes from memory, and fastest where each of its rows is read far without a break.
+        # B is read from memory, which is fastest in long contiguous stretches of its rows.
         panels = max(1, min(columns_total // _STREAMING_TASKS, _STREAMED_COLUMNS // plan.width))
         return replace(plan, depth_block=depth_block, tile_rows=rows_total, panels=panels)
-    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
+    cuts = _cuts(rows_total, most_rows), _cuts(columns_total, most_panels)
+    tile_rows, panels = _grid(c, plan, *cuts, deep, wanted, target)
     group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
     plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
     return replace(plan, ahead=_ahead(c, plan))
 
 
 def _ahead(c: Contraction, plan: ContractionSchedule) -> int:
-    """What every tile is to fetch of the next panel, so that together they fetch it all; nothing where tiles are so
-    few that they wait for memory anyhow."""
+    """The cache lines of the next panel that each tile prefetches, so that all tiles together prefetch the whole panel;
+    0 if tiles are so few that they are limited by memory anyway."""
     if len(c.depth) != 1 or plan.tile_rows < 3 or not (plan.b_mode == "packed" or plan.shared):
         return 0
     bytes_each = item_bytes(c.b.dtype) if plan.b_mode == "packed" else item_bytes(c.product.dtype)
@@ -232,21 +233,21 @@ def _ahead(c: Contraction, plan: ContractionSchedule) -> int:
 
 
 def _grid(
-    c: Contraction, plan: ContractionSchedule, rows: int, columns: int, deep: int, wanted: int, most_rows: int,
-    most_panels: int, target: CpuTarget,
+    c: Contraction, plan: ContractionSchedule, row_cuts: Sequence[tuple[int, int]],
+    column_cuts: Sequence[tuple[int, int]], deep: int, wanted: int, target: CpuTarget,
 ) -> tuple[int, int]:
-    """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
+    """The (row tiles, panels) per task, from `row_cuts` and `column_cuts`, that minimise the time of the slowest of
+    `wanted` tasks.
 
-    Costs are in multiply-adds of vectors: reading a vector of B costs one (sixteen where it comes from
-    beyond the second cache, four where many tiles hide that), packing it four (eight across K), an element of A a
-    quarter of one.
+    Costs are in vector multiply-adds: loading a vector of B costs 1 (16 if it comes from beyond the second-level
+    cache, 4 if many tiles hide that), packing it 4 (8 across K), and an element of A a quarter.
     """
     packs = plan.b_mode == "scratch" and not plan.shared
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
     beyond = not packs and guess(product_of([c.n, *c.depth])) * item_bytes(c.b.dtype) > target.l2 // 2
     best: tuple[float, int, int] | None = None
-    for tile_rows, row_tasks in _cuts(rows, most_rows):
-        for panels, column_tasks in _cuts(columns, most_panels):
+    for tile_rows, row_tasks in row_cuts:
+        for panels, column_tasks in column_cuts:
             tasks = row_tasks * column_tasks
             work = tile_rows * plan.rows * panels * plan.vectors
             fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)
@@ -261,13 +262,13 @@ def _grid(
 
 
 def _cuts(total: int, most: int) -> list[tuple[int, int]]:
-    """The ways to cut `total` into equal pieces of at most `most`: (size, how many), each size once."""
+    """The ways to cut `total` into equal pieces of at most `most`: (size, count), each size once."""
     counts = {-(-total // min(most, -(-total // cut))) for cut in range(1, min(total, 64) + 1)}
     return sorted({(-(-total // count), count) for count in counts})
 
 
 def packing_of(c: Contraction, width: int) -> Packing | None:
-    """Panels of `width` columns, depth inside; None where the constant's axes cannot be cut so."""
+    """The packing as panels of `width` columns, K inside; None if the constant's axes do not allow it."""
     value = c.kernel.values[c.b.value]
     strides = memory_strides(value)
     axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
@@ -294,7 +295,7 @@ def packing_of(c: Contraction, width: int) -> Packing | None:
 
 
 def _axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
-    """The constant's axes, outermost first, that a (merged) loop walks."""
+    """The constant's axes, outermost first, that a (possibly merged) loop runs over."""
     shape = c.kernel.values[c.b.value].shape
     axes: list[int] = []
     covered = ONE

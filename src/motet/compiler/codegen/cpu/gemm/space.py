@@ -1,4 +1,4 @@
-"""What packing, register tiles and the task loop of a contraction share: its extents, and the ways through them."""
+"""The iteration space of a contraction, shared by packing, register tiles and the task loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from motet.compiler.kernels.strides import ONE, StridedAccess
 
 
 class ContractionSpace:
-    """A contraction, how it is cut, and the ways through it."""
+    """A contraction, its schedule, and iteration over its tiles and panels."""
 
     def __init__(self, c: Contraction, plan: ContractionSchedule) -> None:
         self.c = c
@@ -29,7 +29,6 @@ class ContractionSpace:
         self.row_dim = c.m[1] if c.m else None
         self.straight = sums_stay(c, plan)
         self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
-        self.whole_depth = plan.depth_block is None
         self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
         self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
 
@@ -37,7 +36,7 @@ class ContractionSpace:
         return f.extent(place.strides[self.row_dim]) if self.row_dim is not None else 0
 
     def a_steps(self, f: TileFrame) -> tuple[Index, Index]:
-        """A's steps per row and (innermost) per depth, as the tiles see it."""
+        """A's strides per row and per step of the innermost K loop, as the tiles read it."""
         c, plan = self.c, self.plan
         if plan.pack_a:
             if c.a.strides[c.m[1] if c.m else -1] == ONE:
@@ -47,7 +46,7 @@ class ContractionSpace:
         return self.stride(f, c.a), f.extent(c.a.strides[dim]) if dim >= 0 else 0
 
     def row(self, f: TileFrame, t: Index) -> tuple[Index, Index]:
-        """The first row of tile `t` (of the end, M), and M."""
+        """The first row of tile `t` (of the last tile, M), and M."""
         m = f.extent(self.m)
         if self.m.known is None:
             return f.imin(f.imul(t, self.plan.rows), m), m
@@ -57,8 +56,8 @@ class ContractionSpace:
     def row_tiles(
         self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int, Index], None]
     ) -> None:
-        """Call `one(tile, rows, first row)` for the register tiles [tiles): balanced where M is known, else whole
-        tiles and then four, two and one rows."""
+        """Call `one(tile, rows, first row)` for the register tiles [tiles): of nearly equal size if M is known; else
+        whole tiles, then tiles of four, two and one rows."""
         rows = self.plan.rows
         known = self.m.known
         if known is not None:
@@ -86,7 +85,7 @@ class ContractionSpace:
                 part //= 2
 
     def panels_of(self, f: TileFrame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
-        """Whole panels in a loop, then the one that is not."""
+        """Emit `panel` for whole panels in a loop, then for the incomplete one."""
         n = f.extent(self.n)
         whole = f.idiv(n, self.plan.width)
         end = f.imin(panels[1], whole)

@@ -1,6 +1,6 @@
-"""The tasks of products: blocks of register tiles and of panels of columns, at some of the outer iterations.
+"""The tasks of matrix products: blocks of register tiles and panels, at a group of outer iterations.
 
-They are numbered rows fastest, then columns, then groups of outer iterations.
+Tasks are numbered with rows fastest, then columns, then groups of outer iterations.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Range = tuple[Index, Index]
 
 
 class Cut(Protocol):
-    """A register tile has `rows` rows and a panel `width` columns; a task has `tile_rows` of those and `panels` of
-    these, at `group` outer iterations."""
+    """How a product is divided. A register tile has `rows` rows, a panel `width` columns; a task computes `tile_rows`
+    tiles by `panels` panels, at `group` outer iterations."""
 
     @property
     def rows(self) -> int: ...
@@ -36,7 +36,7 @@ class Cut(Protocol):
 
 @dataclass(frozen=True)
 class ProductTasks:
-    """Tasks over M, N and the outer iterations, which are loops over some of `rank` dimensions."""
+    """Tasks over M, N and the outer iterations, which loop over a subset of the `rank` dimensions."""
 
     cut: Cut
     m: Extent
@@ -52,7 +52,7 @@ class ProductTasks:
         return product((ceildiv(product_of(self.outer).expression, cut.group), row_tasks, column_tasks))
 
     def walk(self, f: TileFrame, index: Index, block: Callable[[list[Index], Range, Range], None]) -> None:
-        """Task `index`: `block(coordinates, register tiles, panels)` for each of its outer iterations."""
+        """Emit task `index`: `block(coordinates, register tiles, panels)` for each of its outer iterations."""
         cut = self.cut
         tiles, panels = f.iceil(f.extent(self.m), cut.rows), f.iceil(f.extent(self.n), cut.width)
         row_tasks, column_tasks = f.iceil(tiles, cut.tile_rows), f.iceil(panels, cut.panels)

@@ -1,4 +1,4 @@
-"""Register tiles of contractions: sums of products, begun and finished in registers or in a thread's scratch."""
+"""Register tiles of contractions. Sums are initialised and finished in registers or in scratch memory."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from motet.compiler.kernels.strides import StridedAccess
 
 
 class Tiles(ContractionSpace):
-    """Register tiles: functions of the module, one for each number of rows."""
+    """Emits register tiles as functions of the module, one for each number of rows."""
 
     def tile(self, rows: int, tail: bool) -> ir.Function:
-        """The function that works one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…, ahead)`.
+        """The function that computes one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…,
+        ahead)`.
         """
         name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}"
         arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer)) + [PTR]
@@ -40,7 +41,7 @@ class Tiles(ContractionSpace):
         return shared_function(self.module, name, arguments, self.c.kernel, lambda f: emit(f, rows, tail))
 
     def _tile_lanes(self, f: TileFrame, tail: bool, left: Index) -> list[PartialVector]:
-        """The vectors of a tile; of a tail, those that exist, masked where not whole."""
+        """The vectors of a tile; of a tail, those that exist, with a mask for an incomplete one."""
         plan = self.plan
         if not tail:
             return [PartialVector(plan.lanes)] * plan.vectors
@@ -86,7 +87,7 @@ class Tiles(ContractionSpace):
             for row in range(rows):
                 for v, lane in enumerate(lanes):
                     value = narrow(f, result[row * len(lanes) + v], c.output)
-                    finish(f, c.epilogue, views, value, row, v * plan.lanes, lane, True)
+                    finish(f, c.epilogue, views, value, row, v * plan.lanes, lane)
             return
         for row in range(rows):
             for v in range(len(lanes)):
@@ -119,7 +120,7 @@ class Tiles(ContractionSpace):
         init = self.c.init
         kind = ir.VectorType(self.element, lanes.lanes)
         if isinstance(init, StridedAccess):
-            value = views.read(init, row, column, lanes, isinstance(row, int))
+            value = views.read(init, row, column, lanes)
             return widen(f, value, init.dtype, (), self.c.product.dtype)
         number = float(init) if self.c.product.is_float else int(init)
         return ir.Constant(kind, [number] * lanes.lanes) if number else ir.Constant(kind, None)
@@ -127,12 +128,12 @@ class Tiles(ContractionSpace):
     def finish_rows(
         self, f: TileFrame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[PartialVector]
     ) -> None:
-        """The epilogue over sums that lie in scratch, a row at a time."""
+        """Run the epilogue over sums that are in scratch, row by row."""
         def line(row: Index, _: list[ir.Value]) -> None:
             for v, lane in enumerate(lanes):
                 at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
                 value = narrow(f, f.load_vector(at, self.element, self.plan.lanes), self.c.output)
-                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, False)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
 
         f.loop(0, rows, 1, line)
 
@@ -140,7 +141,8 @@ class Tiles(ContractionSpace):
         self, f: TileFrame, what: Literal["start", "finish"], outer: list[Index], tiles: tuple[Index, Index],
         panels: tuple[Index, Index], tile: ir.Value,
     ) -> None:
-        """Before the first block of the depth, the sums' initial values; after the last, the epilogue."""
+        """Initialise the sums before the first block of K (`start`), or run the epilogue after the last one
+        (`finish`)."""
         plan = self.plan
         row0 = self.row(f, tiles[0])[0]
         rows = f.isub(self.row(f, tiles[1])[0], row0)
@@ -183,7 +185,7 @@ class Tiles(ContractionSpace):
         f.loop(0, rows, 1, line)
 
     def _emit_tile_along_k(self, f: TileFrame, rows: int, tail: bool) -> None:
-        """`rows x columns` dot products along the depth, then the epilogue on each row's vector of columns."""
+        """Emit `rows x columns` dot products along K, then the epilogue on each row's vector of columns."""
         c, plan = self.c, self.plan
         a, b = f.arguments[2:4]
         columns = (c.n[0].known or 0) % plan.width if tail else plan.width
@@ -224,7 +226,7 @@ class Tiles(ContractionSpace):
             lane = PartialVector(wide, columns if columns < wide else None)
             start = self._initial(f, views, row, 0, lane)
             vector = f.fadd(start, vector) if c.product.is_float else f.add(start, vector)
-            finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane, True)
+            finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane)
 
     def _along(
         self, f: TileFrame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: PartialVector

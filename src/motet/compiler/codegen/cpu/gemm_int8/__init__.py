@@ -1,1 +1,1 @@
-"""Products of 8-bit integers by the processor's dot-product instructions."""
+"""Products of 8-bit integers with the CPU's dot-product instructions."""

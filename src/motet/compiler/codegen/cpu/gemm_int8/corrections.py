@@ -1,4 +1,4 @@
-"""What is done with the sums of a register tile of bytes: zero points are taken out of them, and the epilogue runs."""
+"""Finishes register tiles of 8-bit products: corrects their sums for zero points and runs the epilogue."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from motet.compiler.kernels.strides import StridedAccess
 
 
 class Int8Corrections(Int8Space):
-    """Finishes tiles, row by row."""
+    """Emits the functions that finish tiles, row by row."""
 
     def finish_function(self, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, sums, columns, row sums, m, n, left, rows, outer…)` that corrects a tile's
-        sums and runs the epilogue on them, row by row."""
+        sums for zero points and runs the epilogue on them, row by row."""
         name = f"{self.kernel.name}.finish{'_tail' if tail else ''}"
         arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
         return shared_function(self.module, name, arguments, self.kernel, lambda f: self._write_finish(f, tail))
@@ -37,14 +37,14 @@ class Int8Corrections(Int8Space):
         def line(row: Index, _: list[ir.Value]) -> None:
             for column, lane in vectors:
                 value = f.load_vector(f.at(sums, f.iadd(f.imul(row, self.tile_width), column), I32), I32, lanes)
-                value = self._correct(f, views, value, columns, row_sums, row, column, lane)
+                value = self._correct(f, views, value, (columns, row_sums), row, column, lane)
                 value = f.add(value, self._initial(f, views, row, column, lane))
-                finish(f, c.epilogue, views, value, row, column, lane, False)
+                finish(f, c.epilogue, views, value, row, column, lane)
 
         f.loop(0, rows, 1, line)
 
     def _vectors(self, f: TileFrame, tail: bool, left: Index) -> list[tuple[int, PartialVector]]:
-        """The first column of each vector of a panel, and which of its lanes exist."""
+        """The first column of each vector of a panel, and the lanes of it that exist."""
         lanes, width = self.how.lanes, self.plan.width
         if not tail:
             return [(column, PartialVector(lanes)) for column in range(0, width, lanes)]
@@ -57,16 +57,17 @@ class Int8Corrections(Int8Space):
         ]
 
     def _correct(
-        self, f: TileFrame, views: Views, value: ir.Value, columns: ir.Value, row_sums: ir.Value, row: Index,
-        column: int,
+        self, f: TileFrame, views: Views, value: ir.Value, sums: tuple[ir.Value, ir.Value], row: Index, column: int,
         lane: PartialVector,
     ) -> ir.Value:
-        """`value` and what zero points and flipped bits of A make of its row's and its column's sums."""
+        """`value` and what zero points and flipped bits of A make of its sums of a column of B and of a row of A, which
+        are stored at `sums`."""
+        column_sums, row_sums = sums
         lanes = self.how.lanes
         a_zero = self._zero(f, views, self.found.a, row, column, lane)
         if self.column_sums:
             factor = f.sub(ir.Constant(a_zero.type, [self.how.column_factor] * lanes), a_zero)
-            value = f.add(value, f.mul(f.load_vector(f.at(columns, column, I32), I32, lanes), factor))
+            value = f.add(value, f.mul(f.load_vector(f.at(column_sums, column, I32), I32, lanes), factor))
         if self.row_sums:
             total = f.splat(f.load_vector(f.at(row_sums, row, I32), I32, 1), lanes)
             depth = f.splat(f.trunc(f.index(f.extent(self.k)), I32), lanes)
@@ -81,12 +82,12 @@ class Int8Corrections(Int8Space):
         zero = factor.zero
         if isinstance(zero, int):
             return ir.Constant(kind, [_wrapped(zero)] * self.how.lanes)
-        return widen(f, views.read(zero, row, column, lane, False), zero.dtype, factor.zero_casts, "i32")
+        return widen(f, views.read(zero, row, column, lane), zero.dtype, factor.zero_casts, "i32")
 
     def _initial(self, f: TileFrame, views: Views, row: Index, column: int, lane: PartialVector) -> ir.Value:
         init = self.c.init
         if isinstance(init, StridedAccess):
-            return widen(f, views.read(init, row, column, lane, False), init.dtype, (), "i32")
+            return widen(f, views.read(init, row, column, lane), init.dtype, (), "i32")
         return ir.Constant(ir.VectorType(I32, self.how.lanes), [_wrapped(int(init))] * self.how.lanes)
 
 

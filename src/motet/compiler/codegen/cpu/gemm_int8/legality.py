@@ -1,4 +1,4 @@
-"""Which schedules of a product of bytes the code generator takes."""
+"""Legality checks for schedules of 8-bit products."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget
     tile = _amx_tile(schedule, m) if how.way == "tiles" else _vector_tile(schedule, how, target)
     reasons = [*tile]
     if reasons:
-        return reasons  # what follows divides by these
+        return reasons  # the checks below divide by these
     reasons = [*_grid(found, schedule, m), *_depth(found, schedule, how)]
     if schedule.depth_block is not None and not reasons:
         sums = schedule.rows * schedule.tile_rows * schedule.width * schedule.panels * 4
@@ -36,7 +36,7 @@ def check(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget
 
 
 def _amx_tile(s: IntegerProductSchedule, m: int | None) -> Iterator[Reason]:
-    """Eight tiles: at most four of sums, 2 x 2 or 1 x 4."""
+    """Check the limit of eight AMX tiles: at most four tiles of sums, 2 x 2 or 1 x 4."""
     half = BLOCK if m is None else -(-m // -(-m // BLOCK))
     allowed = [half] if m is not None and m <= BLOCK else [half, 2 * half]
     if s.rows not in allowed:

@@ -1,6 +1,6 @@
-"""The phase that brings the factors of a product of bytes into the order that its tiles read.
+"""The phase that packs the operands of an 8-bit product in the order that its tiles read.
 
-Where that was done when compiling, or the tiles read a factor in place, there is nothing to do for it.
+It is omitted if operands are packed when compiling or read in place.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from llvmlite import ir
 from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm_int8.packing import PackedLines, packing_function
 from motet.compiler.codegen.cpu.gemm_int8.plan import used_loops
 from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space, count_of
 from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
-_PACKED_LINES = 64  # of one task
+_PACKED_LINES = 64  # packed by one task
 
 
 class Int8PackPhase(Int8Space):
-    """Packs what the tiles do not read in place."""
+    """Emits the phase that packs operands."""
 
     def pack_phase(self) -> Phase | None:
-        """Packs what the tiles do not read in place: tasks of 64 rows of A, then of 64 columns of B."""
+        """The phase that packs operands which tiles do not read in place: tasks of 64 rows of A, then of 64 columns of
+        B."""
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
@@ -35,7 +36,7 @@ class Int8PackPhase(Int8Space):
         if counts == [0, 0]:
             return None
         name = f"{self.kernel.name}_pack"
-        f = self.phase(name)
+        f = task_function(self.module, self.kernel, name)
         first = 0
         if self.a_workspace >= 0:
             first = f.imul(self._outer_count(f, c.a), f.iceil(f.extent(self.m), _PACKED_LINES))
@@ -100,7 +101,7 @@ class Int8PackPhase(Int8Space):
     def _packed_lines(
         self, f: TileFrame, index: Index, place: StridedAccess, extent: Extent
     ) -> tuple[list[Index], Index, Index]:
-        """Coordinates in the outer loops, their number among those that `place` knows, and the first line."""
+        """The coordinates in the outer loops, their linear index among the loops of `place`, and the first line."""
         groups = f.iceil(f.extent(extent), _PACKED_LINES)
         outer, group = f.idiv(index, groups), f.irem(index, groups)
         at: list[Index] = [0] * self.c.rank

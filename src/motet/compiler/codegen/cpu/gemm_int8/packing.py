@@ -1,9 +1,9 @@
-"""Bytes brought into the order in which register tiles of 8-bit products read them (see tiles.py).
+"""Packs 8-bit operands in the order in which register tiles read them (see `tiles.py`).
 
-A factor is seen as lines (rows of A, columns of B) of numbers of the depth. It is packed in squares of 16 lines x 64
-numbers, which are 16 registers: read as lines where the depth lies side by side, as fours of the depth of all lines
-(four short rows interleaved) where the lines do, and turned where the other order is wanted. What is left over is
-copied to a square of its own first, with zeros around it.
+An operand is a set of lines (rows of A, columns of B) of K numbers. It is packed in squares of 16 lines x 64 numbers,
+which fill 16 registers. Squares are read as lines if K is contiguous, or as groups of four steps of K for all lines
+(four short rows interleaved) if the lines are contiguous, and transposed if the other order is needed. A partial
+square is first copied to a buffer and padded with zeros.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SQUARE = BLOCK * DEPTH
 
 @dataclass(frozen=True)
 class PackedLines:
-    """What is packed: bytes from line to line and from number to number, which are known where they are 1.
+    """What is packed: the strides in bytes from line to line and from number to number, as ints if they are 1.
 
-    `quads` says which order is wanted, [block][depth / 4][16][4] or line after line; `flip` that the top bits are
-    flipped, `wide` that lines are widened to 16 bits, `unsigned` how; `sums` that lines are summed up.
+    `quads` selects the order [block][K / 4][16][4] instead of line after line. `flip` flips the top bits. `wide`
+    widens the numbers to 16 bits, as `unsigned` or signed ones. `sums` computes the sum of each line.
     """
 
     line: Index
@@ -43,8 +43,8 @@ def packing_function(
     module: ir.Module, kernel: Kernel, name: str, lines_of: Callable[[TileFrame], PackedLines]
 ) -> Any:
     """A function `(buffers, sizes, source, target, sums, square, lines, depth, padded)` that packs `lines` lines of
-    `depth` numbers; a packed line (of a block: a sixteenth) takes `padded` numbers, a multiple of 64. `square` are
-    `SQUARE` bytes to work in."""
+    `depth` numbers. A packed line (in a block: its sixteenth) has `padded` numbers, a multiple of 64. `square` is
+    a buffer of `SQUARE` bytes."""
     function = internal_function(module, name, [PTR] * 6 + [I64] * 3)
     f = TileFrame(kernel, function)
     _emit(f, lines_of(f))
@@ -84,7 +84,7 @@ def _emit(f: TileFrame, what: PackedLines) -> None:
     if what.sums or what.number == 1:
         f.loop(0, lines, BLOCK, group)
         return
-    # Lines that lie side by side share what is fetched from memory: all of them, then the next numbers.
+    # Contiguous lines share cache lines: pack all lines before the next numbers.
     f.loop(0, depth, DEPTH, chunk)
 
 
@@ -119,8 +119,9 @@ def _sum_bytes(f: TileFrame, what: PackedLines, vector: ir.Value) -> ir.Value:
 def _read_square(
     f: TileFrame, what: PackedLines, start: ir.Value, square: ir.Value, lines: Index, numbers: Index
 ) -> list[ir.Value]:
-    """Sixteen registers of a square of which `lines` x `numbers` exist: its lines, or its fours of the depth."""
-    across = what.number != 1 and what.line == 1  # lines lie side by side
+    """The sixteen registers of a square of which `lines` x `numbers` exist: its lines, or its groups of four along
+    K."""
+    across = what.number != 1 and what.line == 1  # lines are contiguous
     if what.number == 1 or across:
         whole = f.and_(
             f.icmp_signed("==", f.index(lines), f.index(BLOCK)), f.icmp_signed("==", f.index(numbers), f.index(DEPTH))
@@ -141,7 +142,7 @@ def _read_square(
 
 
 def _interleave(f: TileFrame, address: ir.Value, step: ir.Value, q: int) -> ir.Value:
-    """Four rows of 16 bytes, `step` apart, as sixteen columns of four."""
+    """Four rows of 16 bytes, `step` bytes apart, as sixteen columns of four."""
     rows = [
         f.load_vector(f.at(address, f.imul(QUAD * q + i, step), I8), I8, BLOCK) for i in range(QUAD)
     ]
@@ -149,9 +150,9 @@ def _interleave(f: TileFrame, address: ir.Value, step: ir.Value, q: int) -> ir.V
         f.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, 2 * BLOCK), list(range(2 * BLOCK))))
         for a, b in (rows[:2], rows[2:])
     ]
-    joined = f.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, DEPTH), list(range(DEPTH))))
-    # First whole words, so that each sixteen bytes hold four columns; then the bytes within these.
-    words = f.bitcast(joined, ir.VectorType(I32, BLOCK))
+    square_words = f.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, DEPTH), list(range(DEPTH))))
+    # Shuffle whole words first, so that each sixteen bytes hold four columns; then the bytes within these.
+    words = f.bitcast(square_words, ir.VectorType(I32, BLOCK))
     order = [i * QUAD + group for group in range(QUAD) for i in range(QUAD)]
     words = f.shuffle_vector(words, words, ir.Constant(ir.VectorType(I32, BLOCK), order))
     numbers = f.bitcast(words, ir.VectorType(I8, DEPTH))
@@ -163,7 +164,7 @@ def _interleave(f: TileFrame, address: ir.Value, step: ir.Value, q: int) -> ir.V
 def _copy_square(
     f: TileFrame, what: PackedLines, across: bool, start: ir.Value, square: ir.Value, lines: Index, numbers: Index
 ) -> None:
-    """What exists of a square, zeros elsewhere, to `square`; whole rows as vectors."""
+    """Copy the part of a square that exists to `square`, whole rows as vectors, and fill the rest with zeros."""
     zero = ir.Constant(ir.VectorType(I8, DEPTH), None)
     for i in range(SQUARE // DEPTH):
         f.store_vector(zero, f.at(square, i * DEPTH, I8), I8)

@@ -1,4 +1,4 @@
-"""How the work of a product of bytes is cut: tiles, blocks of the depth, tasks, and how both factors are packed."""
+"""Schedules of 8-bit products: tiles, blocks of K, tasks, and the packing of both operands."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, mem
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TASKS = 64
-# Multiply-adds of one task, ten microseconds or more, and how many are done while one byte comes from the second cache.
+# Multiply-adds of one task, ten microseconds or more, and multiply-adds in the time of one byte read from the L2 cache.
 _TASK_WORK = {"tiles": 8_000_000, "dots": 2_000_000, "pairs": 500_000}
 _WORK_PER_BYTE = {"tiles": 32, "dots": 6, "pairs": 2}
-# The longest depth that is multiplied at one go; a longer one is cut so that both factors stay in the caches.
+# The longest K that is multiplied in one pass; a longer one is blocked so that both operands stay in the caches.
 _DEPTH_BLOCK = {"tiles": 4096, "dots": 4096, "pairs": 4096}
 
 
 def choose(found: DotProduct, target: CpuTarget) -> IntegerProductSchedule | None:
-    """Choose instructions, register tile and grid; None where `target` has no instructions for this."""
+    """Choose instructions, register tile and grid; None if `target` has no suitable instructions."""
     how = arithmetic_of(target, found.a.unsigned, found.b.unsigned)
     if how is None:
         return None
@@ -55,7 +55,7 @@ def choose(found: DotProduct, target: CpuTarget) -> IntegerProductSchedule | Non
 
 
 def reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
-    """Whether A lies as the tiles read it: its depth side by side and full, every tile too."""
+    """Whether A can be read in place: its K is contiguous and whole, and so is every tile."""
     c = found.c
     k = c.depth[0][0].known
     if c.a.strides[c.depth[0][1]] != ONE or k is None or how.flips_a or how.a_bytes != 1 or needs_row_sums(found):
@@ -66,8 +66,8 @@ def reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
 
 
 def worth_aligning(c: Contraction, how: Arithmetic) -> bool:
-    """Whether A, which is read in place, is to be copied where it lies across cache lines: the copy is the same but
-    for its place, and small beside the work."""
+    """Whether to copy A, which could be read in place, if it is not aligned to cache lines: the copy has the same
+    layout, and its cost is small compared with the product."""
     m, n, k = (c.m[0] if c.m else ONE), c.n[0].known, c.depth[0][0].known
     if how.way != "tiles" or c.outer or c.m is None or m.known is None or n is None or k is None:
         return False
@@ -79,7 +79,8 @@ def needs_row_sums(found: DotProduct) -> bool:
 
 
 def packing_of(found: DotProduct) -> Packing | None:
-    """Blocks of B as the tiles read them, made when compiling; None where B is no constant or lies too crookedly."""
+    """Blocks of B as the tiles read them, packed when compiling; None if B is not constant or its strides do not
+    fit."""
     c = found.c
     value = c.kernel.values[c.b.value]
     if value.role != "constant" or c.b.offset:
@@ -103,14 +104,14 @@ def packing_of(found: DotProduct) -> Packing | None:
 
 
 def used_loops(loops: Sequence[Loop], place: StridedAccess) -> list[Loop]:
-    """The loops that `place` moves along."""
+    """The loops along which `place` has a stride."""
     return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 
 
 def _with_grid(
     c: Contraction, plan: IntegerProductSchedule, how: Arithmetic, target: CpuTarget
 ) -> IntegerProductSchedule:
-    """Tiles and panels per task that move the fewest bytes for enough tasks."""
+    """Choose the tiles and panels per task that move the fewest bytes, with enough tasks."""
     way = how.way
     m, n, k = (guess(extent) for extent in (c.m[0] if c.m else ONE, c.n[0], c.depth[0][0]))
     outer = 1
@@ -120,7 +121,8 @@ def _with_grid(
     tiles, panels = -(-m // plan.rows), -(-n // plan.width)
     deep = min(k, plan.depth_block or k)
     if way == "tiles" and plan.depth_block is None:
-        # A tile's rows stay in the first cache, while panels come by, side by side, from the second.
+        # The rows of a tile stay in the first-level cache while neighbouring panels are streamed from the second-level
+        # one.
         cut = max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles))
         group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if tiles == 1 else 1
         return replace(plan, panels=max(1, -(-panels // cut)), group=group if cut <= 1 else 1)

@@ -1,16 +1,16 @@
-"""Products of 8-bit integers summed up as i32: matrix products in any order of dimensions, quantized ones included.
+"""Products of 8-bit integers accumulated as i32: matrix products in any order of dimensions, also quantized ones.
 
-    sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs, then element-wise stages, fused
+    sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs, then a fused element-wise epilogue
 
-The processor's dot-product and matrix instructions are used where it has them (`tiles.py`). Zero points come out
-of the sum: with the sums of A's rows and of B's columns,
+They use the CPU's dot-product and matrix instructions (`tiles.py`). Zero points are moved out of the sum, with the sums
+of A's rows and of B's columns:
 
     sum a*b  -  a_zero * sum b  -  b_zero * (sum a  -  K * a_zero)
 
-A phase (`pack_phase.py`) brings both factors into the order that the tiles read, except where that was done when
-compiling or A already lies so (at a multiple of a cache line, where AMX reads it: else every row of a tile is two
-lines). `corrections.py` finishes the sums. All arithmetic wraps around as i32, so that the order of the sums changes no
-bit.
+A first phase (`pack_phase.py`) packs both operands in the order that the tiles read, unless that was done when
+compiling or A already has this layout (for AMX also aligned to a cache line, since otherwise every row of a tile spans
+two lines). `corrections.py` finishes the sums. All arithmetic wraps around as i32, so that the order of the sums does
+not change the result.
 
 Source of the zero points' terms: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018, section 2.3.
@@ -19,12 +19,13 @@ Integer-Arithmetic-Only Inference", 2018, section 2.3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.gemm_int8.corrections import Int8Corrections
@@ -41,7 +42,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 
 def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget) -> KernelCode:
-    """Code for a product of bytes that is cut as `schedule` says."""
+    """Generate code for an 8-bit product by `schedule`."""
     how = arithmetic_of(target, found.a.unsigned, found.b.unsigned, schedule.way)
     assert how is not None
     return _Int8Emitter(found, schedule, how).run()
@@ -50,8 +51,20 @@ def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget)
 CLASS = KernelClass(IntegerProductSchedule, lambda kernel, _: match(kernel), choose, check, emit)
 
 
+@dataclass(frozen=True)
+class _PanelTiles:
+    """Register tiles `tiles` of panel `number` at outer coordinates `at`, whose sums begin at `sums`; `tail` says that
+    the panel is incomplete."""
+
+    at: list[Index]
+    tiles: Range
+    number: Index
+    tail: bool
+    sums: ir.Value
+
+
 class _Int8Emitter(Int8PackPhase, Int8Corrections):
-    """Emits one module: packing, register tiles, what follows them, and the tasks that call these."""
+    """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
 
     # -- phases --------------------------------------------------------------------------------------
 
@@ -59,7 +72,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         kernel, plan = self.kernel, self.plan
         tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
         phases = [Phase(kernel.name, tasks.count)]
-        f = self.phase(kernel.name)
+        f = task_function(self.module, kernel)
         begin, end, scratch = f.arguments[2:5]
         if self.how.way == "tiles":
             dot_tiles.configure(f, self.amx_rows)
@@ -88,7 +101,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
     def _block(
         self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
     ) -> None:
-        """All the work of one task at one outer iteration."""
+        """Emit the work of one task at one outer iteration."""
         plan = self.plan
         a, b = self._factor_a(f, at), self._factor_b(f, at)
         deep = self._deep(f)
@@ -96,30 +109,32 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
             def whole(p: Index, tail: bool) -> None:
                 at_b = self._panel(f, b, p)
                 self._sum_columns(f, at_b, tail)
-                self._tiles(f, at, tiles, p, tail, a, at_b, deep, scratch, ("multiply", "finish"))
+                self._tiles(f, a, at_b, deep, _PanelTiles(at, tiles, p, tail, scratch), ("multiply", "finish"))
 
             self._panels(f, panels, whole)
             return
         self._clear(f, scratch)
+
+        def panel(p: Index, tail: bool) -> _PanelTiles:
+            return _PanelTiles(at, tiles, p, tail, f.at(scratch, f.imul(f.isub(p, panels[0]), plan.width), I32))
 
         def block(begin: Index, _: list[ir.Value]) -> None:
             here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
             a_here = f.at(a, f.imul(begin, self.how.a_bytes), I8)
             b_here = f.at(b, f.imul(begin, BLOCK), I8)
             self._panels(f, panels, lambda p, tail: self._tiles(
-                f, at, tiles, p, tail, a_here, self._panel(f, b_here, p), here, self._sums_of(f, scratch, p, panels),
-                ("multiply",)))
+                f, a_here, self._panel(f, b_here, p), here, panel(p, tail), ("multiply",)))
 
         def last(p: Index, tail: bool) -> None:
             at_b = self._panel(f, b, p)
             self._sum_columns(f, at_b, tail)
-            self._tiles(f, at, tiles, p, tail, a, at_b, deep, self._sums_of(f, scratch, p, panels), ("finish",))
+            self._tiles(f, a, at_b, deep, panel(p, tail), ("finish",))
 
         f.loop(0, deep, plan.depth_block, block)
         self._panels(f, panels, last)
 
     def _deep(self, f: TileFrame) -> Index:
-        """How far the tiles go along the depth: in sixty-fours by AMX, in fours else."""
+        """The number of steps of the tiles along K: of 64 numbers with AMX, else of four."""
         step = DEPTH if self.how.way == "tiles" else QUAD
         return f.imul(f.iceil(f.extent(self.k), step), step)
 
@@ -128,11 +143,8 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         zero = ir.Constant(ir.VectorType(I32, lanes), None)
         f.loop(0, self.scratch_columns // 4, lanes, lambda i, _: f.store_vector(zero, f.at(sums, i, I32), I32))
 
-    def _sums_of(self, f: TileFrame, sums: ir.Value, p: Index, panels: tuple[Index, Index]) -> ir.Value:
-        return f.at(sums, f.imul(f.isub(p, panels[0]), self.plan.width), I32)
-
     def _factor_a(self, f: TileFrame, at: list[Index]) -> ir.Value:
-        """A's first row at outer coordinates `at`."""
+        """The address of A's first row at outer coordinates `at`."""
         if self.aligns_a:
             packed = self.memory(f, self.a_workspace)
             return f.select(self.a_is_aligned(f), f.address(self.c.a, at), packed)
@@ -152,7 +164,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         return f.at(b, f.imul(f.imul(p, self.plan.width), self.padded_depth(f)), I8)
 
     def _a_row(self, f: TileFrame) -> Index:
-        """Bytes from row to row of A."""
+        """A's stride between rows in bytes."""
         if self.plan.in_place:
             return f.extent(self.c.a.strides[self.row_dim]) if self.row_dim is not None else 0
         return f.imul(self.padded_depth(f), self.how.a_bytes)
@@ -160,7 +172,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
     # -- panels and tiles ----------------------------------------------------------------------------
 
     def _panels(self, f: TileFrame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
-        """Whole panels in a loop, then the one that is not."""
+        """Emit `panel` for whole panels in a loop, then for the incomplete one."""
         whole = f.idiv(f.extent(self.n), self.plan.width)
         f.loop(panels[0], f.imin(panels[1], whole), 1, lambda p, _: panel(p, False))
         if self.n.known is not None and self.n.known % self.plan.width == 0:
@@ -169,13 +181,13 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
             panel(whole, True)
 
     def _blocks(self, tail: bool) -> int:
-        """Blocks of a panel that are calculated; of a tail of unknown width, all."""
+        """The number of blocks computed of a panel; of a tail of unknown width, all."""
         if not tail or self.n.known is None:
             return self.plan.blocks
         return -(-(self.n.known % self.plan.width) // BLOCK)
 
     def _sum_columns(self, f: TileFrame, b: ir.Value, tail: bool) -> None:
-        """The sums of a panel's columns, to the scratch memory."""
+        """Compute the sums of a panel's columns in scratch memory."""
         if not self.column_sums:
             return
         name = f"{self.kernel.name}.columns{'_tail' if tail else ''}"
@@ -194,16 +206,19 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         return f.arguments[4]
 
     def _tiles(
-        self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], p: Index, tail: bool, a: ir.Value, b: ir.Value,
-        deep: Index, sums: ir.Value, what: tuple[Literal["multiply", "finish"], ...],
+        self, f: TileFrame, a: ir.Value, b: ir.Value, deep: Index, panel: _PanelTiles,
+        what: tuple[Literal["multiply", "finish"], ...],
     ) -> None:
         """Multiply and finish the register tiles of a panel."""
-        n = f.imul(p, self.plan.width)
+        at, tail = panel.at, panel.tail
+        n = f.imul(panel.number, self.plan.width)
         columns = f.at(self._scratch_base(f), self.scratch_columns, I8)
-        row0 = self._row(f, tiles[0])
+        row0 = self._row(f, panel.tiles[0])
 
         def one(m: Index, rows: int) -> None:
-            at_sums = f.at(sums, f.imul(f.isub(m, row0), self.tile_width), I32) if self.blocked else sums
+            at_sums = panel.sums
+            if self.blocked:
+                at_sums = f.at(panel.sums, f.imul(f.isub(m, row0), self.tile_width), I32)
             if "multiply" in what:
                 at_a = f.at(a, f.imul(m, self._a_row(f)), I8)
                 f.call(self._multiply(rows, tail), [*f.arguments[:2], at_a, b, at_sums, f.index(deep)])
@@ -217,7 +232,7 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
                 outer = [f.index(at[dim]) for _, dim in self.c.outer]
                 f.call(self.finish_function(tail), [*f.arguments[:2], at_sums, columns, row_sums, *numbers, *outer])
 
-        self._row_tiles(f, tiles, one)
+        self._row_tiles(f, panel.tiles, one)
 
     def _row(self, f: TileFrame, t: Index) -> Index:
         """The first row of register tile `t`."""
@@ -227,7 +242,8 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         return f.iadd(f.imul(t, size), f.imin(t, longer))
 
     def _row_tiles(self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int], None]) -> None:
-        """Call `one(first row, rows)` for register tiles: balanced where M is known; else whole ones, then less."""
+        """Call `one(first row, rows)` for register tiles: of nearly equal size if M is known; else whole ones, then the
+        rest."""
         rows, m = self.plan.rows, f.extent(self.m)
         begin, end = tiles
         if self.how.way != "tiles" and self.m.known is not None:
@@ -246,7 +262,8 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
             self._rest(f, f.imul(whole, rows), f.irem(m, rows), one)
 
     def _rest(self, f: TileFrame, row: Index, left: Index, one: Callable[[Index, int], None]) -> None:
-        """The rows after the last whole tile: AMX takes whole tiles of them, vectors as many as there are."""
+        """Emit the rows after the last whole tile: AMX uses whole tiles, vector instructions exactly the remaining
+        rows."""
         rows = self.plan.rows
         if self.how.way == "tiles":
             half = self.amx_rows

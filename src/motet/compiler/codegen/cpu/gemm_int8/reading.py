@@ -1,4 +1,4 @@
-"""What a product of bytes is, and whether a kernel is one: a contraction of factors less their zero points."""
+"""Reads kernels as products of 8-bit integers: contractions of operands minus their zero points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = ("i8", "ui8")
 
 @dataclass(frozen=True)
 class Factor:
-    """A byte of input `input`, less `zero`: a number, a place that holds one, with the casts of what it holds."""
+    """An 8-bit operand: input `input` minus `zero`, which is a number, or an access to a tensor and the casts of it."""
 
     input: int
     unsigned: bool
@@ -26,7 +26,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class DotProduct:
-    """A kernel read as a product of bytes. `c.a` and `c.b` are what `a` and `b` say."""
+    """A kernel read as a product of 8-bit integers. `c.a` and `c.b` are the accesses of the inputs of `a` and `b`."""
 
     c: Contraction
     a: Factor
@@ -38,14 +38,14 @@ class DotProduct:
 
 
 def takes(kernel: Kernel, target: CpuTarget) -> bool:
-    """Whether `target`'s own instructions make `kernel` faster than a level below it would."""
+    """Whether `target`'s instructions make `kernel` faster than those of the next lower level."""
     if arithmetic_of(target, False, False) is None:
         return False
     return match(kernel) is not None
 
 
 def match(kernel: Kernel) -> DotProduct | None:
-    """Read `kernel` as a product of bytes with element-wise stages after it, None if it is something else."""
+    """Read `kernel` as an 8-bit product with an element-wise epilogue; None if it is not one."""
     stage = kernel.stages[0] if kernel.stages else None
     if stage is None or len(stage.outputs) != 1 or len(stage.inputs) < 2 or not stage.reductions:
         return None
@@ -68,7 +68,7 @@ def match(kernel: Kernel) -> DotProduct | None:
 
 
 def _match_body(kernel: Kernel, stage: Stage) -> tuple[Factor, Factor] | None:
-    """The factors of a body that adds one product of theirs, calculated in 32 bits."""
+    """The operands of a body that adds their product to an accumulator, computed in 32 bits."""
     first = len(stage.inputs) + 1
     defined = {first + k: op for k, op in enumerate(stage.body)}
     total = defined.get(stage.yields[0])
@@ -102,7 +102,7 @@ def _match_factor(kernel: Kernel, stage: Stage, defined: dict[int, Scalar], numb
 def _match_zero(
     kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int
 ) -> tuple[StridedAccess | int, tuple[str, ...]] | None:
-    """A zero point: a constant, or an input that does not change along the depth."""
+    """A zero point: a constant, or an input that does not change along K."""
     casts, source = _casts(defined, number)
     op = defined.get(source)
     if op is not None:
@@ -128,8 +128,8 @@ def _casts(defined: dict[int, Scalar], number: int) -> tuple[tuple[str, ...], in
 
 
 def _zeros_fit(found: DotProduct, stage: Stage) -> bool:
-    """Whether A's zero points differ from row to row at the most, and B's from column to column: loops may be merged
-    from several dimensions, of which a place of a zero point knows the last only."""
+    """Whether zero points of A vary at most by row, and those of B at most by column. Loops may be merged from several
+    dimensions, of which the access of a zero point has only the last stride."""
     c = found.c
     for factor, loop in ((found.a, c.m), (found.b, c.n)):
         if not isinstance(factor.zero, StridedAccess):

@@ -1,4 +1,4 @@
-"""What the parts of a product of bytes share: its sizes, its workspaces, and where its factors are in them."""
+"""The sizes and workspaces of an 8-bit product, and the addresses of its operands, shared by its parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from motet.compiler.kernels.strides import ONE, StridedAccess
 
 
 class Int8Space:
-    """A product of bytes that is cut as `plan` says, and the module that gets its code."""
+    """An 8-bit product with its schedule `plan`, and the module for its code."""
 
     def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
         self.found, self.plan, self.c = found, plan, found.c
@@ -73,14 +73,9 @@ class Int8Space:
         multiple = BLOCK if self.n.known is not None else self.plan.width
         return f.imul(f.iceil(f.extent(self.n), multiple), multiple)
 
-    def phase(self, name: str) -> TileFrame:
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
-        function.attributes.add("nounwind")
-        return TileFrame(self.kernel, function)
-
     @property
     def amx_rows(self) -> int:
-        """Rows of one AMX tile."""
+        """The number of rows of one AMX tile."""
         known = self.m.known
         return 16 if known is None else -(-known // -(-known // 16))
 

@@ -1,16 +1,17 @@
-"""Register tiles of 8-bit products: what multiplies four neighbouring numbers of the depth at once.
+"""Register tiles of 8-bit products, which multiply four neighbouring numbers along K at once.
 
-Both factors lie as bytes (A as 16-bit numbers where only those can be multiplied), their depth filled with zeros to
-a multiple of 64. A lies line by line. B lies in blocks of 16 columns, four numbers of the depth of one column side by
-side: [block][depth / 4][16][4], which is what each of the three ways reads:
+Both operands are stored as bytes (A as 16-bit numbers if only those can be multiplied), padded with zeros along K to a
+multiple of 64. A is stored line by line. B is stored in blocks of 16 columns, four numbers along K of one column next
+to
+each other, [block][K / 4][16][4], which all three kinds of instructions read:
 
-    tiles   AMX: `tdpb..d`, 16 rows x 16 columns x 64 of the depth, any signs
-    dots    AVX-512 VNNI or AVX-VNNI: `vpdpbusd`, four products a lane, unsigned by signed; where both factors have
-            the same sign, A is taken with its top bit flipped, and 128 times the columns' sums make up for it
-    pairs   `vpmaddwd`, two products a lane of numbers widened to 16 bits; a block takes twice the registers, whose
-            neighbours are added in the end
+    tiles   AMX: `tdpb..d`, 16 rows x 16 columns x 64 of K, any signs
+    dots    AVX-512 VNNI or AVX-VNNI: `vpdpbusd`, four products a lane, unsigned by signed. If both operands have the
+            same sign, A is read with its top bit flipped, and 128 times the columns' sums corrects the result
+    pairs   `vpmaddwd`, two products a lane of numbers widened to 16 bits. A block uses twice the registers, whose
+            neighbouring lanes are added at the end
 
-All sums wrap around as i32 do, so that every way gives the same bits.
+All sums wrap around as i32, so that all kinds give identical results.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 from motet.compiler.targets.cpu import CpuTarget
 
 BLOCK = 16  # columns
-DEPTH = 64  # what the depth is filled up to a multiple of
+DEPTH = 64  # K is padded to a multiple of this
 QUAD = 4
-QUAD_BYTES = BLOCK * QUAD  # of one step of the depth in a block of B
+QUAD_BYTES = BLOCK * QUAD  # of one step of K in a block of B
 
 Way = Literal["tiles", "dots", "pairs"]
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How `target` multiplies bytes of these signs. `lanes` are the 32-bit lanes of a register."""
+    """How `target` multiplies 8-bit integers of given signs. `lanes` is the number of 32-bit lanes of a register."""
 
     way: Way
     lanes: int
@@ -49,7 +50,7 @@ class Arithmetic:
 
     @property
     def column_factor(self) -> int:
-        """What the sums of B's columns are to be multiplied by and added, for A's flipped bits."""
+        """The factor for the sums of B's columns that corrects A's flipped bits."""
         return (128 if self.a_unsigned else -128) if self.flips_a else 0
 
     @property
@@ -58,12 +59,12 @@ class Arithmetic:
 
     @property
     def registers(self) -> int:
-        """Registers that the sums of one row of a block take."""
+        """The number of registers that the sums of one row of a block use."""
         return BLOCK // self.lanes * (2 if self.way == "pairs" else 1)
 
 
 def ways_of(target: CpuTarget) -> tuple[Way, ...]:
-    """The ways that `target` has instructions for, the fastest first."""
+    """The kinds of instructions that `target` has, fastest first."""
     if not target.triple.startswith("x86_64"):
         return ()
     lanes = target.lanes(32)
@@ -77,7 +78,7 @@ def ways_of(target: CpuTarget) -> tuple[Way, ...]:
 
 
 def arithmetic_of(target: CpuTarget, a_unsigned: bool, b_unsigned: bool, way: Way | None = None) -> Arithmetic | None:
-    """How `target` multiplies bytes by `way`, or by the fastest that it has; None where it has none."""
+    """The arithmetic of `target` by `way`, or by its fastest kind of instructions; None if it has none."""
     ways = ways_of(target)
     if not ways or way not in (None, *ways):
         return None
@@ -86,8 +87,8 @@ def arithmetic_of(target: CpuTarget, a_unsigned: bool, b_unsigned: bool, way: Wa
 
 @dataclass(frozen=True)
 class Operands:
-    """Where a tile finds what it works on: `a_row` and `b_block` are bytes from row to row of A and from block to
-    block of B; `width` is how many sums a row of `sums` has; `fresh` sums begin with zero, others are added to."""
+    """The operands of a tile. `a_row` and `b_block` are the strides in bytes of A's rows and B's blocks; `width` is the
+    number of sums in a row of `sums`. `fresh` sums start at zero; others are accumulated."""
 
     a: ir.Value
     a_row: Index
@@ -102,7 +103,7 @@ class Operands:
 
 
 def multiply_tile(f: TileFrame, how: Arithmetic, rows: int, blocks: int, at: Operands, quads: Index) -> None:
-    """`sums[rows][16 blocks]` of `quads` fours of the depth, by vectors."""
+    """Compute `sums[rows][16 blocks]` over `quads` groups of four along K, with vector instructions."""
     width = how.registers
     zero = ir.Constant(ir.VectorType(I32, how.lanes), None)
 
@@ -134,19 +135,19 @@ def unrolled(
     f: TileFrame, count: Index, steps: int, step: Callable[[Index, list[ir.Value]], list[ir.Value]],
     values: list[ir.Value],
 ) -> list[ir.Value]:
-    """`step` for 0 to `count`, `steps` of them in each turn of the loop."""
-    def turn(i: Index, inner: list[ir.Value]) -> list[ir.Value]:
+    """Run `step` for 0 to `count`, `steps` of them in each iteration of the loop."""
+    def iteration(i: Index, inner: list[ir.Value]) -> list[ir.Value]:
         for u in range(steps):
             inner = step(f.iadd(i, u), inner)
         return inner
 
     whole = f.imul(f.idiv(count, steps), steps)
-    values = f.loop(0, whole, steps, turn, values)
+    values = f.loop(0, whole, steps, iteration, values)
     return values if steps == 1 else f.loop(whole, count, 1, step, values)
 
 
 def dot(f: TileFrame, how: Arithmetic, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """`total` and, lane by lane, the products of `a` and `b`, which are registers full of bytes or 16-bit numbers."""
+    """`total` plus, lane by lane, the products of the registers `a` and `b`, of bytes or 16-bit numbers."""
     bits = how.lanes * 32
     if how.way == "pairs":
         name = "llvm.x86.avx512.pmaddw.d.512" if bits == 512 else "llvm.x86.avx2.pmadd.wd"
@@ -157,7 +158,7 @@ def dot(f: TileFrame, how: Arithmetic, total: ir.Value, a: ir.Value, b: ir.Value
 
 def column_sums(f: TileFrame, how: Arithmetic, blocks: int, b: ir.Value, b_block: Index, sums: ir.Value, quads: Index,
                 ) -> None:
-    """The sums of B's columns, to `sums[16 blocks]`."""
+    """Compute the sums of B's columns in `sums[16 blocks]`."""
     how = how if how.way != "tiles" else Arithmetic("dots", how.lanes, not how.b_unsigned, how.b_unsigned)
     kind = ir.VectorType(I16, how.lanes * 2) if how.way == "pairs" else ir.VectorType(I8, how.lanes * 4)
     ones = ir.Constant(kind, [1] * kind.count)
@@ -178,7 +179,7 @@ def column_sums(f: TileFrame, how: Arithmetic, blocks: int, b: ir.Value, b_block
 
 
 def _read_b(f: TileFrame, how: Arithmetic, address: ir.Value, v: int) -> ir.Value:
-    """Register `v` of the step of a block that begins at `address`."""
+    """Load register `v` of the step of a block that begins at `address`."""
     if how.way == "dots":
         return f.load_vector(f.at(address, v * how.lanes * 4, I8), I8, how.lanes * 4)
     narrow = f.load_vector(f.at(address, v * how.lanes * 2, I8), I8, how.lanes * 2)
@@ -187,7 +188,7 @@ def _read_b(f: TileFrame, how: Arithmetic, address: ir.Value, v: int) -> ir.Valu
 
 
 def _broadcast(f: TileFrame, how: Arithmetic, address: ir.Value) -> ir.Value:
-    """Four numbers of a row of A, again and again."""
+    """Broadcast four numbers of a row of A."""
     if how.way == "dots":
         number = f.load(address, typ=I32, align=1)
         return f.bitcast(f.splat(number, how.lanes), ir.VectorType(I8, how.lanes * 4))
@@ -196,7 +197,7 @@ def _broadcast(f: TileFrame, how: Arithmetic, address: ir.Value) -> ir.Value:
 
 
 def _gather(f: TileFrame, how: Arithmetic, values: list[ir.Value]) -> list[ir.Value]:
-    """The sums of a block's columns from the registers they were made in."""
+    """The sums of a block's columns, from the registers that accumulate them."""
     if how.way == "dots":
         return values
     lanes = how.lanes
@@ -213,8 +214,8 @@ _TILES = 8
 
 
 def configure(f: TileFrame, rows: int) -> None:
-    """Set up this thread's tiles: four of sums and two of A with `rows` rows each, two of B with 16. All have 64
-    bytes a row."""
+    """Configure this thread's tiles: four of sums and two of A with `rows` rows each, two of B with 16 rows. Each row
+    has 64 bytes."""
     module = f.module
     name = f"tiles{rows}"
     constant = module.globals.get(name)
@@ -233,14 +234,14 @@ def configure(f: TileFrame, rows: int) -> None:
 
 
 def release(f: TileFrame) -> None:
-    """Give up this thread's tiles, so that switching threads need not save them."""
+    """Release this thread's tiles, so that context switches need not save them."""
     f.intrinsic("llvm.x86.tilerelease", ir.VoidType(), [])
 
 
 def multiply_amx(
     f: TileFrame, how: Arithmetic, row_tiles: int, rows: int, blocks: int, at: Operands, steps: Index
 ) -> None:
-    """`sums[row_tiles x rows][16 blocks]` of `steps` times 64 of the depth, with the tiles of `configure(rows)`;
+    """Compute `sums[row_tiles x rows][16 blocks]` over `steps` times 64 of K, with the tiles of `configure(rows)`;
     at most 2 x 2 or 1 x 4 tiles of sums."""
     sums = [
         (i * blocks + j, f.at(at.sums, i * rows * at.width + j * BLOCK, I32))

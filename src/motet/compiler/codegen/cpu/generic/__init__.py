@@ -1,1 +1,1 @@
-"""Kernels that no class takes: upstream's loops, with checks of indices."""
+"""Kernels that no class supports: upstream's loops, with checks of indices."""

@@ -1,12 +1,12 @@
-"""Lowers a kernel's assertions, once it is blocks and branches, to an early return and a report to the runtime.
+"""Lowers a kernel's assertions, in a function of blocks and branches, to an early return and a report to the runtime.
 
                               cond_br %in, ^on, ^failed
     cf.assert %in, "1"   →    ^failed: call @motet.failed(%status, 1, %i, %n) ; return
                               ^on: …
 
 `%status` is the address of four words, zero before the call: the number of the first check that failed, the index and
-the extent that it was compared with (-1 if it was no such comparison), and one that is unused. Memory that the task
-has allocated itself, for temporaries of unknown size, is not freed in that case.
+the extent that it was compared with (-1 if the check is not such a comparison), and one unused word. Memory that the
+task has allocated, for temporaries of unknown size, is not freed after a failure.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ out:
 
 
 def exit_on_failure(module: ir.Module, function: ir.Operation) -> bool:
-    """Let `function`, of blocks and branches and without results, return where an assertion fails; whether it has any.
-    If so it takes the address of the words as its last argument."""
+    """Make `function`, of blocks and branches and without results, return if an assertion fails; returns whether it has
+    assertions. If so, the function gets the address of the status as its last argument."""
     assertions = find_operations(function, "cf.assert")
     if not assertions:
         return False
@@ -75,16 +75,16 @@ def _exit(assertion: ir.Operation, status: ir.Value) -> None:
 
 
 def _compared(holds: ir.Value) -> Sequence[ir.Value]:
-    """The index and the extent that an assertion compares, as words."""
+    """The index and the extent that an assertion compares, as i64."""
     owner = holds.owner
-    while not isinstance(owner, ir.Block) and owner.name == "arith.ori":  # with a loop that has no iterations
+    while not isinstance(owner, ir.Block) and owner.name == "arith.ori":  # or-ed with "no iterations"
         owner = owner.operands[1].owner
     if not isinstance(owner, ir.Block) and owner.name == "arith.cmpi" and isinstance(
         owner.operands[0].type, ir.IndexType
     ):
         predicate = INTEGER_PREDICATES[ir.IntegerAttr(owner.attributes["predicate"]).value]
         index, extent = owner.operands
-        if predicate == "sle":  # of an end, one after the last
+        if predicate == "sle":  # of an end, one past the last index
             index = arith.SubIOp(index, arith.ConstantOp(ir.IndexType.get(), 1)).result
         if predicate in ("ult", "ule", "sle"):
             word = ir.IntegerType.get_signless(64)
@@ -97,5 +97,5 @@ def _word(number: int) -> ir.Value:
 
 
 def define_exit(text: str) -> str:
-    """`text`, LLVM IR that declares what failures call, with its definition."""
+    """Replace the declaration of the function that reports failures in the LLVM IR `text` by its definition."""
     return _DECLARED.sub("", text) + DEFINITION

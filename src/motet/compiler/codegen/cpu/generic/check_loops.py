@@ -1,13 +1,13 @@
-"""Moves assertions out of loops in which they are invariant, so that a gather of rows checks each index once.
+"""Moves loop-invariant assertions out of loops, so that a gather of rows checks each index once.
 
     scf.for %j = 0 to %m                         %i = load %indices[%r] ; assert %i < %n
       %i = load %indices[%r] ; assert %i < %n →  scf.for %j = 0 to %m
       … load %table[%i, %j]                        %i = load %indices[%r] … load %table[%i, %j]
 
-An assertion about the counter of a loop that begins with 0 becomes one about its last value. An assertion about an
-index that differs from iteration to iteration would be an exit of its loop, which LLVM does not vectorise. Where a
-processor loads vectors from computed places, the loop finds the largest index, unsigned, and loads no element whose
-index is outside, by the mask that such an instruction has anyway:
+An assertion about the counter of a loop that starts at 0 becomes one about its last value. An assertion about an index
+that changes from iteration to iteration would be an exit of its loop, which LLVM does not vectorise. If the CPU has
+gather instructions, the loop computes the largest index (unsigned) instead, loads no element at an index out of bounds,
+by the mask that gather instructions have anyway, and the assertion follows the loop:
 
     scf.for %j = 0 to %m                         %k = scf.for %j = 0 to %m with %largest = 0
       %i = load %indices[%j]                       %i = load %indices[%j]
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.find import find_operations
 
 _STRAIGHT = ("memref.load", "memref.store", "memref.dim", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield")
@@ -29,7 +30,7 @@ _BELOW = (arith.CmpIPredicate.ult.value, arith.CmpIPredicate.slt.value)
 
 
 def hoist_checks(function: ir.Operation, inputs: int) -> None:
-    """Move the assertions of `function`, whose first `inputs` arguments are only read, out of loops."""
+    """Move the assertions of `function` out of loops; its first `inputs` arguments must only be read."""
     read_only = _read_only(function, inputs)
     for assertion in find_operations(function, "cf.assert"):
         while _hoisted(assertion, read_only):
@@ -37,8 +38,8 @@ def hoist_checks(function: ir.Operation, inputs: int) -> None:
 
 
 def hoist_loads(function: ir.Operation, inputs: int) -> None:
-    """Move loads of the first `inputs` arguments, which are only read, out of loops whose counters are not in their
-    places: LLVM cannot, since it does not know that no store of the loop writes there."""
+    """Move loads of the first `inputs` arguments, which are only read, out of loops whose counters they do not depend
+    on. LLVM cannot, since it does not know that no store of the loop writes to them."""
     read_only = _read_only(function, inputs)
     for load in find_operations(function, "memref.load"):
         memory, *places = load.operands
@@ -58,8 +59,8 @@ def _is_counter(value: ir.Value) -> bool:
 
 
 def check_behind(function: ir.Operation) -> None:
-    """Check the indices of all iterations of an innermost loop behind it, and load nothing at those that are outside,
-    where LLVM can then vectorise the loop."""
+    """Move the index checks of an innermost loop after it, and mask loads out of bounds, if LLVM can then vectorise the
+    loop."""
     loops = {loop: None for assertion in find_operations(function, "cf.assert") if (loop := assertion.parent)}
     for loop in loops:
         if loop.name == "scf.for":
@@ -88,9 +89,9 @@ def _hoisted(assertion: ir.Operation, read_only: set[ir.Value]) -> bool:
 
 
 def _unless_without_iterations(assertion: ir.Operation, loop: ir.Operation) -> None:
-    """Assert nothing in front of a loop that has no iterations."""
+    """Make the assertion in front of a loop hold if the loop has no iterations."""
     lower, upper = list(loop.operands)[:2]
-    first, end = _constant(lower), _constant(upper)
+    first, end = integer_constant(lower), integer_constant(upper)
     if first is not None and end is not None and first < end:
         return
     with ir.InsertionPoint(assertion), assertion.location:
@@ -99,10 +100,12 @@ def _unless_without_iterations(assertion: ir.Operation, loop: ir.Operation) -> N
 
 
 def _of_last_value(assertion: ir.Operation, loop: ir.Operation) -> None:
-    """Assert of the loop's end what is asserted of its counter, where that is the same."""
+    """Replace an assertion about the loop's counter by one about its last value, where they are equivalent."""
     holds = assertion.operands[0].owner
     lower, upper, step = list(loop.operands)[:3]
-    if isinstance(holds, ir.Block) or holds.name != "arith.cmpi" or _constant(lower) != 0 or _constant(step) != 1:
+    if isinstance(holds, ir.Block) or holds.name != "arith.cmpi":
+        return
+    if integer_constant(lower) != 0 or integer_constant(step) != 1:
         return
     counter, bound = holds.operands
     same = counter == loop.regions[0].blocks[0].arguments[0]
@@ -114,7 +117,7 @@ def _of_last_value(assertion: ir.Operation, loop: ir.Operation) -> None:
 
 @dataclass(frozen=True)
 class _IndexCheck:
-    """An assertion that `index` is below `extent`, with the operations of the loop that make `extent` of values from
+    """An assertion that `index` is below `extent`, with the operations in the loop that compute `extent` from values
     outside, and the loads at `index`."""
 
     assertion: ir.Operation
@@ -125,7 +128,7 @@ class _IndexCheck:
 
 
 def _index_checks(loop: ir.Operation) -> list[_IndexCheck] | None:
-    """All checks of a loop, if that has no other assertion, and none that a store depends on."""
+    """All checks of a loop; None if it has another assertion, or one that a store depends on."""
     operations = [entry.operation for entry in loop.regions[0].blocks[0].operations]
     if any(len(operation.regions) or not operation.name.startswith(_STRAIGHT) for operation in operations):
         return None
@@ -170,7 +173,7 @@ def _check_behind(loop: ir.Operation, checks: Sequence[_IndexCheck]) -> None:
 
 
 def _load_inside(load: ir.Operation, inside: ir.Value) -> None:
-    """Give zero instead of what a `load` finds where its place is not `inside`."""
+    """Make `load` yield zero if its index is not `inside`."""
     kind = load.results[0].type
     with ir.InsertionPoint(load), load.location:
         branch = ir.Operation.create("scf.if", results=[kind], operands=[inside], regions=2)
@@ -184,7 +187,7 @@ def _load_inside(load: ir.Operation, inside: ir.Value) -> None:
 
 
 def _with_largest(loop: ir.Operation, indices: Sequence[ir.Value]) -> list[ir.Value]:
-    """Replace a loop by one that also finds the largest of each of its `indices`; 0 without iterations."""
+    """Replace a loop by one that also computes the largest of each of its `indices`; 0 without iterations."""
     old = loop.regions[0].blocks[0]
     kinds = [value.type for value in loop.results] + [index.type for index in indices]
     with ir.InsertionPoint(loop), loop.location:
@@ -213,7 +216,7 @@ def _assert_behind(check: _IndexCheck, largest: ir.Value) -> None:
     lower, upper = list(loop.operands)[:2]
     following = [entry.operation for entry in loop.block.operations]
     with ir.InsertionPoint(following[following.index(loop) + 1]), check.assertion.location:
-        # Without iterations there is no index, and the 0 that stands for the largest is inside of anything.
+        # Without iterations, the 0 that is returned as the largest index must pass the check.
         one = arith.ConstantOp(ir.IndexType.get(), 1).result
         some = arith.CmpIOp(arith.CmpIPredicate.slt, lower, upper).result
         bound = arith.SelectOp(some, check.extent, one).result
@@ -231,8 +234,8 @@ def _zero(kind: ir.Type) -> ir.Attribute | None:
 def _needed(
     wanted: ir.Value, loop: ir.Operation, read_only: set[ir.Value], forbidden: set[ir.Value]
 ) -> list[ir.Operation] | None:
-    """The operations of the loop's body that a value needs, in their order; None where it needs what is `forbidden`, or
-    what the loop makes."""
+    """The operations of the loop's body that a value depends on, in order; None if it depends on a `forbidden` value or
+    on a value that the loop carries."""
     body = loop.regions[0].blocks[0]
     found: set[ir.Operation] = set()
     todo = [wanted]
@@ -249,10 +252,3 @@ def _needed(
         found.add(operation)
         todo += operation.operands
     return [entry.operation for entry in body.operations if entry.operation in found]
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    return ir.IntegerAttr(owner.attributes["value"]).value

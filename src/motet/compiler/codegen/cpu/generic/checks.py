@@ -1,11 +1,11 @@
-"""Adds bounds checks to a kernel on tensors, wherever it accesses an element or a slice at a computed place.
+"""Adds bounds checks to a kernel on tensors, at each access to an element or a slice at a computed index.
 
     %v = tensor.extract %t[%i]           %n = tensor.dim %t, %c0
                                     →    %in = arith.cmpi ult, %i, %n
                                          cf.assert %in, "1"
                                          %v = tensor.extract %t[%i]
 
-The message of each assertion, also of the program's own, becomes the number of its text, from 1. Places that are known
+The message of each assertion, including the program's own, is replaced by its number, from 1. Accesses that are known
 to be in bounds get no check. `check_loops.py` moves assertions out of loops; `check_exits.py` lowers them to code that
 ends the kernel's task and reports the failure to the runtime.
 """
@@ -18,9 +18,10 @@ from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.attributes import static_or_none
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.intervals import Intervals
+from motet.compiler.ir.sizes import static_extent
 from motet.compiler.ir.source_names import source_name
 
-# What the wheel asserts of the indices of a gather: what reads at them is checked itself.
+# What upstream's lowering asserts about the indices of a gather; the accesses at these indices have their own checks.
 _OF_INDICES = ("index must be smaller than dim size", "index must be larger or equal to 0")
 
 _INDEXED = {"tensor.extract": 0, "memref.load": 0, "tensor.insert": 1, "memref.store": 1}  # the operand that is indexed
@@ -28,7 +29,7 @@ _SLICED = {"tensor.extract_slice": 0, "memref.subview": 0, "tensor.insert_slice"
 
 
 def add_checks(function: ir.Operation, unchecked: bool) -> list[str]:
-    """Add assertions to `function`; the texts of all that it has. Where `unchecked`, none of indices."""
+    """Add assertions to `function`; returns the texts of all its assertions. If `unchecked`, adds no bounds checks."""
     checks = _Checks()
     for operation in all_operations(function):
         if operation.name == "cf.assert":
@@ -62,18 +63,18 @@ class _Checks:
         return ir.StringAttr.get(str(self.texts.index(text) + 1))
 
     def check_element(self, operation: ir.Operation) -> None:
-        """Every index is below the extent of its axis."""
+        """Check that every index is below the extent of its axis."""
         number = _INDEXED[operation.name]
         tensor, *indices = list(operation.operands)[number:]
         where = source_name(operation)
         with ir.InsertionPoint(operation), operation.location:
             for axis, index in enumerate(indices):
-                extent = static_extent(tensor, axis)
+                extent = static_extent(ir.ShapedType(tensor.type), axis)
                 if extent is None or not self.intervals.is_inside(index, extent):
-                    self._assert("ult", index, extent_of(tensor, axis), where)
+                    self._assert("ult", index, _extent(tensor, axis), where)
 
     def check_slice(self, operation: ir.Operation) -> None:
-        """Every axis's first and last elements are inside, and there are not more of them than the axis has."""
+        """Check that the first and last elements of every axis are in bounds, and the size is at most the extent."""
         number = _SLICED[operation.name]
         tensor, *dynamic = list(operation.operands)[number:]
         given = iter(dynamic)
@@ -84,7 +85,7 @@ class _Checks:
         where = f"{source_name(operation)}: slice"
         with ir.InsertionPoint(operation), operation.location:
             for axis, (offset, size, stride) in enumerate(zip(offsets, sizes, strides, strict=True)):
-                extent = static_extent(tensor, axis)
+                extent = static_extent(ir.ShapedType(tensor.type), axis)
                 numbers = (extent, offset, size, stride)
                 is_whole = offset == 0 and stride == 1 and _is_extent(size, tensor, axis)
                 if not is_whole and not all(isinstance(number, int) for number in numbers):
@@ -93,7 +94,7 @@ class _Checks:
     def _check_range(
         self, tensor: ir.Value, axis: int, range_: Sequence[ir.Value | int], where: str
     ) -> None:
-        extent = extent_of(tensor, axis)
+        extent = _extent(tensor, axis)
         offset, size, stride = map(_value, range_)
         zero, one = _value(0), _value(1)
         if not self._is_natural_below(offset, tensor, axis):
@@ -102,7 +103,8 @@ class _Checks:
         if range_[2] == 1:
             self._assert("sle", arith.AddIOp(offset, size).result, extent, where)
             return
-        # Of one element there is no stride; that of more is no larger than the axis, so that nothing wraps around.
+        # The stride matters only for more than one element; then it is at most the extent, so that nothing wraps
+        # around.
         few = arith.CmpIOp(arith.CmpIPredicate.ule, size, one).result
         step = arith.SelectOp(few, zero, stride).result
         if not isinstance(range_[2], int):
@@ -113,11 +115,11 @@ class _Checks:
         self._assert("ult", arith.SelectOp(empty, zero, last).result, arith.MaxSIOp(extent, one).result, where)
 
     def _is_natural_below(self, value: ir.Value, tensor: ir.Value, axis: int) -> bool:
-        extent = static_extent(tensor, axis)
+        extent = static_extent(ir.ShapedType(tensor.type), axis)
         return extent is not None and self.intervals.is_inside(value, extent + 1)
 
     def check_padding(self, operation: ir.Operation) -> None:
-        """Nothing is cut off by a negative padding, for which there is no memory in front."""
+        """Check that the padding is not negative, which would read before the source."""
         where = f"{source_name(operation)}: negative padding"
         low, high = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))[1:]
         with ir.InsertionPoint(operation), operation.location:
@@ -131,14 +133,9 @@ class _Checks:
         ir.Operation.create("cf.assert", operands=[holds], attributes={"msg": self._number(where)})
 
 
-def static_extent(tensor: ir.Value, axis: int) -> int | None:
-    kind = ir.ShapedType(tensor.type)
-    return None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis)
-
-
-def extent_of(tensor: ir.Value, axis: int) -> ir.Value:
-    """The extent of an axis as a value, made here."""
-    extent = static_extent(tensor, axis)
+def _extent(tensor: ir.Value, axis: int) -> ir.Value:
+    """The extent of an axis as a value, a constant where it is known."""
+    extent = static_extent(ir.ShapedType(tensor.type), axis)
     if extent is not None:
         return _value(extent)
     name = "memref.dim" if isinstance(tensor.type, ir.MemRefType) else "tensor.dim"
@@ -146,9 +143,9 @@ def extent_of(tensor: ir.Value, axis: int) -> ir.Value:
 
 
 def _is_extent(size: ir.Value | int, tensor: ir.Value, axis: int) -> bool:
-    """Whether `size` is written as the extent of `axis`."""
+    """Whether `size` is defined as the extent of `axis`."""
     if isinstance(size, int):
-        return size == static_extent(tensor, axis)
+        return size == static_extent(ir.ShapedType(tensor.type), axis)
     owner = size.owner
     if isinstance(owner, ir.Block) or owner.name not in ("tensor.dim", "memref.dim") or owner.operands[0] != tensor:
         return False

@@ -6,7 +6,7 @@
       →  elementary functions: calls of definitions that are inlined before LLVM vectorises
       →  LLVM IR: a body on memory descriptors, and `@k` with the signature of every kernel
 
-It takes what no other generator takes: control flow, gathers, complex numbers, integers of any width.
+It handles what no other class supports: control flow, gathers, complex numbers, integers of any width.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from motet.errors import CompileError
 Extent = tuple[Literal["argument", "result"], int, int]
 
 _BODY = "motet.body"
-_STACK_BYTES = 4096  # a temporary of up to so many bytes lives on the stack
+_STACK_BYTES = 4096  # a temporary of up to so many bytes is allocated on the stack
 _DYNAMIC = -1
 _INTERNAL = re.compile(r"^define (?:linkonce_odr )?(?!internal |private |linkonce_odr )", re.MULTILINE)
 
@@ -69,7 +69,7 @@ _TO_LLVM = (
 @dataclass(frozen=True)
 class GenericCode:
     """`code`, and the dynamic extents that it receives as sizes: those of every argument, then of every
-    result, axis by axis. Task counts call them `s0`, `s1`, … in that order."""
+    result, axis by axis. Task counts name them `s0`, `s1`, … in that order."""
 
     code: KernelCode
     extents: tuple[Extent, ...]
@@ -77,7 +77,7 @@ class GenericCode:
 
 @dataclass(frozen=True)
 class _TensorBuffer:
-    shape: tuple[int, ...]  # _DYNAMIC where not known
+    shape: tuple[int, ...]  # _DYNAMIC if not known
     item: ir.Type
 
     @property
@@ -88,11 +88,11 @@ class _TensorBuffer:
 
 
 def emit_generic(function: ir.Operation, symbol: str, gathers: bool) -> GenericCode:
-    """Code of `function`, a `func.func` on ranked tensors that its module's other functions may help, for processors
-    that load vectors from computed places (`gathers`), or do not.
+    """Generate code for `function`, a `func.func` on ranked tensors that may call other functions of its module.
+    `gathers` tells whether the CPU has gather instructions.
 
-    The buffers of the compiled function are the arguments, then the results, dense and row-major. `function`
-    stays as it is. Raises `CompileError` for an operation, or a type, that upstream cannot lower.
+    The buffers of the compiled function are the arguments, then the results, dense and row-major. `function` is not
+    modified. Raises `CompileError` for an operation or a type that upstream cannot lower.
     """
     with function.context, ir.Location.unknown():
         module, entry = _extract(function)
@@ -116,7 +116,7 @@ def emit_generic(function: ir.Operation, symbol: str, gathers: bool) -> GenericC
 
 
 def _extract(function: ir.Operation) -> tuple[ir.Module, ir.Operation]:
-    """A module of its own for `function` and all that it calls, and its copy there."""
+    """A separate module with `function` and all that it calls, and the copy of `function` in it."""
     module = ir.Module.create()
     entry = function.clone()
     entry.attributes["sym_name"] = ir.StringAttr.get(_BODY)
@@ -186,11 +186,11 @@ def _dynamic(buffers: Sequence[_TensorBuffer]) -> list[tuple[int, int]]:
 def _write_into_buffers(
     entry: ir.Operation, arguments: Sequence[_TensorBuffer], results: Sequence[_TensorBuffer]
 ) -> None:
-    """Give `entry` an argument for the memory of each result, written to instead of returned."""
+    """Give `entry` an argument for the memory of each result, to which it writes the result instead of returning it."""
     block = entry.regions[0].blocks[0]
     inputs = [argument.type for argument in block.arguments]
     for argument in block.arguments:
-        argument.set_location(entry.location)  # whoever made the function may have had another context's
+        argument.set_location(entry.location)  # the function may come from another context
     outputs = [block.add_argument(result.memory, ir.Location.unknown()) for result in results]
     terminator = block.operations[len(block.operations) - 1]
     for value, memory in zip(terminator.operands, outputs, strict=True):
@@ -204,15 +204,15 @@ def _write_into_buffers(
         ir.Operation.create("func.return")
     terminator.operation.erase()
     read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
-    nothing = ir.DictAttr.get({})
+    no_attributes = ir.DictAttr.get({})
     for name in [name for name in entry.attributes if name not in ("sym_name", "function_type")]:
         del entry.attributes[name]
-    entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(arguments) + [nothing] * len(results))
+    entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(arguments) + [no_attributes] * len(results))
     _set_inputs(entry, [*inputs, *(result.memory for result in results)])
 
 
 def _begin_in_place(value: ir.Value, memory: ir.Value) -> None:
-    """Let loops that write into a tensor until it is the result `value` write to `memory` from the start."""
+    """Make the loops that build the result `value` write to `memory` from the start."""
     use = first_write(value)
     if use is None or not value.owner.name.startswith(("scf.", "tensor.insert")):
         return
@@ -242,8 +242,8 @@ def _set_inputs(entry: ir.Operation, kinds: Sequence[ir.Type]) -> None:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """LLVM IR of the body; its number of tasks; whether it takes `begin` and `end`; its temporaries that come from
-    outside, after the results; the texts of its checks, where it takes the address of the status."""
+    """LLVM IR of the body, its number of tasks, and whether it takes `begin` and `end`; the temporaries that are passed
+    in after the results; the texts of its checks, if it takes the address of the status."""
 
     llvm: str
     tasks: Expr
@@ -297,7 +297,7 @@ def _body(module: ir.Module) -> ir.Operation:
 
 
 def _small_to_stack(entry: ir.Operation) -> None:
-    """Put small temporaries of the outermost block on the stack; a loop would take more at each turn."""
+    """Put small temporaries of the outermost block on the stack; in a loop, each iteration would allocate more."""
     for operation in list(entry.regions[0].blocks[0].operations):
         if operation.name != "memref.alloc":
             continue
@@ -312,8 +312,8 @@ def _small_to_stack(entry: ir.Operation) -> None:
 
 
 def _large_to_arguments(entry: ir.Operation) -> list[ir.MemRefType]:
-    """Make arguments of the temporaries of the outermost block, so that their memory is planned with all other;
-    their types. Those of unknown size, and those that a loop hands from turn to turn, are allocated when needed."""
+    """Turn temporaries of the outermost block into arguments, so that the memory plan includes them; returns their
+    types. Temporaries of unknown size, and those carried by a loop, are allocated when needed."""
     block = entry.regions[0].blocks[0]
     found: list[ir.MemRefType] = []
     for operation in list(block.operations):
@@ -337,7 +337,7 @@ def _buffer_of(kind: ir.MemRefType) -> _TensorBuffer:
 
 
 def _bytes(kind: ir.MemRefType) -> int:
-    """A bound of the bytes that memory of `kind` takes."""
+    """An upper bound of the bytes of memory of `kind`."""
     match = re.search(r"\d+", str(kind.element_type))
     bits = int(match[0]) if match else 64
     return math.prod(kind.shape) * max(1, bits // 8) * (2 if "complex" in str(kind.element_type) else 1)
@@ -351,14 +351,14 @@ def _split(entry: ir.Operation) -> set[Rows] | None:
 
 
 def _take_all_arguments(entry: ir.Operation) -> None:
-    """Make the type of a function fit arguments that were added to its block."""
+    """Update a function's type after arguments were added to its entry block."""
     _set_inputs(entry, [argument.type for argument in entry.regions[0].blocks[0].arguments])
     if "arg_attrs" in entry.attributes:
         del entry.attributes["arg_attrs"]
 
 
 def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) -> Expr:
-    """As many tasks as the longest of the outermost loops has iterations."""
+    """The number of tasks: the iterations of the longest of the outermost loops."""
     if ranges is None:
         return 1
     numbers = [rows for rows in ranges if isinstance(rows, int)]
@@ -375,17 +375,17 @@ def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) 
     return tasks
 
 
-# -- the kernel's own signature ------------------------------------------------------------------------
+# -- the kernel's signature ----------------------------------------------------------------------------
 
 
 def _wrapper(
     symbol: str, read: Sequence[_TensorBuffer], written: Sequence[_TensorBuffer], rows: bool, checked: bool
 ) -> str:
     """LLVM IR of the function that is called: makes descriptors of buffers and sizes, and calls the body. The address
-    of the status, where there are checks, is behind those of the buffers.
+    of the status, if there are checks, follows those of the buffers.
 
-    Generic kernels update nothing in place, so that what is written has memory of its own: `noalias`, by which LLVM
-    vectorises loops whose loads are at computed places."""
+    Generic kernels update nothing in place: written memory is `noalias`, so that LLVM vectorises loops with loads at
+    computed addresses."""
     buffers = [*read, *written]
     lines: list[str] = []
     operands: list[str] = []

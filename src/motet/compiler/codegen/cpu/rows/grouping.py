@@ -1,7 +1,7 @@
-"""Which stages are done row by row together, in which passes, and what of a row is kept where.
+"""Groups stages that run together row by row: their passes, and where parts of a row are kept.
 
-A row is gone over in *passes*: one loop runs all stages that do not wait for each other's reductions. What its later
-passes read again stays in the thread's scratch, or where the result will be.
+A row is processed in *passes*: one loop runs all stages that do not depend on each other's reductions. Values that
+later passes of a row read again are kept in scratch memory, or in the memory of a result.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
-_SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
-_NEAR = 64 << 10  # bytes up to which it keeps them even where a result could hold them
+_SCRATCH = 256 << 10  # of a row, the most that a thread keeps
+_NEAR = 64 << 10  # bytes up to which a value is kept in scratch memory even if a result's memory could hold it
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Stages that run row by row. Every nest has the same outer dimensions; those in `wide` have one
-    more, the row's, last. `passes` are indices of nests. `places` says where private temporaries are kept."""
+    """Stages that run row by row. All nests have the same outer dimensions; those in `wide` also have the row's
+    dimension, last. `passes` are indices of nests. `places` maps private temporaries to their memory."""
 
     nests: tuple[Nest, ...]
     wide: tuple[bool, ...]
     passes: tuple[tuple[int, ...], ...]
     private: frozenset[int]
     places: Mapping[int, StridedAccess] = field(default_factory=dict[int, StridedAccess])
-    kept: frozenset[int] = frozenset()  # private temporaries that need their place
+    kept: frozenset[int] = frozenset()  # private temporaries that need memory
     offsets: Mapping[int, int] = field(default_factory=dict[int, int])
     scratch: int = 0
 
@@ -42,7 +42,7 @@ class RowGroup:
 
 
 def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
-    """The stages as one group, or None. Raises `Unsupported` for what no generator has code for."""
+    """The stages as one group, or None. Raises `Unsupported` for a stage that no class has code for."""
     nests = [nest_of(kernel, kernel.stages[s]) for s in stages]
     chosen = [kernel.stages[s] for s in stages]
     classes = linked_dimensions(chosen, lambda stage, dimension: True, _link)
@@ -70,7 +70,7 @@ def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequ
 def _arrange(
     kernel: Kernel, stages: Sequence[Stage], nests: list[Nest], classes: list[dict[int, int]]
 ) -> tuple[list[Nest], list[bool]] | None:
-    """Nests over the shared rows, then the row's own dimension where they have it."""
+    """Nests over the shared rows, followed by the row's own dimension if they have it."""
     classes = with_equal_extents(classes, lambda s, d: nests[s].sizes[d])
     widest = max(range(len(stages)), key=lambda s: len(stages[s].sizes))
     if any(widest not in members for members in classes):
@@ -106,7 +106,7 @@ def _arrange(
 def _collapse(
     nests: list[Nest], present: list[list[bool]], outer: int
 ) -> tuple[list[Nest], list[bool]] | None:
-    """Neighbouring dimensions merged where all nests allow it; None where more than one remains in a row."""
+    """Merge neighbouring dimensions where all nests allow it; None if a row still has more than one dimension."""
     count = len(present[0])
     for c in range(count - 2, -1, -1):
         if c + 1 == outer:
@@ -129,7 +129,7 @@ def _collapse(
 
 
 def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> bool:
-    """Whether vectors along the row pay."""
+    """Whether vectors along the row are worthwhile."""
     for nest, is_wide in zip(nests, wide, strict=True):
         if not is_wide:
             continue
@@ -145,7 +145,7 @@ def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> b
 
 
 def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
-    """Whether every stage reads earlier results at the point where they were written."""
+    """Whether every stage reads earlier results at the point at which they were written."""
     written: dict[int, tuple[StridedAccess, bool]] = {}
     for nest, is_wide in zip(nests, wide, strict=True):
         for operand in nest.inputs:
@@ -165,8 +165,8 @@ def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
 def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...], ...]:
     passes: list[list[int]] = []
     for s, nest in enumerate(nests):
-        joins = bool(passes) and wide[s] and wide[passes[-1][-1]]
-        if joins:
+        extends_pass = bool(passes) and wide[s] and wide[passes[-1][-1]]
+        if extends_pass:
             reduced = {
                 output.value
                 for t in passes[-1]
@@ -174,10 +174,10 @@ def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...
                 for output in nests[t].outputs
             }
             same = {is_sequential(nests[t]) for t in passes[-1]}
-            joins = same == {is_sequential(nest)} and not any(
+            extends_pass = same == {is_sequential(nest)} and not any(
                 operand.value in reduced for operand in nest.inputs
             )
-        if joins:
+        if extends_pass:
             passes[-1].append(s)
         else:
             passes.append([s])
@@ -189,12 +189,12 @@ def combiners_of(nest: Nest) -> list[Reduction | None]:
 
 
 def is_sequential(nest: Nest) -> bool:
-    """Whether the points of a row must be taken one after the other."""
+    """Whether the points of a row must be processed in order."""
     return nest.kinds[-1:] == ("reduction",) and any(found is None for found in combiners_of(nest))
 
 
 def _placed(kernel: Kernel, stages: range, found: RowGroup) -> RowGroup:
-    """`found`, with a place for every temporary that only the group sees."""
+    """`found`, with memory assigned to every temporary that is private to the group."""
     pass_of = {s: number for number, each in enumerate(found.passes) for s in each}
     elsewhere = {
         access.value
@@ -255,8 +255,8 @@ def _host(
     readers: Sequence[int],
     taken: set[int],
 ) -> StridedAccess | None:
-    """A result that is written only when the temporary has been read for the last time, and can hold it till
-    then. A result may lie in an argument's memory, so that no argument like it may be read meanwhile."""
+    """A result whose memory can hold the temporary: the result is written only after the last read of the temporary.
+    A result may share memory with an argument, so that no argument of the same layout may be read meanwhile."""
     for w, nest in enumerate(found.nests):
         for result in nest.outputs:
             value = kernel.values[result.value]
@@ -277,9 +277,9 @@ def _host(
 
 
 def _multiplied(nest: Nest) -> Nest:
-    """`nest` with every f32 or f64 division of a row's elements by one number as a multiplication.
+    """`nest` with f32 and f64 divisions of a row's elements by one value replaced by multiplications.
 
-    Both are first scaled by 2^±64 where the reciprocal could overflow or be subnormal.
+    Both factors are scaled by 2^±64 first if the reciprocal could overflow or be subnormal.
     """
     stage = nest.stage
     inputs = len(stage.inputs) + len(stage.outputs)

@@ -1,9 +1,9 @@
-"""The general class: any kernel of stages with affine accesses.
+"""The class `loops`: any kernel of stages with affine accesses.
 
-Stages that share rows run together (see `rows.py`); each other stage is a phase of its own: vectors run along
-the dimension that lies side by side in its output, reductions inside, one accumulator per point. Inputs that
-lie side by side along another parallel dimension are transposed in registers. Temporaries between phases live
-in workspaces. A reduction to few results over many elements first makes partial results in parallel.
+Stages that share rows run together (see `rows.py`); each other stage is a separate phase. Vectors run along the
+contiguous dimension of its output, reductions run inside, with one accumulator per point. Inputs that are contiguous
+along another parallel dimension are transposed in registers. Temporaries between phases are stored in workspaces. A
+reduction of many elements to few results first computes partial results in parallel.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from motet.compiler.targets.cpu import CpuTarget
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Kernel:
-    """Any kernel, with long reductions in pieces."""
+    """Any kernel, with long reductions split."""
     return split_reductions(kernel)
 
 
 def emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelCode | None:
-    """Code for `kernel`, or None where a stage needs what there is no code for."""
+    """Code for `kernel`; None if it has no code for a stage."""
     try:
         return _emit(kernel, schedule, target)
     except Unsupported:
@@ -75,7 +75,7 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
 
 
 def _groups(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[rows.RowGroup | Stage]:
-    """What each phase runs."""
+    """The stages of each phase: a row group or one stage."""
     result: list[rows.RowGroup | Stage] = []
     first = 0
     for phase in schedule.phases:
@@ -102,8 +102,8 @@ def _emit_stage(
     workspaces: dict[int, int],
     phase: LoopPhase,
 ) -> Expr:
-    """Define `symbol`, the phase that runs `stage`; how many tasks it has. Where an input is transposed, rows are bands
-    of the dimension along which it lies side by side, a few tiles wide, so that lines read are used whole."""
+    """Define `symbol`, the phase that runs `stage`; returns its number of tasks. If an input is transposed, rows are
+    bands of the dimension along which it is contiguous, a few tiles wide, so that whole cache lines are used."""
     loop = loop_of(kernel, stage, target)
     nest, along, other, outer = loop.nest, loop.along, loop.transposed(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})

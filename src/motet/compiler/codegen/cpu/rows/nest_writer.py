@@ -1,7 +1,7 @@
 """Writes the points of a nest: vectors along one dimension, reductions inside, one accumulator per point.
 
-Inputs that lie side by side along another parallel dimension are transposed in registers. Large results go past the
-caches.
+Inputs that are contiguous along another parallel dimension are transposed in registers. Large results are written past
+the caches.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, Bound, StridedAccess
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
-_UNROLLED = 16  # points of a reduction that are written out
+_UNROLLED = 16  # points of a reduction that are unrolled
 
 
 @dataclass
 class NestWriter:
-    """Writes the points of a nest, `vectors` vectors of `lanes` along dimension `along` in one iteration."""
+    """Writes the points of a nest, `vectors` vectors of `lanes` along dimension `along` per iteration."""
 
     f: Frame
     nest: Nest
@@ -55,14 +55,14 @@ class NestWriter:
         self.gathers = [self._gather(k) for k in range(len(self.nest.outputs))]
 
     def _gather(self, output: int) -> Reduction | None:
-        """The combiner, where its accumulator is wider than the output."""
+        """The combiner of `output`, if its accumulator is wider than the output."""
         found = match_reduction(self.nest.stage, output) if self.reductions else None
         return found if found is not None and found.accumulator != found.dtype else None
 
-    # -- results that go past the caches -----------------------------------------------------------
+    # -- results written past the caches -----------------------------------------------------------
 
     def streamed(self, write: Callable[[], None]) -> None:
-        """`write()`, with stores past the caches where results are large and lie at whole vectors."""
+        """Emit `write()`, with stores past the caches if results are large and aligned to whole vectors."""
         f = self.f
         if not self.may_stream:
             write()
@@ -76,13 +76,13 @@ class NestWriter:
         f.branches(self._suits_streams(), stream, write)
 
     def finish(self) -> None:
-        """To be called at the end of the function."""
+        """Call at the end of the function."""
         if self.may_stream:
-            self.f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
+            self.f.fence("seq_cst")  # not ordered with the stores that signal the end of the task
 
     def _may_stream(self) -> bool:
-        """Whether the results lie at whole vectors if they begin so, are not read here, and are large, or of unknown
-        size and cheap: code for both ways is twice the code."""
+        """Whether stores past the caches may pay: vectors stay aligned if the results are, the nest does not read them,
+        and they are large, or of unknown size and cheap, since code for both cases is twice the code."""
         read = {access.value for stage in self.f.kernel.stages for access in stage.inputs}
         for operand in self.nest.outputs:
             size = result_bytes(self.f.kernel, operand.value).known
@@ -113,7 +113,7 @@ class NestWriter:
     # -- rows ------------------------------------------------------------------------------------
 
     def row(self, at: Sequence[Index], first: Index, end: Index) -> None:
-        """All points at `at` with the vector dimension in `[first, end)`."""
+        """Write all points at `at` with the vector dimension in `[first, end)`."""
         f = self.f
         if self.along is None:
             self.block(at, {}, 0, 1, None)
@@ -129,7 +129,7 @@ class NestWriter:
             f.loop(first, end, self.lanes, lambda i, _: self.block(at, known, i, 1, f.isub(end, i)))
 
     def uniform(self, at: Sequence[Index]) -> dict[int, Value]:
-        """The body values that are the same along a row."""
+        """The body values that are constant along a row."""
         if self.reductions or self.along is None:
             return {}
         known = {
@@ -142,7 +142,7 @@ class NestWriter:
     def block(
         self, at: Sequence[Index], known: dict[int, Value], start: Index, vectors: int, active: Index | None
     ) -> None:
-        """`vectors` vectors from `start`; `active` is how many points of a single last vector exist."""
+        """Write `vectors` vectors from `start`; `active` is the number of points of a single last vector that exist."""
         f, nest = self.f, self.nest
         points: list[list[Index]] = []
         for u in range(vectors):
@@ -165,7 +165,7 @@ class NestWriter:
                 store_values(f, results[u * len(nest.outputs) + k], operand, point, lanes, self.streaming)
 
     def interior(self, point: Sequence[Index], vectors: int, active: Index | None) -> Value:
-        """Whether all reads of a block are inside."""
+        """Whether all reads of a block are in bounds."""
         f = self.f
         spans: list[Index] = [0] * len(self.nest.sizes)
         for d in self.reductions:
@@ -183,7 +183,7 @@ class NestWriter:
     def compute(
         self, points: Sequence[list[Index]], lanes: Lanes, known: dict[int, Value], checked: bool
     ) -> list[Value]:
-        """The outputs' values, as carried, for every point vector in turn."""
+        """The outputs' values, in compute types, for every vector of points in order."""
         f = self.f
         running = [value for point in points for value in self.initial(point, lanes)]
 
@@ -205,7 +205,7 @@ class NestWriter:
         return narrow
 
     def reduce(self, step: Step, running: list[Value]) -> list[Value]:
-        """`step` over all points of the reduction dimensions, written out where they are few."""
+        """Apply `step` to all points of the reduction dimensions, unrolled if they are few."""
         f = self.f
         sizes = [self.nest.sizes[d] for d in self.reductions]
         total = 1
@@ -249,7 +249,7 @@ class NestWriter:
         running: Sequence[Value],
         checked: bool,
     ) -> list[Value]:
-        """One evaluation of the body."""
+        """Evaluate the body once."""
         f, nest = self.f, self.nest
         values = dict(known)
         for k, operand in enumerate(nest.inputs):
@@ -284,7 +284,7 @@ class NestWriter:
     # -- transposed inputs -----------------------------------------------------------------------
 
     def band(self, at: Sequence[Index], other: int, first: Index, end: Index) -> None:
-        """All points of the vector dimension for `other` in `[first, end)`, whole tiles transposed."""
+        """Write all points of the vector dimension for `other` in `[first, end)`, with whole tiles transposed."""
         f, lanes = self.f, self.lanes
         along = self.along or 0
         length = f.extent(self.nest.sizes[along])
@@ -307,7 +307,7 @@ class NestWriter:
             point = list(at)
             point[self.along or 0], point[other] = start, j
             columns = {
-                k: self._turned(operand, point, other)
+                k: self._transposed(operand, point, other)
                 for k, operand in enumerate(self.nest.inputs)
                 if operand.strides[self.along or 0] not in (ZERO, ONE)
             }
@@ -325,8 +325,8 @@ class NestWriter:
 
         f.loop(first, end, self.lanes, tile)
 
-    def _turned(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
-        """A square of the operand as stored: one vector along `along` for each step of `other`."""
+    def _transposed(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
+        """A transposed square of the operand as stored: one vector along `along` for each step of `other`."""
         vectors: list[Value] = []
         for lane in range(self.lanes):
             here = list(point)
@@ -336,7 +336,7 @@ class NestWriter:
 
 
 def transpose(f: Builder, vectors: Sequence[Value]) -> list[Value]:
-    """The transpose of `n` vectors of `n` lanes, `n` a power of two, by exchanging ever smaller squares."""
+    """The transpose of `n` vectors of `n` lanes, `n` a power of two, by exchanging squares of decreasing size."""
     result = list(vectors)
     n = len(result)
     kind = ir.VectorType(I32, n)

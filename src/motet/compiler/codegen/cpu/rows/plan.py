@@ -1,4 +1,4 @@
-"""How element-wise work, reductions and movement are cut: which stages run row by row together, vectors, and tasks."""
+"""Schedules of element-wise work, reductions and data movement: stages that run together, vectors, and tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_STRIP = 1 << 24
 
 @dataclass(frozen=True)
 class StageLoop:
-    """One stage by itself. Vectors run along dimension `along` of the nest and have at most `lanes` elements."""
+    """One stage run separately. Vectors run along dimension `along` of the nest and have at most `lanes` elements."""
 
     nest: Nest
     along: int | None
@@ -29,13 +29,13 @@ class StageLoop:
 
     @property
     def vectors(self) -> int:
-        """Vectors in one iteration."""
+        """The number of vectors per iteration."""
         heavy = any(scalar.op.startswith("math.") for scalar in self.nest.body)
         return 1 if self.along is None else 2 if heavy or len(self.nest.body) > 24 else 4
 
     def transposed(self, lanes: int) -> int | None:
-        """The parallel dimension along which those inputs are contiguous that are not along `along`, if that is all
-        that keeps them from being read as vectors."""
+        """The parallel dimension along which all inputs are contiguous that are not contiguous along `along`, if this
+        is the only reason why they cannot be read as vectors."""
         nest, along = self.nest, self.along
         if along is None or lanes < 4 or nest.dims_of("reduction") or any(operand.bounds for operand in nest.inputs):
             return None
@@ -48,7 +48,7 @@ class StageLoop:
         return None
 
     def outer(self, lanes: int) -> list[int]:
-        """The parallel dimensions whose points are rows."""
+        """The parallel dimensions that rows are numbered by."""
         return [d for d in self.nest.dims_of("parallel") if d not in (self.along, self.transposed(lanes))]
 
 
@@ -59,7 +59,7 @@ def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
 
 
 def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
-    """As many lanes as the widest type that the stage computes with or moves allows."""
+    """The number of lanes that the widest type allows that the stage computes with or moves."""
     dtypes = [kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
     dtypes += [scalar.dtype for scalar in stage.body if scalar.dtype not in ("index", "i1")]
     widths = [max(32, ITEM_BITS[d]) if d in ("f16", "bf16") else ITEM_BITS[d] for d in dtypes]
@@ -67,7 +67,7 @@ def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
 
 
 def row_lanes(found: RowGroup, target: CpuTarget) -> int:
-    """As many lanes as all nests of a group allow."""
+    """The number of lanes that all nests of a group allow."""
     return min(_nest_lanes(nest, target) for nest in found.nests)
 
 
@@ -81,8 +81,7 @@ def _nest_lanes(nest: Nest, target: CpuTarget) -> int:
 
 
 def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
-    """The stages, as many as possible in a group each time, in order; None where a stage needs what there is no code
-    for."""
+    """Group the stages in order, each group as long as possible; None if a stage has no code."""
     phases: list[LoopPhase] = []
     first = 0
     try:
@@ -101,7 +100,7 @@ def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
 
 
 def choose_rows(found: RowGroup, stages: int, target: CpuTarget) -> LoopPhase:
-    """How a group of so many stages is cut."""
+    """The schedule of a group of `stages` stages."""
     lanes = row_lanes(found, target)
     sizes = found.nests[found.wide.index(True)].sizes
     cost = sum(nanoseconds(each, lanes) for each in found.nests)
@@ -117,7 +116,7 @@ def _choose_loop(loop: StageLoop) -> LoopPhase:
     other = loop.transposed(lanes)
     cost = nanoseconds(nest, lanes) * reduced * (2 if other is not None else 1)
     if other is not None and loop.along is not None:
-        # Rows are bands of `other`, a few tiles wide, so that lines read are used whole.
+        # Rows are bands of `other`, a few tiles wide, so that whole cache lines are used.
         band, points = 4 * lanes, cost * guess(nest.sizes[loop.along])
         return LoopPhase(1, lanes, max(1, int(20_000 / max(1.0, points * band))), band)
     last = None if loop.along is None else nest.sizes[loop.along]
@@ -148,7 +147,7 @@ def check(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[Re
 
 
 def _check_phase(kernel: Kernel, stages: range, phase: LoopPhase, target: CpuTarget) -> Iterator[Reason]:
-    step, band = 4 * phase.lanes, False  # what strips are multiples of, so that vectors in memory begin alike
+    step, band = 4 * phase.lanes, False  # strips are multiples of this, so that all begin with the same alignment
     if phase.by_rows:
         found = group(kernel, stages, target)
         if found is None:

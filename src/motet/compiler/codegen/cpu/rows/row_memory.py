@@ -1,4 +1,5 @@
-"""What rows bring from memory and leave there: results past the caches, the next row asked for ahead, whole lines."""
+"""Memory accesses of rows: results written past the caches, prefetching of the next row, and alignment to cache
+lines."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from motet.compiler.codegen.cpu.rows.grouping import RowGroup
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
 
-_AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
-_FAR = 1 << 20  # bytes from which on a value is not taken to lie in a cache already
-_BUSY = 8  # operations for each element from which on a pass takes longer than memory
-_LONG = 64  # vectors of a row that is worth beginning with a whole one
+_AHEAD = 256 << 10  # bytes of a row that are prefetched at most
+_FAR = 1 << 20  # bytes from which on a value is assumed not to be cached
+_BUSY = 8  # operations per element from which on a pass takes longer than memory
+_LONG = 64  # vectors of a row from which on aligning its vectors pays
 
 
 def streamed_results(kernel: Kernel, found: RowGroup, lanes: int) -> dict[int, list[StridedAccess]]:
-    """By pass, the results that may be written past the caches: large, or of unknown size, read by nobody, and
-    written in whole vectors by a pass without reductions."""
+    """By pass, the results that may be written past the caches: large or of unknown size, not read again, and written
+    in whole vectors by a pass without reductions."""
     hosts = {place.value for place in found.places.values()}
     read = {access.value for stage in kernel.stages for access in stage.inputs} | hosts
     result: dict[int, list[StridedAccess]] = {}
@@ -41,8 +42,8 @@ def streamed_results(kernel: Kernel, found: RowGroup, lanes: int) -> dict[int, l
 
 
 def asked_ahead(kernel: Kernel, found: RowGroup) -> dict[int, list[StridedAccess]]:
-    """By pass, what it asks for of the next row: the pass that first reads a value waits for memory, so another
-    one, the slowest, brings it."""
+    """By pass, the accesses that it prefetches for the next row. The pass that first reads a value waits for memory, so
+    that the slowest other pass prefetches it."""
     wide = [number for number, members in enumerate(found.passes) if found.wide[members[0]]]
     cost = {n: sum(_work(found.nests[s]) for s in found.passes[n]) for n in wide}
     result: dict[int, list[StridedAccess]] = {}
@@ -69,9 +70,9 @@ def asked_ahead(kernel: Kernel, found: RowGroup) -> dict[int, list[StridedAccess
 
 
 def line_shift(f: Frame, found: RowGroup, lanes: int, far: Sequence[StridedAccess]) -> Index:
-    """How many elements of each row lie before the first whole vector in memory, by the first of `far`, large inputs
-    whose rows begin alike; scratch is moved to begin as they do. A vector across two lines is read twice. 0 where
-    the passes take no longer than memory, or rows are too short to gain by it."""
+    """The number of elements of each row before the first aligned vector of the first of `far`, large inputs whose rows
+    have equal alignment; scratch memory is shifted to have the same one. Unaligned vectors span two cache lines. 0 if
+    the passes take no longer than memory, or rows are too short."""
     operand = next(iter(far), None)
     if operand is None or item_bytes(operand.dtype) * lanes != LINE:
         return 0
@@ -92,7 +93,7 @@ def line_shift(f: Frame, found: RowGroup, lanes: int, far: Sequence[StridedAcces
 
 
 def _work(nest: Nest) -> int:
-    """Operations for each element of a row of a wide nest, elementary functions counted as eight."""
+    """Operations per element of a row of a wide nest; an elementary function counts as eight."""
     inputs = len(nest.inputs) + len(nest.outputs)
     moving = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] != ZERO}
     moving.update(range(len(nest.inputs), inputs))

@@ -1,4 +1,4 @@
-"""Reductions of a row in vectors: sums and products in several accumulators, and extremes with their places."""
+"""Reductions of a row by vectors: sums and products in several accumulators, and extremes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from motet.compiler.kernels.reduction import Reduction
 
 
 class Gathering:
-    """What a vector of a row's accumulators is carried as: here, the combiner's own values."""
+    """The values that a vector of a row's accumulators carries: by default, the combiner's values."""
 
     width = 1
 
@@ -31,18 +31,18 @@ class Gathering:
     def add(
         self, f: Frame, carried: Sequence[Sequence[Value]], terms: Sequence[Value]
     ) -> list[list[Value]]:
-        """A term for each of several vectors of accumulators."""
+        """Add one term to each of several vectors of accumulators."""
         return [[combine(f, self.found, part[0], term)] for part, term in zip(carried, terms, strict=True)]
 
     def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
-        """What two vectors, or two scalars, carry as one."""
+        """Combine two vectors, or two scalars, of accumulators."""
         return [combine(f, self.found, a[0], b[0])]
 
     def across(self, f: Frame, carried: Sequence[Value]) -> Value:
         return across(f, self.found, carried[0])
 
     def total(self, f: Frame, parts: Sequence[Sequence[Value]]) -> Value:
-        """One scalar from several vectors, by a tree."""
+        """Reduce several vectors to one scalar, by a tree."""
         parts = list(parts)
         while len(parts) > 1:
             pairs = [self.merge(f, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
@@ -51,8 +51,8 @@ class Gathering:
 
 
 class ExtremeGathering(Gathering):
-    """The largest (smallest) number by one comparison for each term. What comparisons leave out is carried beside
-    it: the signs of all terms, which tell zeros apart, and whether there was a NaN."""
+    """The maximum (minimum) by one comparison per term. Accumulators also carry what it does not handle: the signs of
+    all terms, which distinguish zeros, and whether any term is NaN."""
 
     width = 3
 
@@ -74,7 +74,8 @@ class ExtremeGathering(Gathering):
     def add(
         self, f: Frame, carried: Sequence[Sequence[Value]], terms: Sequence[Value]
     ) -> list[list[Value]]:
-        """The first of two neighbours carries the signs of both, and whether either is a NaN: one comparison."""
+        """Add the terms. The first of two neighbouring accumulators carries the signs and NaNs of both: one
+        comparison."""
         result: list[list[Value]] = []
         for u, (part, term) in enumerate(zip(carried, terms, strict=True)):
             best, signs, strange = part

@@ -1,11 +1,11 @@
-"""Row kernels: stages over the same rows, with reductions along what lies side by side.
+"""Row kernels: stages over the same rows, with reductions along the contiguous dimension.
 
-Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a
-block of rows. A row is gone over in *passes*: one loop runs all stages that do not wait for each other's
-reductions, so that softmax is three passes (maximum; exponential and sum; scaling). Reductions keep several
-accumulators. What a row's later passes read again stays in the thread's scratch, or where the result will be.
-Large results are written past the caches, and while a pass computes, the next row comes into a near cache:
-rows that lie in memory then take the time of the slower of the two, not of both.
+Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a block of rows.
+A row is processed in *passes*: one loop runs all stages that do not depend on each other's reductions, so that softmax
+is three passes (maximum; exponential and sum; scaling). Reductions have several accumulators. Values that later passes
+of a row read again stay in scratch memory, or in the memory of the result. Large results are written past the caches,
+and while a pass computes, the next row is prefetched: rows in memory then take the larger of the time to compute and
+the time to load, instead of the sum.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from motet.compiler.kernels.schedule import LoopPhase
 from motet.compiler.kernels.strides import ZERO, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
-_FIRST = 16 << 10  # bytes of a row up to which it is asked for into the first-level cache
+_FIRST = 16 << 10  # bytes of a row up to which it is prefetched to the first-level cache
 
 
 def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for a kernel that is one group with a reduction; None for any other."""
+    """Code for a kernel that is one row group with a reduction; None for any other kernel."""
     try:
         found = group(kernel, range(len(kernel.stages)), target)
         if found is None or not found.reduces:
@@ -71,7 +71,7 @@ def emit_group(
     workspaces: Mapping[int, int],
     phase: LoopPhase,
 ) -> Expr:
-    """Define `symbol`, the phase that runs the group; how many tasks it has."""
+    """Define `symbol`, the phase that runs the group; returns its number of tasks."""
     f = Frame(module, symbol, kernel, workspaces, found.offsets)
     f.scales = target.scales
     wide = found.wide.index(True)
@@ -92,15 +92,15 @@ def emit_group(
 
     division.loop(f, row)
     if streamed:
-        f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
+        f.fence("seq_cst")  # non-temporal stores are not ordered with the stores that signal the end of the task
     f.finish()
     return division.tasks
 
 
 @dataclass
 class _RowEmitter:
-    """Emits one row. `head` elements of it come before whole vectors. `scalars` holds the row's own values, as
-    carried: results of stages without the row's dimension, or that reduce it."""
+    """Emits one row. `head` elements precede the first aligned vector. `scalars` holds values of the whole row, in
+    compute types: results of stages without the row's dimension, or that reduce it."""
 
     f: Frame
     group: RowGroup
@@ -110,7 +110,7 @@ class _RowEmitter:
     scalars: dict[int, Value]
 
     def alone(self, s: int) -> None:
-        """A stage with one point per row."""
+        """Emit a stage with one point per row."""
         nest = self.group.nests[s]
         lanes = Lanes(None, 1)
         known = {k: self.read(operand, self.indices, lanes, {}) for k, operand in enumerate(nest.inputs)}
@@ -126,8 +126,8 @@ class _RowEmitter:
         streamed: Sequence[StridedAccess],
         ahead: Sequence[StridedAccess],
     ) -> None:
-        """One pass over the row's elements `[first, end)`; `streamed` may go past the caches, the next row of
-        `ahead` is asked for."""
+        """Emit one pass over the row's elements `[first, end)`; `streamed` may be written past the caches, `ahead` is
+        prefetched for the next row."""
         if not streamed:
             self.over(members, first, end, ahead, False)
             return
@@ -138,7 +138,7 @@ class _RowEmitter:
         )
 
     def suits_streams(self, operands: Sequence[StridedAccess], first: Index, end: Index) -> Value:
-        """Whether the rows of `operands` begin and end with lines, and are parts of something large."""
+        """Whether the rows of `operands` begin and end at cache lines, and are part of a large array."""
         f = self.f
         result: Value = None
         for operand in operands:
@@ -152,7 +152,7 @@ class _RowEmitter:
         return result
 
     def following(self) -> list[Index]:
-        """The next row's indices, as far as the innermost goes; behind its end the same row."""
+        """The indices of the next row by the innermost row index; at its end, those of the same row."""
         f, nest = self.f, self.group.nests[self.group.wide.index(True)]
         last = f.isub(f.extent(nest.sizes[-2]), 1)
         return [*self.indices[:-1], f.imin(f.iadd(self.indices[-1], 1), last)]
@@ -203,7 +203,7 @@ class _RowEmitter:
         return load_values(self.f, operand, point, lanes)
 
     def initial(self, nest: Nest) -> list[Value]:
-        """What the outputs hold before, one scalar each; not for outputs that run along the row."""
+        """The initial values of the outputs, one scalar each; not for outputs that have the row's dimension."""
         values: list[Value] = []
         for init, output in zip(nest.inits, nest.outputs, strict=True):
             if isinstance(init, StridedAccess):
@@ -215,7 +215,7 @@ class _RowEmitter:
         return values
 
     def uniform(self, nest: Nest) -> dict[int, Value]:
-        """The body values that are the same all along the row."""
+        """The body values that are constant along the row."""
         point = [*self.indices, 0]
         known = {
             k: self.read(operand, point, Lanes(None, 1), {})
@@ -247,7 +247,7 @@ class _RowEmitter:
         return evaluate(self.f, nest.body, len(nest.inputs) + len(nest.outputs), values, index, wanted)
 
     def keep(self, operand: StridedAccess, value: Value) -> None:
-        """A row's own value: for later stages, and in memory where others read it."""
+        """Keep a value of the whole row: for later stages, and in memory if it is read elsewhere."""
         self.scalars[operand.value] = value
         if operand.value not in self.group.private:
             store_values(self.f, value, operand, [*self.indices, 0][: len(operand.strides)], Lanes(None, 1))
@@ -255,7 +255,7 @@ class _RowEmitter:
 
 @dataclass
 class _Step:
-    """The body of a pass: all its stages at some vectors of a row, accumulators carried along."""
+    """The body of a pass: all its stages at a few vectors of a row, with the accumulators as loop-carried values."""
 
     row: _RowEmitter
     nests: Sequence[Nest]
@@ -274,7 +274,7 @@ class _Step:
         ]
 
     def begin(self, vectors: int) -> list[Value]:
-        """The accumulators before the first element, those of each vector together."""
+        """The initial accumulators, those of each vector together."""
         one: list[Value] = []
         initial = [value for nest in self.nests if nest.kinds[-1] == "reduction" for value in self.row.initial(nest)]
         for gather, value in zip(self.gatherings, initial, strict=True):
@@ -305,7 +305,7 @@ class _Step:
         return [value for part in parts for value in part]
 
     def prefetch(self, start: Index, vectors: int) -> None:
-        """Ask for what the next row has at these vectors, line by line."""
+        """Prefetch the next row's data at these vectors, cache line by cache line."""
         f = self.row.f
         for operand in self.ahead:
             item = item_bytes(operand.dtype)
@@ -314,8 +314,8 @@ class _Step:
                 f.prefetch(f.address(operand, [*self.following, f.iadd(start, at)]), near)
 
     def once(self, at: Index, active: Index | None, carried: Sequence[Value]) -> list[Value]:
-        """One vector: its results are stored, the terms of its reductions returned (of sequential ones the new
-        values, which depend on those carried)."""
+        """Emit one vector: stores its results, and returns the terms of its reductions (for sequential reductions the
+        new values, which depend on `carried`)."""
         row, f = self.row, self.row.f
         point = [*row.indices, at]
         lanes = Lanes(len(point) - 1, self.lanes, active)
@@ -364,7 +364,7 @@ class _Step:
         return [widen(f, widened(f, found, values[found.term]), self.lanes) for found in combiners]
 
     def end(self, parts: Sequence[Sequence[Value]]) -> None:
-        """Bring the accumulators of all vectors to one number per output."""
+        """Reduce the accumulators of all vectors to one value per output."""
         row, f = self.row, self.row.f
         position = 0
         gatherings = iter(self.gatherings)

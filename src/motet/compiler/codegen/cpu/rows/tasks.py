@@ -1,4 +1,4 @@
-"""Splits a function of loops into tasks, where the outermost loops' iterations do not depend on one another.
+"""Splits a function of loops into tasks if the iterations of its outermost loops are independent.
 
     func @f(%a: memref<8x4xf32>, %o: memref<8x4xf32>)      func @f(…, %begin: index, %end: index)
       scf.for %i = 0 to 8 …                                  scf.for %i = %begin to %end …
@@ -6,9 +6,10 @@
       scf.for %i = 0 to 8 …                                  scf.for %i = %begin to %end …
         … load %o[%i, …] …                                     … load %o[%i, …] …
 
-That is so if whatever any outermost loop writes is accessed by all of them within the iteration's own stretch of
-some axis, `[c·i, c·i + c)`, with the same `c`. Loops over different ranges stop each at its own end; where one has
-`m` iterations for each of another, `m` of them make one task. Memory that an iteration makes for itself is its own.
+They are independent if all outermost loops access the memory that any of them writes only within the iteration's own
+range of some axis, `[c·i, c·i + c)`, with the same `c`. Loops with different ranges each stop at their own end. If a
+loop has `m` iterations for each iteration of another, `m` of them make one task. Memory that an iteration allocates is
+private to it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.affine import Affine
+from motet.compiler.ir.attributes import integer_constant
 
 Rows = int | tuple[int, int]
 """A number of rows, or the (argument, axis) whose extent it is."""
@@ -26,11 +28,12 @@ _NO_EFFECT = ("arith.", "memref.dim", "memref.alloc", "memref.alloca", "memref.d
               "func.return", "cf.assert")  # fmt: skip
 
 
-PRIVATE = "motet.private"  # attribute of memory that each iteration of an outermost loop makes for itself
+PRIVATE = "motet.private"  # attribute of memory that is allocated within an iteration of an outermost loop
 
 
 def mark_private(function: ir.Operation) -> None:
-    """Mark the memory that `function` makes within its outermost loops, so that it is known when it is moved out."""
+    """Mark memory that `function` allocates within its outermost loops, so that it is recognised after it is
+    hoisted."""
     for entry in function.regions[0].blocks[0].operations:
         if entry.operation.name == "scf.for":
             for operation in _operations(entry.operation):
@@ -39,9 +42,9 @@ def mark_private(function: ir.Operation) -> None:
 
 
 def split_rows(function: ir.Operation) -> set[Rows] | None:
-    """Let `function` run rows `[begin, end)`, two new arguments of type index; None where that cannot be.
+    """Make `function` run rows `[begin, end)`, two new arguments of type index; None if its rows are not independent.
 
-    Returns the numbers of rows of its loops: the tasks are as many as the largest.
+    Returns the numbers of rows of its loops; the number of tasks is the largest of them.
     """
     block = function.regions[0].blocks[0]
     if len(function.regions[0].blocks) != 1:
@@ -71,31 +74,25 @@ def split_rows(function: ir.Operation) -> set[Rows] | None:
 
 
 def _range(loop: ir.Operation) -> Rows | None:
-    """The range of `loop` if it is from 0 by 1, and carries no values."""
+    """The range of `loop` if it starts at 0 with step 1 and carries no values."""
     lower, upper, step, *carried = loop.operands
-    if carried or _constant(lower) != 0 or _constant(step) != 1:
+    if carried or integer_constant(lower) != 0 or integer_constant(step) != 1:
         return None
-    number = _constant(upper)
+    number = integer_constant(upper)
     if number is not None:
         return number
     if isinstance(upper.owner, ir.Block) or upper.owner.name != "memref.dim":
         return None
     memory, axis = upper.owner.operands
-    number = _constant(axis)
+    number = integer_constant(axis)
     if number is None or not isinstance(memory.owner, ir.Block):
         return None
     return ir.BlockArgument(memory).arg_number, number
 
 
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    return ir.IntegerAttr(owner.attributes["value"]).value
-
-
 def _factors(loops: list[ir.Operation]) -> list[int] | None:
-    """How many iterations of each loop make a task, so that tasks are independent; None where no number does."""
+    """The number of iterations of each loop that make up a task such that tasks are independent; None if there is
+    none."""
     stretches = _stretches(loops)
     if stretches is None:
         return None
@@ -110,8 +107,8 @@ def _factors(loops: list[ir.Operation]) -> list[int] | None:
     return factors if _agree(stretches, factors) else None
 
 
-# By memory that is written, for every axis along which each loop's iterations have stretches of their own: the
-# lengths of these, by loop.
+# For each memory that is written and each axis along which the iterations of each loop access disjoint ranges: the
+# lengths of these ranges, by loop.
 Stretches = dict[ir.Value, list[dict[int, int]]]
 
 
@@ -158,7 +155,7 @@ def _is_private(memory: ir.Value) -> bool:
 
 
 class _Counters:
-    """Indices within one outermost loop as linear expressions; its own counter is dimension 0."""
+    """Indices within one outermost loop as linear expressions; the loop's counter is dimension 0."""
 
     def __init__(self, loop: ir.Operation) -> None:
         self.values: dict[ir.Value, Affine | None] = {loop.regions[0].blocks[0].arguments[0]: Affine.dim(0)}
@@ -168,7 +165,7 @@ class _Counters:
                 self._add(operation)
 
     def _add(self, loop: ir.Operation) -> None:
-        lower, upper, step = (_constant(operand) for operand in list(loop.operands)[:3])
+        lower, upper, step = (integer_constant(operand) for operand in list(loop.operands)[:3])
         known = None
         if lower is not None and upper is not None and step is not None and upper > lower:
             dim = len(self.extents)
@@ -177,7 +174,7 @@ class _Counters:
         self.values[loop.regions[0].blocks[0].arguments[0]] = known
 
     def stretch(self, index: ir.Value) -> int | None:
-        """c, where `index` is within `[c·i, c·i + c)` in iteration i."""
+        """c, if `index` is within `[c·i, c·i + c)` in iteration i."""
         linear = self._linear(index)
         if linear is None:
             return None
@@ -193,7 +190,7 @@ class _Counters:
     def _read(self, value: ir.Value) -> Affine | None:
         if isinstance(value.owner, ir.Block):
             return None
-        number = _constant(value)
+        number = integer_constant(value)
         if number is not None:
             return Affine((), number)
         operation = value.owner.operation
@@ -210,7 +207,7 @@ class _Counters:
 
 
 def _tile(loop: ir.Operation, factor: int) -> ir.Operation:
-    """A loop each of whose iterations is `factor` of those of `loop`, which is gone then."""
+    """Replace `loop` by one that runs `factor` of its iterations per iteration."""
     rows = _range(loop)
     if factor == 1 or not isinstance(rows, int):
         return loop
@@ -236,7 +233,7 @@ def _tile(loop: ir.Operation, factor: int) -> ir.Operation:
 
 
 def _outer_use(memory: ir.Value) -> bool:
-    """Whether `memory` may be reached by another name, or was made in a way that says nothing of that."""
+    """Whether `memory` may be reached by another name, or its allocation does not rule that out."""
     owner = memory.owner
     if not isinstance(owner, ir.Block) and owner.name not in ("memref.alloc", "memref.alloca"):
         return True
@@ -245,7 +242,7 @@ def _outer_use(memory: ir.Value) -> bool:
 
 
 def _operations(loop: ir.Operation) -> Iterator[ir.Operation]:
-    """All operations within `loop`."""
+    """All operations in `loop`."""
     found: list[ir.Operation] = []
 
     def look(operation: ir.Operation) -> ir.WalkResult:

@@ -1,1 +1,1 @@
-"""Convolutions and other windows on GPUs: which launches they are, and how they are cut."""
+"""Convolutions and other window operations on GPUs: matching launches, and choosing tiles."""

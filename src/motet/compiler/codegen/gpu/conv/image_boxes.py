@@ -1,4 +1,4 @@
-"""Boxes of images (`images.py`): which shapes they have, and which tiles they make up."""
+"""Boxes of images (`tma_conv.py`): their shapes, and the tiles that they form."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from motet.compiler.codegen.gpu.gemm.tiles import Stayed
 from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.gpu import GpuTarget
 
-UNIT = 64  # pixels of a box, channels of a turn, and columns of the pieces in which results leave
-LINE = 128  # bytes of a unit of channels
-_PLACES = (4, 2)  # most and least of a ring
+UNIT = 64  # pixels of a box, channels per iteration, and columns of the pieces in which results are stored
+LINE = 128  # bytes of `UNIT` channels
+_PLACES = (4, 2)  # most and fewest slots of a ring buffer
 
 
 @dataclass(frozen=True)
 class Filters:
-    """The other factor. Its strides are those from place to place of the window, from channel to channel and from
-    filter to filter, which one of the last two is 1; `dim` is the stage's dimension of the filters."""
+    """The other operand. `place`, `channel` and `filter` are its strides between window points, channels and filters,
+    of which one of the last two is 1; `dim` is the stage's dimension of the filters."""
 
     value: int
     dim: int
@@ -31,9 +31,9 @@ class Filters:
 
 @dataclass(frozen=True)
 class Image:
-    """A convolution whose image the engine can read. `axes` are all but the channels', the outermost first; pixels are
-    one element apart. `pixels` and `places` are the stage's dimensions with their sizes, places as the filters have
-    them."""
+    """A convolution whose image TMA can load. `axes` are all axes except the channels, outermost first; windows move by
+    one pixel. `pixels` and `places` are the stage's dimensions with their sizes; `places` are the window points, in the
+    order of the filters."""
 
     value: int
     axes: tuple[Window, ...]
@@ -41,7 +41,7 @@ class Image:
     places: tuple[tuple[int, int], ...]
     channels: int
     filters: Filters
-    are_rows: bool  # the pixels, of the product
+    are_rows: bool  # whether pixels are the rows of the product
 
     @property
     def window(self) -> int:
@@ -49,7 +49,7 @@ class Image:
 
     @property
     def turns(self) -> int:
-        """Turns of the ring for a tile."""
+        """Iterations along K for a tile."""
         return self.window * self.chunks
 
     @property
@@ -59,7 +59,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Boxes(Stayed):
-    """Tiles of `m` rows and `widths` columns, `stages` places in the ring; pixels are boxes of `shape`."""
+    """Tiles of `m` rows and `widths` columns, `stages` slots in the ring buffer; pixels are boxes of `shape`."""
 
     shape: tuple[int, ...]
     m: int
@@ -72,7 +72,7 @@ class Boxes(Stayed):
 
 
 def shapes_of(image: Image) -> list[tuple[int, ...]]:
-    """Shapes of boxes, for each length along lines that which leaves least over."""
+    """For each length along image rows, the shape of boxes that wastes the fewest pixels at the borders."""
     sizes = [size for _, size in image.pixels]
     sides = [1 << i for i in range(UNIT.bit_length())]
     best: dict[int, tuple[int, ...]] = {}
@@ -85,12 +85,12 @@ def shapes_of(image: Image) -> list[tuple[int, ...]]:
 
 
 def padded(sizes: Sequence[int], shape: Sequence[int]) -> int:
-    """Pixels in all boxes."""
+    """The number of pixels in all boxes."""
     return math.prod(-(-size // side) * side for size, side in zip(sizes, shape, strict=True))
 
 
 def fitting(shape: tuple[int, ...], m: int, widths: tuple[int, ...], item: int, target: GpuTarget) -> list[Boxes]:
-    """The ring with most places that has room; results of `item` bytes leave through shared memory too."""
+    """The tiling with as many slots as shared memory holds; results of `item` bytes also need shared memory."""
     for stages in range(_PLACES[0], _PLACES[1] - 1, -1):
         if stages * (m + sum(widths)) * LINE + m * UNIT * item + 2048 <= target.shared:
             return [Boxes(shape, m, widths, stages)]

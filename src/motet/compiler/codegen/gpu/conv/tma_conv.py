@@ -1,13 +1,13 @@
-"""Convolutions on Hopper whose images the copy engine reads: what `ring.py` is for matrices.
+"""Convolutions on Hopper whose images are loaded by TMA; `persistent.py` is the counterpart for matrices.
 
     y[n, h, w, f] = sum over i, j, c of x[n, h + i, w + j, c] * k[i, j, c, f]
 
-The pixels of a tile are boxes of images, 64 each, along lines as long as the engine is quick about, else as much of
-each of n, h and w as leaves least over at the borders. For every place i, j of the window and every 64 channels the
-engine brings the boxes, moved by the place, as lines of channels, which is how tensor cores take them; outside of the
-image it brings zeros, which is the padding. So no thread calculates an address. Pixels are the product's rows, or its
-columns where what lies side by side in the result are pixels. Around it are a ring and warps that fetch, as in
-`ring.py`. Source: NVIDIA, CUTLASS, "Implicit GEMM Convolution".
+The pixels of a tile are boxes of images of 64 pixels: along rows if TMA loads such rows fast, else the extents of n, h
+and w that waste the fewest pixels at the borders. For every window point i, j and every 64 channels, TMA loads the
+boxes, shifted by the window point, as rows of channels, the layout that tensor cores read. Outside the image it loads
+zeros, which is the padding. No thread computes addresses. Pixels are the product's rows, or its columns if pixels are
+contiguous in the result. The ring buffer and the producer warps are those of `persistent.py`.
+Source: NVIDIA, CUTLASS, "Implicit GEMM Convolution".
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from motet.compiler.targets.gpu import GpuTarget
 _HOPPER = 90
 _ALIGNMENT = 16  # bytes
 _FORMS = 4
-_RANK = 5  # of what the engine moves
-_SHORT = {1: 2.0, 2: 1.6, 4: 1.6, 8: 1.4}  # times as long take turns whose boxes are so long along lines
-_RATE = 2048  # products of 16-bit floats in a cycle
-_CACHE_BYTES = 64  # that one processor reads from the second-level cache in a cycle
-_BEGIN = 8500  # cycles until a program multiplies
-_GATHERED = 1.25  # times as long as `tiles.py` thinks take programs whose threads read images
+_RANK = 5  # rank of the tensors that TMA moves
+_SHORT = {1: 2.0, 2: 1.6, 4: 1.6, 8: 1.4}  # by the length of boxes along image rows, the slowdown of an iteration
+_RATE = 2048  # multiply-adds of 16-bit floats per cycle
+_CACHE_BYTES = 64  # that one SM reads from the second-level cache per cycle
+_BEGIN = 8500  # cycles before a program's first multiplication
+_GATHERED = 1.25  # slowdown of programs whose threads load images, relative to the estimate of `tiles.py`
 _ROWS_OF_PIXELS = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (256, (64,)), (128, (64,)), (64, (256,)),
 )
-# Not with 64 filters: the one program that had such tiles, a block of a U-Net, once ended in a launch failure on an
-# H100, of which neither the kernel nor the cause is known.
+# Without tiles of 64 filters: the only program that had them, a block of a U-Net, once caused a launch failure on an
+# H100 whose cause is unknown.
 _COLUMNS_OF_PIXELS = ((128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)))
 _FACTORS = ("f16", "bf16")
 
@@ -45,7 +45,7 @@ _FACTORS = ("f16", "bf16")
 
 
 def image_of(c: ContractionLaunch, target: GpuTarget) -> Image | None:
-    """The contraction as a convolution whose image the engine can read; None where it cannot."""
+    """Read the contraction as a convolution whose image TMA can load; None if it is not one."""
     stage, kernel = c.task.stage, c.task.kernel
     sizes = [size for size in stage.sizes if isinstance(size, int)]
     if target.architecture != _HOPPER or not target.is_cuda or c.task.epilogue is None or len(c.task.stored) != 1:
@@ -64,7 +64,7 @@ def image_of(c: ContractionLaunch, target: GpuTarget) -> Image | None:
 
 
 def _axes(kernel: Kernel, stage: Stage, access: Access) -> tuple[tuple[Window, ...], int] | None:
-    """The axes of an image, the outermost first, and the dimension of its channels, which lie side by side."""
+    """The axes of an image, outermost first, and the dimension of its channels, which must be contiguous."""
     value = kernel.values[access.value]
     if access.padding not in (None, 0) or not 1 < value.rank <= _RANK:
         return None
@@ -108,7 +108,7 @@ def _image(
 
 
 def boxes_of(c: ContractionLaunch, image: Image, target: GpuTarget) -> list[Boxes]:
-    """Boxes of an image that have room, the best first."""
+    """The boxes that fit in shared memory, best first."""
     result = next(iter(c.task.stored.values()))
     shapes = _ROWS_OF_PIXELS if image.are_rows else _COLUMNS_OF_PIXELS
     found = [
@@ -119,16 +119,16 @@ def boxes_of(c: ContractionLaunch, image: Image, target: GpuTarget) -> list[Boxe
 
 
 def expected_cycles(image: Image, boxes: Boxes, target: GpuTarget) -> float:
-    """What the best boxes would take, as `tiles.py` would say; infinite where that is not sure to be less."""
+    """The estimated cycles on the scale of `tiles.py`, for comparison; infinite if pixels are rows of the product."""
     return math.inf if image.are_rows else image_cycles(image, boxes, target) / _GATHERED
 
 
 def image_cycles(image: Image, boxes: Boxes, target: GpuTarget) -> float:
-    """What a convolution takes on the busiest processor; fitted to what an H200 took for some 40 of them."""
+    """The estimated cycles of the busiest SM; fitted to some 40 convolutions measured on an H200."""
     rows, columns = tiles_of(image, boxes)
     waves = -(-rows * columns // target.processors)
     arithmetic = boxes.m * boxes.n * UNIT / _RATE
     reading = (boxes.m + boxes.n) * LINE / _CACHE_BYTES
     step = max(1.04 * arithmetic, 0.93 * reading) + 0.1 * min(arithmetic, reading) + 20
-    ending = boxes.m * boxes.n * (4 if image.are_rows else 14) / _CACHE_BYTES + 500  # the engine stores, or threads do
+    ending = boxes.m * boxes.n * (4 if image.are_rows else 14) / _CACHE_BYTES + 500  # stored by TMA, or by threads
     return _BEGIN + waves * (image.turns * step * _SHORT.get(boxes.shape[-1], 1.0) + ending)

@@ -1,1 +1,1 @@
-"""Contractions on GPUs: which launches they are, and the tiles that they are made of."""
+"""Contractions on GPUs: matching launches, and choosing tiles."""

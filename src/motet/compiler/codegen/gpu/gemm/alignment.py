@@ -1,17 +1,18 @@
-"""Brings factors of large products into a layout from which tensor cores and the copy engine take them.
+"""Copies operands of large products to a layout that tensor cores and TMA can read.
 
-    32-bit and 8-bit factors     tensor cores read them along K alone: others are transposed, but for one 32-bit factor,
-                                 which can go through registers
-    f32 in full precision        threads read lines of the right factor as they do those of the result: one that lies
-                                 along its sum is transposed
-    lines of any length          the copy engine wants them apart by multiples of 16 bytes: others are copied
+    32-bit and 8-bit operands    tensor cores read them along K only: others are transposed, except one 32-bit operand,
+                                 which can be loaded through registers
+    f32 in full precision        threads read lines of the right operand like those of the result: one that is
+                                 contiguous along K is transposed
+    lines of any length          TMA needs strides that are multiples of 16 bytes: others are copied
 
-into a temporary, by a stage of its own before the product. Worth it where every element is then used often enough.
-Constants lie so from the beginning (`contraction.packed`).
+The copy is a separate stage before the product, to a temporary. It pays if every element is used often enough.
+Constants are stored in these layouts from the beginning (`contraction.packed`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,17 +26,17 @@ from motet.compiler.kernels.windows import is_windowed, read_axes
 from motet.compiler.targets.gpu import GpuTarget
 
 _ALIGNMENT = 16  # bytes
-_OFTEN = 256  # times that each element is used
-_CHANNELS = 16  # of an image, for which another layout pays
-_FEW = 8  # channels that one access moves
-_TOGETHER = 4  # elements of 16 bits that the processor copies without looking at them, at least
-_LARGE = 25  # places of a window
+_OFTEN = 256  # uses of each element
+_CHANNELS = 16  # minimum channels of an image for which another layout pays
+_FEW = 8  # channels that one access loads
+_TOGETHER = 4  # minimum number of 16-bit elements that a thread copies asynchronously
+_LARGE = 25  # points of a window
 _HOPPER = 90
 
 
 def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, dims: ContractionDims, factor: str) -> Kernel:
-    """`kernel` with the factors of its product `stage` copied where that pays; `dims` are the roles of its dimensions,
-    `factor` the dtype that is multiplied."""
+    """`kernel` with the operands of its product `stage` copied where that pays; `dims` are the roles of its dimensions,
+    `factor` is the dtype in which operands are multiplied."""
     if target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
         return kernel
     batch, k, product = dims.batch, dims.k, dims.product
@@ -61,7 +62,7 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, dims: ContractionDi
 
 
 def columns_last(kernel: Kernel, stage: Stage, target: GpuTarget, dims: ContractionDims) -> Kernel:
-    """`kernel` with the factor of its product `stage` of f32 in full precision that `runs_along` copied, where each
+    """`kernel` with the operand of its f32 product `stage` in full precision that `runs_along` found copied, if each
     element is used often."""
     found = runs_along(kernel, stage, dims)
     if found is None or target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
@@ -74,8 +75,8 @@ def columns_last(kernel: Kernel, stage: Stage, target: GpuTarget, dims: Contract
 
 
 def runs_along(kernel: Kernel, stage: Stage, dims: ContractionDims) -> tuple[int, tuple[int, ...]] | None:
-    """The input and the dimensions of the factor whose dimensions lie side by side in the result, but which lies along
-    its sum itself, where there is one."""
+    """The input and the dimensions of the operand that is contiguous along K although its own dimensions are contiguous
+    in the result; None if there is none."""
     side_by_side = _fastest(kernel, stage.outputs[0])
     for number, own in ((dims.product.lhs.input, dims.m), (dims.product.rhs.input, dims.n)):
         access = stage.inputs[number]
@@ -85,7 +86,7 @@ def runs_along(kernel: Kernel, stage: Stage, dims: ContractionDims) -> tuple[int
 
 
 def _fastest(kernel: Kernel, access: Access) -> int | None:
-    """The dimension along which what is accessed lies side by side."""
+    """The dimension along which `access` is contiguous."""
     order = kernel.values[access.value].order
     return access.map[order[-1]].single if order else None
 
@@ -94,7 +95,7 @@ def _through_registers(
     kernel: Kernel, stage: Stage, sides: Sequence[tuple[int, Sequence[int], Sequence[int]]], batch: Sequence[int],
     k: Sequence[int],
 ) -> int | None:
-    """The input whose 32-bit numbers a ring (`ring.py`) takes across their sum: one of two, the larger."""
+    """The input whose 32-bit numbers `persistent.py` loads through registers, across K: the larger of two."""
     if batch:
         return None
     found = [
@@ -108,9 +109,9 @@ def _through_registers(
 def _channels_last(
     kernel: Kernel, stage: Stage, image: int, dims: ContractionDims, factor: str
 ) -> Kernel:
-    """`kernel` with the image and the filters of a convolution copied so that channels lie side by side, in lines that
-    begin where the copy engine wants them: tensor cores read 32-bit and 8-bit factors along K alone, and threads load
-    others element by element where windows move along their lines."""
+    """`kernel` with the image and the filters of a convolution copied to channels-last layout with lines aligned for
+    TMA: tensor cores read 32-bit and 8-bit operands along K only, and threads load others element by element if windows
+    move along their lines."""
     access = stage.inputs[image]
     value = kernel.values[access.value]
     axes = read_axes(kernel, stage, access, units=True)
@@ -137,8 +138,8 @@ def _channels_last(
 def _few_channels(
     kernel: Kernel, stage: Stage, image: int, channel: tuple[int, int], window: Sequence[int]
 ) -> Kernel:
-    """`kernel` with an image of few channels copied so that they lie side by side, with channels of zeros until an
-    access moves them all, where windows are large and overlap: one access instead of one for each channel."""
+    """`kernel` with an image of few channels copied to channels-last layout, padded with zero channels to the size of
+    one access, if windows are large and overlap: one access instead of one per channel."""
     access = stage.inputs[image]
     value = kernel.values[access.value]
     axis, dim = channel
@@ -169,8 +170,8 @@ def _few_channels(
 
 
 def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]) -> tuple[Kernel, Stage]:
-    """`kernel` with what input `number` of `stage` reads from copied before it, to a temporary in another order, whose
-    lines begin at multiples of what the copy engine wants."""
+    """`kernel` with the tensor read by input `number` of `stage` copied to a temporary in another order, whose lines
+    are aligned for TMA."""
     access = stage.inputs[number]
     value = kernel.values[access.value]
     index = len(kernel.values)
@@ -186,18 +187,14 @@ def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]
 
 
 def _count(stage: Stage, dims: Sequence[int]) -> int:
-    count = 1
-    for d in dims:
-        size = stage.sizes[d]
-        count *= size if isinstance(size, int) else 1
-    return count
+    return math.prod(size for d in dims if isinstance(size := stage.sizes[d], int))
 
 
 def _lies_well(
     kernel: Kernel, stage: Stage, access: Access, batch: Sequence[int], own: Sequence[int], k: Sequence[int],
     along_k: bool,
 ) -> bool:
-    """Whether the copy engine can bring a factor as it lies, and tensor cores take it."""
+    """Whether TMA can load an operand from its layout and tensor cores can read it."""
     source = source_of(kernel, access, stage.sizes)
     task = LoopTask(kernel, stage, None, {}, (), "", "")
     loops, depth, others = ([*task.merged(dims)] for dims in (own, k, batch))
@@ -227,7 +224,7 @@ def _copied(kernel: Kernel, stage: Stage, number: int, dims: Sequence[int]) -> t
 def _before(
     kernel: Kernel, stage: Stage, copy: Stage, temporary: Value, number: int, own: Access
 ) -> tuple[Kernel, Stage]:
-    """`kernel` with the stage `copy` before `stage`, whose input `number` then reads `own` of what it makes."""
+    """`kernel` with the stage `copy` before `stage`, whose input `number` then reads its result by `own`."""
     changed = replace(stage, inputs=tuple(own if i == number else a for i, a in enumerate(stage.inputs)))
     stages: list[Stage] = []
     for each in kernel.stages:
@@ -236,7 +233,7 @@ def _before(
 
 
 def _padded(sizes: Sequence[Size], dtype: str) -> tuple[Size, ...]:
-    """`sizes` with the last one rounded up, so that lines begin at multiples of what the copy engine wants."""
+    """`sizes` with the last one rounded up, so that lines are aligned for TMA."""
     multiple = _ALIGNMENT // item_bytes(dtype)
     last = sizes[-1]
     return (*sizes[:-1], -(-last // multiple) * multiple if isinstance(last, int) else last)

@@ -1,14 +1,13 @@
-"""Contractions and convolutions on GPUs: which stages are, and how their factors are to lie.
+"""Contractions and convolutions on GPUs: matching stages, and the layouts of their operands.
 
-Several dimensions of a role are one loop whose number is taken apart again, so that a convolution is the product of an
-image, read through its windows, and filters: M are pixels, N filters, K what a window holds (Chetlur et al., "cuDNN:
-Efficient Primitives for Deep Learning", 2014). N is what lies side by side in the result.
+Several dimensions of one role are merged to one loop, from whose index theirs are computed. A convolution is thus the
+product of an image, read through windows, and filters: M are pixels, N filters, K the elements of a window (Chetlur et
+al., "cuDNN: Efficient Primitives for Deep Learning", 2014). N is contiguous in the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from motet.compiler.codegen.gpu.gemm import gemv
 from motet.compiler.codegen.gpu.gemm.alignment import aligned, columns_last, runs_along
@@ -16,26 +15,27 @@ from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import LoopTask
 from motet.compiler.kernels.contraction import ContractionDims, read_contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
+from motet.compiler.kernels.packing import reorder_constants
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
-_LEAST = 8  # of M, N and K, for which matrix units pay
-_SIDE = 64  # of the tiles that small results are made of
-_LEAST_DEPTH = 128  # of one piece of a product
-_LONG = 1024  # products of each result, from which on they are parted
-_LONGER = 2049  # the same where there are enough slim tiles of 16-bit floats, as measured on an H100
-_SLIM, _ENOUGH = 16, 64  # columns of a slim tile, and how many there are then
+_LEAST = 8  # minimum of M, N and K for which tensor cores pay
+_SIDE = 64  # of the tiles of small results
+_LEAST_DEPTH = 128  # minimum K of one piece of a product
+_LONG = 1024  # K from which on products are split
+_LONGER = 2049  # the same if there are enough narrow tiles of 16-bit floats, as measured on an H100
+_SLIM, _ENOUGH = 16, 64  # columns of a narrow tile, and the number of them that is enough
 _HOPPER = 90
-_GUESS = 1024  # a dynamic extent
-_LINE = 16  # bytes that lines should begin at multiples of
+_GUESS = 1024  # of a dynamic extent
+_LINE = 16  # bytes; alignment of lines
 _BYTES = ("i8", "f8E4M3FN", "f8E5M2")
 _SUMS = ("f16", "bf16", "f32", "f64")
 
 
 def takes(kernel: Kernel, stage: Stage) -> bool:
-    """Whether `stage` is a contraction that matrix units or gemv take."""
+    """Whether `stage` is a contraction for which tensor cores or GEMV programs pay."""
     return worth_matrix_units(kernel, stage) or gemv.takes(kernel, stage, dims_of(stage))
 
 
@@ -55,7 +55,7 @@ def _known(stage: Stage, dims: Sequence[int]) -> int:
 
 
 def dims_of(stage: Stage) -> ContractionDims | None:
-    """The roles of a contraction's dimensions; None for what is no contraction, or of a form without code."""
+    """The roles of a contraction's dimensions; None if it is not a contraction, or of a form without code."""
     dims = read_contraction(stage)
     if dims is None or dims.broadcast or dims.summed:
         return None
@@ -83,10 +83,10 @@ def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
 
 
 def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing]]:
-    """`kernel` with constant filters laid out as their products read them: what a window holds in the order in which
-    the image lies, then filter by filter. Constant factors have K last where tensor cores read them along it alone
-    (32-bit and 8-bit ones), where they meet a few vectors, and where their lines would begin anywhere otherwise; those
-    of f32 in full precision have columns last (`alignment.py`)."""
+    """`kernel` with constant filters in the order in which their products read them: the contents of a window in the
+    order of the image, then filter by filter. Constant operands have K last if tensor cores read them along K only
+    (32-bit and 8-bit ones), if they are multiplied by a few vectors, and if their lines would be unaligned otherwise;
+    those of f32 in full precision have columns last (`alignment.py`)."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
         if not takes(kernel, stage):
@@ -101,19 +101,12 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
             turned = columns is not None and stage.inputs[columns] is filters
             if (last or windowed or crooked or turned) and _may_move(kernel, filters):
                 orders[filters.value] = _filter_order(kernel, stage, image, filters, (last or crooked) and not turned)
-    values = tuple(
-        replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
-    )
-    packings = {
-        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order)))) for i, order in orders.items()
-        if order != tuple(range(len(order)))
-    }
-    return replace(kernel, values=values), packings
+    return reorder_constants(kernel, orders)
 
 
 def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:
-    """The input of a product of f32 in full precision that threads read faster with its columns side by side, where
-    there are rows enough."""
+    """The input of a full-precision f32 product that threads read faster with contiguous columns; None if there are too
+    few rows."""
     dims = dims_of(stage)
     if dims is None or _factor_dtype(kernel, stage) != "f32" or target.precision != "ieee":
         return None
@@ -125,7 +118,7 @@ def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None
 
 
 def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
-    """Whether lines of a factor begin at any bytes as it lies, but would not with K last."""
+    """Whether the lines of an operand are unaligned, but would be aligned with K last."""
     value = kernel.values[access.value]
     if not value.rank or any(not isinstance(size, int) for size in (*value.shape, *stage.sizes)):
         return False
@@ -136,7 +129,7 @@ def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
 
 
 def _may_move(kernel: Kernel, access: Access) -> bool:
-    """Whether what is read is a constant that nothing else reads."""
+    """Whether `access` reads a constant that has no other readers."""
     uses = [a for stage in kernel.stages for a in stage.inputs if a.value == access.value]
     uses += [i for stage in kernel.stages for i in stage.inits if isinstance(i, Access) and i.value == access.value]
     return kernel.values[access.value].role == "constant" and len(uses) == 1
@@ -145,17 +138,17 @@ def _may_move(kernel: Kernel, access: Access) -> bool:
 def _filter_order(
     kernel: Kernel, stage: Stage, image: Access, filters: Access, depth_last: bool
 ) -> tuple[int, ...]:
-    """The axes of a constant factor, those along which products are summed as `image` lies, before or after the
-    others."""
-    depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
+    """The axes of a constant operand, with those of K, in the order of `image`, after the others (`depth_last`) or
+    before."""
+    depth = [d for d in _memory_order(kernel, image) if stage.iterators[d] == "reduction"]
     axes = {d: axis for axis, entry in enumerate(filters.map) for d in entry.dims}
     inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
     outside = [axis for axis in range(len(filters.map)) if axis not in inside]
     return tuple([*outside, *inside] if depth_last else [*inside, *outside])
 
 
-def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
-    """The stage's dimensions as `access` walks memory, the fastest last."""
+def _memory_order(kernel: Kernel, access: Access) -> list[int]:
+    """The stage's dimensions by their strides in memory, the fastest last."""
     found: list[int] = []
     for axis in kernel.values[access.value].order:
         found += [d for d in access.map[axis].dims if d not in found]
@@ -163,7 +156,7 @@ def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
 
 
 def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
-    """`kernel` with factors copied to where the GPU takes them fastest from, where that pays (`alignment.py`)."""
+    """`kernel` with operands copied to faster layouts where that pays (`alignment.py`)."""
     for stage in kernel.stages:
         dims, factor = dims_of(stage), _factor_dtype(kernel, stage)
         if dims is None or factor is None or not worth_matrix_units(kernel, stage):
@@ -176,7 +169,7 @@ def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
 
 
 def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
-    """In how many pieces along K a product keeps all processors busy, whose result is too small for it."""
+    """The number of pieces along K that keep all SMs busy if the result is too small for that; 1 if it is not."""
     dims = dims_of(stage)
     if dims is None or not worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
         return 1

@@ -1,10 +1,10 @@
-"""Products as calls of the device's library: what a launch of a contraction is in its words, where it has words for it.
+"""Matches launches of contractions with calls of the vendor's library (cuBLASLt).
 
     result = activation(left · right + addend + bias)
 
-One loop each of rows, columns and depth, and at most one of a batch, all of known extents; nothing is padded, and no
-line is cut. What follows the product is taken only where the library does just the same: the sum with one tensor of the
-result's shape and one vector along its rows, then nothing, the maximum with 0, or the gelu by tanh.
+One loop each for rows, columns and K, and at most one for a batch, all of known extent; without padding or partial
+lines. An epilogue is matched only if the library computes exactly the same: the sum with one tensor of the result's
+shape and one vector along its rows, followed by no activation, the maximum with 0, or the tanh form of GELU.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _CASTS = ("arith.extf", "arith.truncf")
 _ADDS = ("arith.addf", "arith.addi")
 _LARGER = ("ogt", "oge", "ugt", "uge")
 _LARGEST = 4096  # nodes of an expression
-_CLOSE = 2e-6  # of what two gelus may differ by, relative to their argument: constants are rounded to f32
+_CLOSE = 2e-6  # tolerance between two GELUs relative to their argument: constants are rounded to f32
 
-# An expression: ("sum",), the product itself; ("read", place); ("number", value); (operation, predicate, *operands).
+# An expression: ("sum",), the product itself; ("read", access); ("number", value); (operation, predicate, *operands).
 Expression = tuple[object, ...]
 _SUM: Expression = ("sum",)
 
 
 def library_call(found: ContractionLaunch, target: GpuTarget) -> LibraryCall | None:
-    """The launch as a call of cuBLASLt's; None where it is none."""
+    """The launch as a cuBLASLt call; None if it is not one."""
     task = found.task
     if target.family != "cuda" or len(task.stored) != 1 or found.factor not in _PRECISIONS:
         return None
@@ -93,7 +93,7 @@ def _said(
 def _operand(
     task: LoopTask, place: StridedAccess, batch: Loop | None, row: Loop | None, column: Loop | None
 ) -> LibraryOperand | None:
-    """A place over these loops; a loop that is not there has the stride of lines side by side."""
+    """The matrix operand read by an access over these loops; a missing loop gets the stride of contiguous lines."""
     strides = [None if loop is None else place.strides[loop[1]] for loop in (batch, row, column)]
     given = [each for each in strides if each is not None]
     if place.value not in task.buffers or any(each.known is None for each in (*given, *place.offset)):
@@ -108,16 +108,16 @@ def _operand(
 
 
 def _is_matrix(operand: LibraryOperand, rows: int, columns: int) -> bool:
-    """Whether lines of elements side by side make it, by rows or by columns."""
+    """Whether it is a matrix of contiguous lines, by rows or by columns."""
     by_rows = operand.column == 1 and (rows == 1 or operand.row >= columns)
     return by_rows or (operand.row == 1 and (columns == 1 or operand.column >= rows))
 
 
-# -- what follows ----------------------------------------------------------------------------------
+# -- epilogue --------------------------------------------------------------------------------------
 
 
 def _follows(task: LoopTask, value: int) -> tuple[Activation, list[StridedAccess]] | None:
-    """What is done to the product before it is stored as `value`: the activation, and what is added before."""
+    """The epilogue on the product before it is stored as `value`: the activation, and the tensors added before it."""
     made: dict[int, Expression] = {}
     expression = _SUM
     init = task.inits[0]
@@ -152,7 +152,7 @@ def _applied(op: Scalar, operands: Sequence[Expression | None]) -> Expression | 
     own = [operands[number] for number in op.operands]
     if any(each is None for each in own) or sum(_count(each) for each in own if each) > _LARGEST:
         return None
-    if op.op in _CASTS:  # what is between is calculated in f32, whatever it is rounded to
+    if op.op in _CASTS:  # intermediate values are computed in f32, whatever they are rounded to
         return own[0]
     return (op.op, op.predicate, *own)
 
@@ -173,7 +173,7 @@ def _activated(expression: Expression) -> tuple[Activation, list[StridedAccess]]
 
 
 def _added(expression: Expression) -> list[StridedAccess] | None:
-    """The places that are added to the product, each once; None for what is no such sum."""
+    """The accesses that are added to the product, each once; None if `expression` is not such a sum."""
     terms = _terms(expression)
     reads = [term[1] for term in terms if term[0] == "read"]
     if terms.count(_SUM) != 1 or len(reads) != len(terms) - 1:
@@ -192,7 +192,7 @@ def _is_zero(expression: object) -> bool:
 
 
 def _rectified(expression: Expression) -> Expression | None:
-    """What `expression` is the maximum with 0 of."""
+    """The operand of `expression`'s maximum with 0; None if it is not one."""
     name, _, *operands = expression if len(expression) > 2 else ("", "")
     found: object = None
     if name in ("arith.maximumf", "arith.maxnumf"):
@@ -206,8 +206,8 @@ def _rectified(expression: Expression) -> Expression | None:
 
 
 def _gelu(expression: Expression) -> Expression | None:
-    """What `expression` is the gelu by tanh of: compared at many points, with an expression of smooth operations
-    alone, so that it cannot differ elsewhere."""
+    """The argument if `expression` is the tanh form of GELU. The test compares values at many points; the expression
+    must consist of smooth operations only, so that it cannot differ elsewhere."""
     for inner in _sums_in(expression):
         points = np.concatenate([np.linspace(-12, 12, 4001), np.geomspace(12, 1e3, 50), -np.geomspace(12, 1e3, 50)])
         with np.errstate(all="ignore"):
@@ -221,7 +221,7 @@ def _gelu(expression: Expression) -> Expression | None:
 
 
 def _sums_in(expression: Expression) -> list[Expression]:
-    """The parts of an expression that are the product, or a sum with it; the largest first."""
+    """The subexpressions that are the product, or a sum with it; the largest first."""
     found: dict[Expression, None] = {}
     pending = [expression]
     while pending:
@@ -234,7 +234,7 @@ def _sums_in(expression: Expression) -> list[Expression]:
 
 
 def _evaluated(expression: Expression, inner: Expression, points: np.ndarray) -> np.ndarray | None:
-    """`expression` where `inner` has the values `points`; None where it has something else in it."""
+    """The values of `expression` for the values `points` of `inner`; None if it depends on anything else."""
     if expression == inner:
         return points
     if expression[0] == "number":

@@ -1,8 +1,8 @@
-"""Tensors as matrices that a GPU's copy engine can move tile by tile, by descriptors.
+"""Describes tensors as matrices that TMA can copy tile by tile.
 
-An engine takes lines of elements side by side; their beginning, their distance and all else that a tile may begin at
-are multiples of 16 bytes. What of a tile lies outside is read as zeros, and not written. Source: CUDA C++ Programming
-Guide, "Tensor Memory Access".
+Lines are contiguous; the base address, the stride of lines and the offsets at which tiles may begin are multiples of 16
+bytes. Elements of a tile that are out of bounds are read as zeros and not written. Source: CUDA C++ Programming Guide,
+"Tensor Memory Access".
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LONGEST = 1 << 31  # elements of a line, and lines
 
 @dataclass(frozen=True)
 class Matrix:
-    """`lines` times `length` elements at `place`, `stride` elements from line to line, for each point of the loops that
-    are neither. `across` says that the first of the loops that it was asked for walks along lines."""
+    """`lines` times `length` elements at `place` with stride `stride` between lines, for each point of the remaining
+    loops. `across` means that the first of the two loops steps along lines."""
 
     place: StridedAccess
     lines: Extent
@@ -33,8 +33,8 @@ class Matrix:
 def matrix_of(
     place: StridedAccess, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]
 ) -> Matrix | None:
-    """What is at `place` as a matrix over two loops; None where a descriptor cannot say it. `others` are the loops of
-    which it is another matrix at each point."""
+    """The matrix at `place` over two loops; None if a descriptor cannot express it. For each point of the loops
+    `others` it is another matrix."""
     if place.bounds or len(first) != 1 or len(second) != 1:
         return None
     (size, dim), (other_size, other_dim) = first[0], second[0]

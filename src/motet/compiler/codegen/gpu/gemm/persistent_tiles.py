@@ -1,4 +1,5 @@
-"""What a ring of tiles is made for, and its sizes: `ring.py` chooses them, `ring_text.py` writes the program."""
+"""Sizes of persistent kernels' tiles and ring buffers: `persistent.py` chooses them, `persistent_text.py` writes
+code."""
 
 from __future__ import annotations
 
@@ -13,30 +14,30 @@ from motet.compiler.kernels.strides import Extent
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
-_LINE = 128  # bytes of a factor along K in one place of the ring
-_PLACES = (8, 3)  # most and least of a ring
+_LINE = 128  # bytes of an operand along K in one slot
+_PLACES = (8, 3)  # most and fewest slots
 _FORMS = 3
-_ASIDE = 2048  # bytes of shared memory for barriers, and descriptors while they are made
-_BEGIN = 8570  # cycles until a program multiplies
-_SOONER = 150  # cycles less where one group of four warps multiplies
-_CACHE_BYTES = 90  # that one processor reads from the second-level cache in a cycle
+_ASIDE = 2048  # bytes of shared memory for barriers, and for descriptors during creation
+_BEGIN = 8570  # cycles before a program's first multiplication
+_SOONER = 150  # cycles less with one group of four consumer warps
+_CACHE_BYTES = 90  # that one SM reads from the second-level cache per cycle
 _SHAPES = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (128, (64, 32)), (128, (64,)), (64, (256,)),
     (64, (128, 64)),
 )
 _WIDE_SHAPES = ((128, (64, 64, 64)), (128, (32, 32, 32)), (64, (64, 64, 64)))
-_WIDE = 0.98  # times as long as an instruction for each part takes one for all
-_LONG = 2048  # products of each result, from which on blocks go in pairs
-_ENOUGH = 0.9  # tiles for each processor, for that
-_BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers have no room for what comes next
+_WIDE = 0.98  # relative time of one instruction for all parts
+_LONG = 2048  # K from which on blocks are paired
+_ENOUGH = 0.9  # minimum tiles per SM for pairs
+_BY_THREADS = (128, (128,))  # for multiplication by threads; larger tiles leave no registers for prefetched operands
 
 
 @dataclass(frozen=True)
 class Ring(Stayed):
-    """Tiles of `m` rows and `widths` columns, `k` along the sum at a time, `stages` places in the ring; results leave
-    in pieces of `piece` columns, `outs` of which may be on their way, and which divide the number of pieces. If it is
-    `wide`, one instruction multiplies all `widths`, which are alike. Of `paired` tiles two beside each other,
-    which have rows in common, are made by blocks on neighbouring processors (`clusters.py`)."""
+    """Tiles of `m` rows and `widths` columns, with `k` steps of K and `stages` slots; results are stored in pieces of
+    `piece` columns, of which `outs`, a divisor of their number, may be in flight. If `wide`, one instruction multiplies
+    all `widths`, which are equal. Two neighbouring `paired` tiles, which share rows, are computed by blocks on
+    neighbouring SMs (`clusters.py`)."""
 
     m: int
     widths: tuple[int, ...]
@@ -54,8 +55,8 @@ class Ring(Stayed):
 
 @dataclass(frozen=True)
 class PersistentParts:
-    """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
-    columns and products there are, the element type of factors and sums, and whether threads multiply themselves."""
+    """The problem of a persistent kernel: both operands and the result (None: stored by threads) as matrices, the
+    numbers of rows, columns and products, the element types of operands and sums, and whether threads multiply."""
 
     left: Matrix
     right: Matrix
@@ -69,22 +70,22 @@ class PersistentParts:
 
     @property
     def in_registers(self) -> bool:
-        """Whether the left factor comes to the tensor cores from registers, since it lies across its sum: from shared
-        memory they take 16-bit numbers alone in either direction."""
+        """Whether tensor cores read the left operand from registers, since it is contiguous across K: from shared
+        memory they read only 16-bit numbers in either direction."""
         return item_bytes(self.factor) != 2 and self.left.across and not self.by_threads
 
 
 def rings(
     c: ContractionLaunch, left: Matrix | None, right: Matrix | None, problem: GemmShape, target: GpuTarget
 ) -> list[Ring]:
-    """What fits a contraction of factors `left` and `right`, the best first; none where they cannot be described."""
+    """The ring buffers for a contraction of operands `left` and `right`, best first; none without TMA descriptors."""
     if left is None or right is None or c.batch or c.task.epilogue is None or target.architecture != _HOPPER:
         return []
     if c.factor in ("f64", "tf32x3"):
         return []
     result = leaving(c)
     sizes = item_bytes(stored_as(c.factor)), item_bytes(result.place.dtype) if result is not None else 0
-    wide = 128 if c.factor == "i8" else 256  # of 256 columns Triton 3.9 makes no code for integers
+    wide = 128 if c.factor == "i8" else 256  # Triton 3.9 fails on integer tiles of 256 columns
     pieces = (32, 64) if left.across and sizes[0] == 4 else (64, 32)
     together = 0
     if sizes[0] == 2 and c.sum == "f32" and not left.across:
@@ -100,8 +101,8 @@ def rings(
 
 
 def _goes_in_pairs(ring: Ring, problem: GemmShape, target: GpuTarget) -> bool:
-    """Whether pairs of tiles pay: for long sums of many rows, which are what is read most, while reading binds and all
-    processors have work. On an H100 2 to 4 % less; others take as long, and sums of 1024 and less up to 8 % more."""
+    """Whether pairs of tiles pay: for large K and many rows, which dominate the traffic, if reads limit the speed and
+    all SMs are busy. On an H100 they take 2 to 4 % less; others take as long, and K of at most 1024 up to 8 % more."""
     if problem.k < _LONG or problem.m <= problem.n or problem.factor not in ("f16", "bf16"):
         return False
     rows, columns = -(-problem.m // ring.m), -(-problem.n // ring.n)
@@ -112,9 +113,9 @@ def _goes_in_pairs(ring: Ring, problem: GemmShape, target: GpuTarget) -> bool:
 def every_ring(
     sizes: tuple[int, int], pieces: tuple[int, ...], target: GpuTarget, together: int = 0
 ) -> list[Ring]:
-    """Those that have room where a factor's and a result's element take `sizes` bytes. Results leave in `pieces` of as
-    many columns, the first that is possible: two of them at least on their way are worth more than another place.
-    Parts of a tile of `together` columns at least one instruction may multiply; 0: none."""
+    """The ring buffers that fit in shared memory, for `sizes` bytes of an operand's and a result's element. Results are
+    stored in pieces of the first width in `pieces` that is possible; two pieces in flight are worth more than another
+    slot. One instruction may compute all parts of a tile if each has at least `together` columns; 0: never."""
     wide = [(m, widths) for m, widths in _WIDE_SHAPES if 0 < together <= widths[0]]
     sides = {(m, sum(widths)) for m, widths in wide}
     made = [Ring(m, widths, _LINE // sizes[0], 0, 0) for m, widths in _SHAPES if (m, sum(widths)) not in sides]
@@ -124,7 +125,7 @@ def every_ring(
 
 
 def _fitting(ring: Ring, sizes: tuple[int, int], pieces: tuple[int, ...], target: GpuTarget) -> Ring | None:
-    """`ring` with places and pieces."""
+    """`ring` with its numbers of slots and pieces."""
     most, least = _PLACES
     for piece in pieces:
         if ring.widths[-1] % piece:
@@ -138,13 +139,13 @@ def _fitting(ring: Ring, sizes: tuple[int, int], pieces: tuple[int, ...], target
 
 
 def _outs(pieces: int, room: int, size: int) -> int:
-    """How many pieces of `size` bytes have room at once, one of those numbers that all pieces are a multiple of."""
+    """The largest divisor of `pieces` such that so many pieces of `size` bytes fit in `room`."""
     return max((count for count in range(1, pieces + 1) if pieces % count == 0 and count * size <= room), default=0)
 
 
 def ring_cycles(ring: Ring, problem: GemmShape, target: GpuTarget) -> float:
-    """What a product takes on the busiest processor, as `tiles.cycles`. Fitted to what an H200 took for 41 pairs of
-    shapes and rings, to within 4 % in the mean."""
+    """The estimated cycles of the busiest SM, as in `tiles.cycles`. Fitted to 41 pairs of shapes and ring buffers
+    measured on an H200, to within 4 % on average."""
     waves = -(-(-(-problem.m // ring.m) * -(-problem.n // ring.n)) // target.processors)
     size = item_bytes(stored_as(problem.factor))
     arithmetic = ring.m * ring.n * ring.k / RATES[problem.factor]

@@ -1,6 +1,6 @@
-"""contraction: sums of products, convolutions too, by tensor cores.
+"""Chooses the forms of contractions and convolutions.
 
-Forms are chosen by what they would take: arithmetic against reading from the second-level cache.
+Forms are ranked by estimated time: arithmetic, and reads from the second-level cache.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.strides import ONE, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
-_GUESS = 1024  # a dynamic extent
+_GUESS = 1024  # of a dynamic extent
 _FORMS = 8
-_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, as measured beside rings
-_LAUNCH = 5200  # cycles of a launch behind another one, which the model of rings counts, and that of tiles does not
-_LOAD = 8  # bytes that a load should have at least
+_HOPED = 1.12  # measured slowdown of forms without ring buffer, relative to the model
+_LAUNCH = 5200  # cycles of a launch after another one, which `persistent.py` models and `tiles.py` does not
+_LOAD = 8  # minimum bytes of a load
 
 
 @dataclass(frozen=True)
 class TileChoice:
-    """`tile`s of the result, a program for each; `left` and `right` are the factors where they can be described."""
+    """One program per `tile` of the result; `left` and `right` are the operands if TMA can load them, else None."""
 
     c: ContractionLaunch
     tile: Tile
@@ -45,7 +45,7 @@ class TileChoice:
 
 @dataclass(frozen=True)
 class RingChoice:
-    """Programs that stay, and go around a ring of tiles."""
+    """Persistent programs with a ring buffer of tiles."""
 
     c: ContractionLaunch
     ring: Ring
@@ -55,7 +55,7 @@ class RingChoice:
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """Programs that stay, for boxes of an image that the copy engine reads."""
+    """Persistent programs for a convolution whose image TMA loads in boxes."""
 
     c: ContractionLaunch
     image: Image
@@ -64,7 +64,7 @@ class ImageChoice:
 
 @dataclass(frozen=True)
 class SmallChoice:
-    """All of K at once, by threads."""
+    """A small product whose operands are loaded at once, multiplied by threads."""
 
     c: ContractionLaunch
     block: SmallBlock
@@ -72,7 +72,7 @@ class SmallChoice:
 
 @dataclass(frozen=True)
 class GemvChoice:
-    """A few vectors, and a matrix, the right factor, that lies along the sum or across it."""
+    """A product of a few vectors and a matrix, the right operand; `along`: the matrix is contiguous along K."""
 
     c: ContractionLaunch
     block: GemvBlock
@@ -84,7 +84,7 @@ GemmChoice = TileChoice | RingChoice | ImageChoice | SmallChoice | GemvChoice
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """A contraction, and the ways to write it, the preferred one first."""
+    """A contraction and its possible forms, the preferred one first."""
 
     c: ContractionLaunch
     choices: tuple[GemmChoice, ...]
@@ -106,7 +106,7 @@ class ContractionLaunches(LaunchClass[ContractionLaunch, GemmPlan, FormT]):
 
 
 def choices(c: ContractionLaunch, target: GpuTarget) -> tuple[GemmChoice, ...]:
-    """The ways to write a contraction, the preferred one first."""
+    """The possible forms of a contraction, the preferred one first."""
     if not worth_matrix_units(c.task.kernel, c.task.stage):
         way, along, blocks = gemv.blocks_of(c, target)
         return tuple(GemvChoice(way, block, along) for block in blocks)
@@ -136,7 +136,7 @@ def choices(c: ContractionLaunch, target: GpuTarget) -> tuple[GemmChoice, ...]:
 
 
 def _is_narrow(source: StridedAccess, first: Sequence[Loop], second: Sequence[Loop]) -> bool:
-    """Whether threads have to load a factor element by element, since its lines begin and end anywhere."""
+    """Whether threads must load an operand element by element, since its lines are unaligned."""
     strides = source.strides
     item = item_bytes(source.dtype)
     along = [size for size, dim in (*first, *second) if strides[dim] == ONE]
@@ -146,8 +146,8 @@ def _is_narrow(source: StridedAccess, first: Sequence[Loop], second: Sequence[Lo
 
 
 def _described(c: ContractionLaunch) -> tuple[Matrix | None, Matrix | None]:
-    """The factors as matrices that the copy engine can bring, where both are what tensor cores take from its hands,
-    16-bit numbers as they lie, others along K, or what threads multiply."""
+    """The operands as matrices that TMA can load, if both suit: 16-bit numbers in any layout and others along K for
+    tensor cores, any layout for threads."""
     left, right = matrix_of(c.left, c.m, c.k, c.batch), matrix_of(c.right, c.k, c.n, c.batch)
     dtype = stored_as(c.factor)
     if left is None or right is None or {left.place.dtype, right.place.dtype} != {dtype}:
@@ -158,8 +158,8 @@ def _described(c: ContractionLaunch) -> tuple[Matrix | None, Matrix | None]:
 
 
 def _through_registers(c: ContractionLaunch) -> tuple[ContractionLaunch, Matrix, Matrix] | None:
-    """`c` and its factors, turned so that the left one alone lies across its sum, where that can be for 32-bit factors:
-    from registers tensor cores take them so."""
+    """`c` and its operands, possibly exchanged, such that only the left one is contiguous across K; None if it is not a
+    product of 32-bit operands. Tensor cores can read such an operand from registers."""
     dtype = stored_as(c.factor)
     if item_bytes(dtype) != 4 or c.factor == "f32":
         return None

@@ -1,8 +1,8 @@
-"""Small products on the processors' own units: few results for each program, so that all processors have some, and all
-that they are made of read at once.
+"""Small products without tensor cores: few results per program, so that all SMs are busy, with all operands loaded at
+once.
 
-A tile of threads has its results' factors in registers and adds up in halves, lane by lane: there is no loop along the
-sum and no factor in shared memory, so that what it takes is about one access to memory and a launch.
+A tile of threads loads its operands to registers and sums by halving, lane by lane. There is no loop along K, and no
+operand in shared memory, so that a product takes about one memory latency and a launch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from motet.compiler.codegen.gpu.tasks import power_of_two, total
 from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
-_DEEPEST = 256  # products of each result
-_PRODUCTS = 2048  # of the threads of a warp
+_DEEPEST = 256  # of K
+_PRODUCTS = 2048  # multiply-adds per warp
 
 
 @dataclass(frozen=True)
 class SmallBlock:
-    """`m` times `n` results."""
+    """A tile of `m` times `n` results."""
 
     m: int
     n: int
@@ -35,8 +35,7 @@ _SHAPES = (SmallBlock(1, 32, 4), SmallBlock(2, 32, 4), SmallBlock(2, 64, 4), Sma
 
 
 def blocks_of(c: ContractionLaunch, target: GpuTarget) -> list[SmallBlock]:
-    """The smallest that leave no processor more than one program, where there is such a one; none for larger
-    products."""
+    """At most two tiles with which every SM gets at most one program; none for large products."""
     m, n, k, batch = (total(loops).known for loops in (c.m, c.n, c.k, c.batch))
     if m is None or n is None or k is None or batch is None or k > _DEEPEST:
         return []

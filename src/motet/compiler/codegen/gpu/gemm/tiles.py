@@ -1,11 +1,11 @@
-"""Which tiles a contraction is made of: all that fit a target, ranked by what they would take.
+"""Enumerates the tiles of contractions that fit a target, and ranks them by a cost model.
 
-How factors come to the tensor cores:
+How operands are loaded:
 
-    pointers      every thread loads its part; anything that can be addressed
-    descriptors   the copy engine brings tiles (`matrices.py`)
+    pointers      every thread loads its part, by any addresses
+    descriptors   TMA loads tiles (`operand_layout.py`)
 
-Programs that go around a ring, a third kind, have tiles of their own (`ring.py`).
+Persistent kernels with a ring buffer have separate tiles (`persistent.py`).
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from motet.compiler.targets.gpu import GpuTarget
 
 Kind = Literal["pointers", "descriptors"]
 PRECISIONS = {"f32": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
-_CACHE_BYTES = 64  # that one processor reads from the second-level cache in a cycle
-RATES = {  # products in a cycle
+_CACHE_BYTES = 64  # that one SM reads from the second-level cache per cycle
+RATES = {  # multiply-adds per cycle
     "f16": 2048, "bf16": 2048, "tf32": 1024, "tf32x3": 340, "f32": 128, "f64": 64, "i8": 4096, "f8E4M3FN": 4096,
     "f8E5M2": 4096,
 }
 _DEPTHS = {
     "f16": 64, "bf16": 64, "tf32": 32, "tf32x3": 32, "f32": 16, "f64": 16, "i8": 128, "f8E4M3FN": 128, "f8E5M2": 128,
 }
-_POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # of the largest tile; others: 128 * 256
+_POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # elements of the largest tile; others: 128 * 256
 _SIDES = (16, 32, 64, 128, 256)
-_BEGIN = {"pointers": 1500, "descriptors": 3000}  # cycles until a program multiplies
-_NARROW = 4  # times as long take loads of single elements
-_ENGINE = 0.93  # of the time of threads that load takes the copy engine
-_SHORT = 16  # turns, for which a deep pipeline takes longer to fill than it gains
+_BEGIN = {"pointers": 1500, "descriptors": 3000}  # cycles before a program's first multiplication
+_NARROW = 4  # slowdown of loads of single elements
+_ENGINE = 0.93  # time of TMA loads relative to loads by threads
+_SHORT = 16  # iterations up to which a deep pipeline takes longer to fill than it gains
 _HOPPER = 90
-_MOST_DEEP = 6  # places of a small tile's ring
-_LATENCY = 1100  # cycles until what is asked for has come from memory
-_IN_WARPS = 1.4  # times as long take products of tiles that are not high enough for groups of warps
+_MOST_DEEP = 6  # stages of a small tile
+_LATENCY = 1100  # cycles of a load from memory
+_IN_WARPS = 1.4  # slowdown of products of tiles too low for groups of warps
 
 
 class Stayed:
-    """What tiles of programs that stay for one after the other have in common: `m` rows and `widths` columns."""
+    """Base of tiles of persistent programs: `m` rows and `widths` columns."""
 
     m: int
     widths: tuple[int, ...]
@@ -52,7 +52,7 @@ class Stayed:
 
     @property
     def warps(self) -> int:
-        """Those that multiply, which is what a form asks for."""
+        """The number of consumer warps, which is that of the form."""
         return 8 if self.m >= 128 else 4
 
 
@@ -67,16 +67,16 @@ class Tile:
 
     @property
     def label(self) -> str:
-        """What tunings call it."""
+        """The form's label in tunings."""
         kind = "" if self.kind == "pointers" else f"{self.kind} "
         return f"{kind}{self.m}x{self.n}x{self.k} warps={self.warps} stages={self.stages}"
 
 
 @dataclass(frozen=True)
 class GemmShape:
-    """What is to be multiplied: how many rows, columns, products of each and how many times (guesses where dynamic),
-    the `factor`s' kind (see `products.Contraction`), whether both factors can be described, and whether threads can
-    only load one of them element by element."""
+    """The shape of a product: rows, columns, K and batch (guesses if dynamic), the dtype `factor` (see
+    `products.ContractionLaunch`), whether TMA can load both operands, and whether threads must load one of them element
+    by element."""
 
     m: int
     n: int
@@ -88,15 +88,15 @@ class GemmShape:
 
 
 def stored_as(factor: str) -> str:
-    """The dtype of factors in memory."""
+    """The dtype of operands in memory."""
     return "f32" if factor in PRECISIONS else factor
 
 
 def choose_tiles(problem: GemmShape, target: GpuTarget, most: int) -> list[Tile]:
-    """The tiles that take the least, the best first, about `most`, of every kind one, and behind them smaller ones, for
-    where those do not fit. None where the target has no room for any."""
+    """About `most` tiles, fastest first, with at least one of every kind, followed by smaller ones in case those do not
+    fit. Empty if none fits the target."""
     tiles = sorted(_all(problem, target), key=lambda tile: (cycles(problem, tile, target), tile.m * tile.n))
-    kinds = {tile.kind: tile for tile in reversed(tiles)}  # the best of each
+    kinds = {tile.kind: tile for tile in reversed(tiles)}  # the best of each kind
     best = [tile for number, tile in enumerate(tiles) if number <= most - len(kinds) or tile in kinds.values()]
     least = min((tile.m * tile.n for tile in best), default=0)
     smaller = [tile for tile in tiles if tile.kind == "pointers" and tile.m * tile.n < least]
@@ -120,8 +120,8 @@ def _all(problem: GemmShape, target: GpuTarget) -> list[Tile]:
 
 
 def _tiles(problem: GemmShape, m: int, n: int, kind: Kind, target: GpuTarget) -> list[Tile]:
-    """The tiles of `m` by `n`: as deep in flight as there is room, and, of a middle size, so that two programs have
-    room on one processor."""
+    """The tiles of `m` by `n`: with as many stages as fit, and, for a medium size, with so many that two programs fit
+    on one SM."""
     if kind != "pointers" and (m < 64 or n < 64):
         return []
     k = _depth(problem, m, n)
@@ -140,8 +140,7 @@ def _tiles(problem: GemmShape, m: int, n: int, kind: Kind, target: GpuTarget) ->
 
 
 def _deep(tiles: Sequence[Tile], problem: GemmShape, target: GpuTarget) -> list[Tile]:
-    """Small ones of `tiles` with more on their way: of a short product all that there is, or most of it, is asked for
-    at once."""
+    """Variants of small `tiles` with more stages: all or most of a short product's operands are loaded at once."""
     found: list[Tile] = []
     for tile in tiles:
         k = max(tile.k, min(2 * _DEPTHS[problem.factor], power_of_two(problem.k)))
@@ -153,14 +152,14 @@ def _deep(tiles: Sequence[Tile], problem: GemmShape, target: GpuTarget) -> list[
 
 
 def _is_short(problem: GemmShape, tile: Tile, target: GpuTarget) -> bool:
-    """Whether what a product takes is mostly waiting for the first of its factors."""
+    """Whether a product mostly waits for the first of its operands."""
     small = tile.kind == "pointers" and tile.m * tile.n <= 64 * 64 and problem.factor in ("f16", "bf16")
     alone = problem.batch == 1 and problem.k <= _SHORT * _DEPTHS[problem.factor]
     return small and alone and target.architecture == _HOPPER
 
 
 def _depth(problem: GemmShape, m: int, n: int) -> int:
-    """How much of the sum a turn takes; tiles of few rows take more, to have enough on its way."""
+    """The steps of K per iteration; tiles of few rows have more, so that enough loads are in flight."""
     least = 32 if item_bytes(stored_as(problem.factor)) == 1 else 16
     depth = _DEPTHS[problem.factor]
     if problem.factor == "f32" and m * n <= 64 * 64:
@@ -177,9 +176,8 @@ def _warps(problem: GemmShape, m: int, n: int) -> int:
 
 
 def cycles(problem: GemmShape, tile: Tile, target: GpuTarget) -> float:
-    """What the product takes on the busiest processor. Arithmetic and reading overlap; a tile begins and ends with a
-    latency of its own. Fitted to what an H200 took for some 300 pairs of shapes
-    and tiles."""
+    """The estimated cycles of the busiest SM. Arithmetic and loads overlap; the start and the end of a tile add
+    latency. Fitted to some 300 pairs of shapes and tiles measured on an H200."""
     tiles = -(-problem.m // tile.m) * -(-problem.n // tile.n) * problem.batch
     steps = -(-problem.k // tile.k)
     size = item_bytes(stored_as(problem.factor))
@@ -195,14 +193,14 @@ def cycles(problem: GemmShape, tile: Tile, target: GpuTarget) -> float:
         reading = max(reading, _LATENCY / max(1, tile.stages - 1))
     step = max(1.1 * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
     ending = tile.m * tile.n * 4 / _CACHE_BYTES + 500
-    beside = 2 if _two_fit(tile, size, target) else 1
+    programs_per_sm = 2 if _two_fit(tile, size, target) else 1
     waves = -(-tiles // target.processors)
-    hidden = 0.5 if beside == 2 and waves > 1 else 1.0
+    hidden = 0.5 if programs_per_sm == 2 and waves > 1 else 1.0
     return waves * (steps * step + hidden * (ending + _BEGIN[tile.kind]))
 
 
 def _two_fit(tile: Tile, size: int, target: GpuTarget) -> bool:
-    """Whether two programs have room on one processor."""
+    """Whether two programs fit on one SM."""
     ring = tile.stages * (tile.m + tile.n) * tile.k * size
     return 2 * ring <= target.shared and tile.m * tile.n <= 128 * 128
 

@@ -1,21 +1,21 @@
-"""Attention as one kernel: scores live in registers, a tile of queries against a tile of keys at a time.
+"""Attention as one kernel, one tile of queries against one tile of keys at a time, with scores kept in registers.
 
     for each tile of queries:
         for each tile of keys:
-            x = score(q k)                              one product of matrix units, masks and scale
+            x = score(q k)                              a product by tensor cores, then scale and masks
             new = max(high, max(x))
             e = exp(x - new); r = exp(high - new)
             total = total * r + sum(e)
-            acc = acc * r + e v                         the other
+            acc = acc * r + e v                         the second product
             high = new
         result = acc / total
 
-(Dao et al., "FlashAttention", 2022, and "FlashAttention-2", 2023; the sum that is corrected on the way is Milakov and
-Gimelshein's, "Online normalizer calculation for softmax", 2018.) Queries of all heads that share keys and values are
-rows of one tile where they are few. Tiles of keys that a mask by positions hides from all queries are left out; those
-that it does not touch, and all of whose keys exist, are calculated without it.
+(Dao et al., "FlashAttention", 2022, and "FlashAttention-2", 2023; the running sum is that of Milakov and Gimelshein,
+"Online normalizer calculation for softmax", 2018.) If queries are few, those of all heads that share keys and values
+are rows of one tile. Tiles of keys that a positional mask hides from all queries are skipped. Tiles that no mask
+affects and whose keys all exist are computed without masks.
 
-Rows that see no key at all are 0 / 0, as written out.
+A row that sees no key yields 0 / 0, as in the unfused program.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.attention.space import LEAST, AttentionSpace, AttentionTile, choose_tiles, space_of
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.attention.scores import Scores
-from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace, AttentionTile, choose_tiles, space_of
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded, storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
@@ -38,16 +38,16 @@ from motet.compiler.kernels.kernel import Access, Kernel
 from motet.compiler.kernels.strides import Extent, StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
 
-LOWEST = "-3.4028234663852886e38"  # what the largest score begins at: subtracted from -inf it leaves -inf
+LOWEST = "-3.4028234663852886e38"  # initial maximum of the scores: subtracted from -inf it gives -inf
 LOG2_E = math.log2(math.e)
-_LITTLE = 500_000_000  # operations that take less than the launches that one kernel saves
-_TURNS = 4  # programs for each processor that may all run at a time
+_LITTLE = 500_000_000  # operations up to which one kernel pays by the launches that it saves
+_PROGRAMS_PER_SM = 4  # programs per SM that may run at the same time
 _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 
 
 def pays(attention: Attention, target: GpuTarget) -> bool:
-    """Whether one kernel is faster than two products and a softmax. In full precision of f32, which tensor cores do not
-    have, products want tiles so large that nothing else fits the registers: only little work is faster as one."""
+    """Whether one kernel is faster than two products and a softmax. Products of f32 in full precision do not use tensor
+    cores and need tiles so large that registers hold nothing else, so that fusion pays only for little work."""
     if attention.dtype != "f32" or target.precision != "ieee":
         return True
     sizes = [size if isinstance(size, int) else 1 for size in attention.sizes]
@@ -57,7 +57,7 @@ def pays(attention: Attention, target: GpuTarget) -> bool:
 
 @dataclass(frozen=True)
 class AttentionLaunch:
-    """One program; its arguments are the values `buffers` of `kernel`."""
+    """A launch of one attention; its arguments are the values `buffers` of `kernel`."""
 
     kernel: Kernel
     buffers: tuple[int, ...]
@@ -75,7 +75,7 @@ class Emitted:
 def emit(
     attention: Attention, symbol: str, about: str, target: GpuTarget, first: Sequence[Form] = ()
 ) -> Emitted:
-    """Programs, `first` and then those with the best tiles. Raises `Unsupported`."""
+    """Programs: `first`, then those with the best tiles. Raises `Unsupported`."""
     space, kernel = space_of(attention), attention.kernel
     stored = stored_by(attention)
     forms = tuple(
@@ -85,7 +85,7 @@ def emit(
 
 
 def stored_by(attention: Attention) -> dict[int, StridedAccess]:
-    """The values that are written, and where."""
+    """The values that are stored, and their accesses."""
     epilogue = attention.epilogue
     written = [(epilogue.value, epilogue.place), *(pair for step in epilogue.steps for pair in step.writes)]
     return {value: place for value, place in written if place is not None}
@@ -103,14 +103,14 @@ def form(
     flash.all_keys()
     flash.finish(stored)
     tasks = product((ceiling(space.row_count, tile.rows), total(space.batch).expression))
-    # Few that begin early take the places that are free then, several on one processor: up to half as long again.
-    early = not isinstance(tasks, int) or tasks >= _TURNS * target.processors
+    # A few programs launched early would share SMs that are free at that time, and take up to half as long again.
+    early = not isinstance(tasks, int) or tasks >= _PROGRAMS_PER_SM * target.processors
     return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label, early=early)
 
 
 @dataclass
 class Flash:
-    """The text of one program; `at` are the coordinates of its queries."""
+    """The text of one program; `at` holds the coordinates of its queries."""
 
     w: Writer
     space: AttentionSpace
@@ -124,7 +124,7 @@ class Flash:
         self.columns = max(LEAST, power_of_two(self.space.columns))
         self.at: dict[int, Coordinate] = {}
         self.row_mask: str | None = None
-        self.first = self.last = "0"  # positions along the sequence of the tile's first and last query
+        self.first = self.last = "0"  # positions in the sequence of the first and last query of the tile
         self.factor = a.scale * LOG2_E
         self.float = storage_type(a.dtype)
         self.precision = (
@@ -134,7 +134,7 @@ class Flash:
     # -- queries --
 
     def begin(self) -> None:
-        """The numbers of the program, its queries, and what it accumulates."""
+        """Define the program's number, its queries, and its accumulators."""
         w, space = self.w, self.space
         program = w.program()
         count = ceiling(space.row_count, self.tile.rows)
@@ -145,14 +145,14 @@ class Flash:
             blocks = w.define("t", f"tl.cdiv({w.extent(space.row_count)}, {self.tile.rows})")
             self.at |= self._batch(w.define("p", f"{program} // {blocks}"))
             number_ = f"{program} % {blocks}"
-            if self.attention.causal is not None:  # those that see the most keys begin first
+            if self.attention.causal is not None:  # programs that see the most keys run first
                 number_ = f"{blocks} - 1 - {number_}"
             self.rows(w.define("t", f"({number_}) * {self.tile.rows}"))
         self.load_queries()
         self.sums()
 
     def begin_at(self, batch: str, row: str) -> None:
-        """As `begin`, for the rows from `row` on of the batch that is numbered `batch`."""
+        """Like `begin`, for the rows from `row` on of batch `batch`."""
         self.at |= self._batch(batch)
         self.rows(row)
         self.load_queries()
@@ -162,7 +162,7 @@ class Flash:
         return self.w.decompose(Coordinate(program), self.space.batch) if self.space.batch else {}
 
     def rows(self, begin: str) -> None:
-        """The coordinates of the tile's rows, the first of which is `begin`."""
+        """Define the coordinates of the tile's rows, the first of which is `begin`."""
         w, space = self.w, self.space
         w.shape = (self.tile.rows, self.tile.keys)
         row = w.define("m", w.range(0) if begin == "0" else f"{begin} + {w.range(0)}")
@@ -197,7 +197,7 @@ class Flash:
         return {dim: Coordinate(inner, frozenset({axis}))}
 
     def _load(self, access: Access, at: Mapping[int, Coordinate]) -> str:
-        """A tile of a factor. One key alone stands for all, of which the first one exists."""
+        """Load a tile of an operand. An access to a single key is broadcast to all keys."""
         w, a = self.w, self.attention
         source = source_of(a.kernel, access, a.sizes)
         value = w.read(source, at, other="0", raw=True)
@@ -210,7 +210,7 @@ class Flash:
     # -- keys --
 
     def all_keys(self) -> None:
-        """All keys that the tile's queries see."""
+        """Process all keys that the tile's queries see."""
         for piece in self.attention.pieces:
             begin, end = str(piece.first), self.w.extent(self.space.keys)
             if isinstance(piece.size, int):
@@ -218,7 +218,7 @@ class Flash:
             self.keys_between(piece, begin, *self.bounds(begin, end))
 
     def bounds(self, begin: str, length: str) -> tuple[str, str]:
-        """Where tiles of keys from `begin` on end that are seen by all, and where those that are seen at all."""
+        """The ends, from `begin` on, of the tiles of keys that all queries see, and of those that any query sees."""
         w, keys, causal = self.w, self.tile.keys, self.attention.causal
         if causal is None and length.isdigit() and begin.isdigit():
             return str(int(begin) + (int(length) - int(begin)) // keys * keys), length
@@ -232,9 +232,9 @@ class Flash:
         return whole, end
 
     def keys_between(self, piece: KeyPiece, begin: str, whole: str, end: str) -> None:
-        """The tiles from `begin` to `whole` without masks, then those to `end` with them."""
+        """Process the tiles from `begin` to `whole` without masks, then those up to `end` with masks."""
         w, tile = self.w, self.tile
-        if w.wide:  # positions take 32 bits, what they are multiplied by 64
+        if w.wide:  # positions fit in 32 bits, their products with strides need 64
             begin, whole, end = (
                 one if one.isdigit() else w.define("n", f"({one}).to(tl.int32)") for one in (begin, whole, end)
             )
@@ -251,14 +251,13 @@ class Flash:
             w.level -= 1
 
     def describe(self, piece: KeyPiece, end: str) -> tuple[str, str]:
-        """Descriptors of this program's keys and values; what lies behind `end` reads as 0."""
-        a = self.attention
+        """Create descriptors of this program's keys and values; elements from `end` on read as 0."""
         return (
-            self._descriptor(piece.keys, a.depth, self.space.depth, self.depth, end),
-            self._descriptor(piece.values, a.column, self.space.columns, self.columns, end),
+            self._descriptor(piece.keys, self.space.depth, self.depth, end),
+            self._descriptor(piece.values, self.space.columns, self.columns, end),
         )
 
-    def _descriptor(self, access: Access, inner: int, extent: int, padded: int, end: str) -> str:
+    def _descriptor(self, access: Access, extent: int, padded: int, end: str) -> str:
         a, w = self.attention, self.w
         place = source_of(a.kernel, access, a.sizes)
         fixed = {dim: coordinate for dim, coordinate in self.at.items() if place.strides[dim].factor}
@@ -271,7 +270,7 @@ class Flash:
         )
 
     def step(self, piece: KeyPiece, careful: bool, end: str, descriptors: tuple[str, str] | None) -> None:
-        """One tile of keys."""
+        """Process one tile of keys."""
         a, w, tile = self.attention, self.w, self.tile
         w.remembered, w.masks = {}, {}
         w.shape = (self.depth, tile.keys)
@@ -298,7 +297,7 @@ class Flash:
         return self.w.define("n", f"({text}).to(tl.int64)" if self.w.wide else text)
 
     def powers(self, product: str, key: str, exists: str | None, careful: bool) -> tuple[str, str]:
-        """The powers of a tile of scores, and what earlier ones are to be multiplied by."""
+        """The exponentials of a tile of scores, and the factor that rescales earlier results."""
         a, w, tile = self.attention, self.w, self.tile
         w.shape, w.remembered = (tile.rows, tile.keys), {}
         w.masks = {axis: mask for axis, mask in ((0, self.row_mask), (1, exists)) if mask is not None}
@@ -306,7 +305,7 @@ class Flash:
         score = Scores(w, a, at, product, careful).text()
         if exists is not None:
             score = w.define("s", f'tl.where({exists}, {score}, float("-inf"))')
-        if a.reads:  # as written: their scale may be anything
+        if a.reads:  # as written in the program, whose scale may be any value
             scaled = score if a.scale == 1 else w.define("s", f"{score} * {a.scale!r}")
             new = w.define("h", f"tl.maximum(high, tl.max({scaled}, 1))")
             power = w.define("e", f"tl.exp2(({scaled} - {new}[:, None]) * {LOG2_E!r})")
@@ -331,13 +330,13 @@ class Flash:
     # -- results --
 
     def finish(self, stored: Mapping[int, StridedAccess]) -> None:
-        """The quotient, and what is done with it."""
+        """Divide by the sums, run the epilogue and store the results."""
         a, w = self.attention, self.w
         w.shape, w.remembered = (self.tile.rows, self.columns), {}
         w.masks = {} if self.row_mask is None else {0: self.row_mask}
         at = self.at | self._inner(a.column, self.space.columns, self.columns, 1)
         dtype = a.kernel.values[a.main.outputs[0].value].dtype
-        if a.safe:  # nothing was seen: 0 / 1
+        if a.safe:  # no key was seen: 0 / 1
             w.line("total = tl.where(total == 0, 1.0, total)")
         value = w.define("x", rounded("acc / total[:, None]", dtype))
         w.finish(a.epilogue, value, at, stored)

@@ -1,6 +1,6 @@
-"""Attention of few queries to many keys: keys are parted among programs, and what those make is put together.
+"""Attention of few queries to many keys: programs process parts of the keys, then the partial results are combined.
 
-    launch 0, for each part of the keys:   acc, total and high of the part, as `attention` has them
+    launch 0, for each part of the keys:   acc, total and high of the part, as in `attention`
     launch 1, for each query:              weight = exp(high - max(high));  result = sum(weight acc) / sum(weight total)
 
 (Dao et al., "Flash-Decoding for long-context inference", 2023.)
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.gpu.attention.space import LEAST, AttentionSpace, AttentionTile, space_of
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, AttentionLaunch, Emitted, Flash, stored_by
-from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace, AttentionTile, space_of
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
@@ -23,22 +23,22 @@ from motet.compiler.kernels.kernel import Size, Value
 from motet.compiler.kernels.strides import Extent
 from motet.compiler.targets.gpu import GpuTarget
 
-_TURNS = 2  # programs for each processor
-_GUESS = 256  # keys of a part, where it is not known how many there are
-_TOGETHER = 32  # parts that are put together at once
-_SIDES = (128, 64, 32)  # keys of a tile
+_PROGRAMS_PER_SM = 2  # programs per SM
+_GUESS = 256  # keys of a part, if their number is unknown
+_TOGETHER = 32  # parts that are combined at a time
+_SIDES = (128, 64, 32)  # parts that are combined at a time
 
 
 @dataclass(frozen=True)
 class KeyParts:
-    """`keys` of each part of the first piece, `count` parts for each batch."""
+    """Parts of `keys` keys of the first piece; `count` parts for each batch."""
 
     keys: int
     count: Expr
 
 
 def parts_of(space: AttentionSpace, target: GpuTarget) -> KeyParts | None:
-    """The parts that keep all processors busy; None where whole attentions do."""
+    """The parts that keep all SMs busy; None if unsplit attention does."""
     batches, rows, keys = total(space.batch), space.row_count, Extent.of(space.attention.pieces[0].size)
     if rows.known is None or rows.factor > 4 * LEAST or not (space.merged or rows.factor <= LEAST):
         return None
@@ -46,7 +46,7 @@ def parts_of(space: AttentionSpace, target: GpuTarget) -> KeyParts | None:
         return None
     if keys.known is None:
         return KeyParts(_GUESS, ceiling(keys, _GUESS))
-    share = -(-keys.factor * (batches.known or 1) // (_TURNS * target.processors))
+    share = -(-keys.factor * (batches.known or 1) // (_PROGRAMS_PER_SM * target.processors))
     length = max(64, power_of_two(share))
     return KeyParts(length, ceiling(keys, length)) if keys.factor >= 2 * length else None
 
@@ -64,7 +64,7 @@ def emit(attention: Attention, parts: KeyParts, symbol: str, about: str, target:
     rows = max(LEAST, power_of_two(space.row_count.known or 1))
     width = max(LEAST, power_of_two(space.columns))
     tiles = [AttentionTile(rows, min(side, parts.keys), 4, stages) for side in _SIDES for stages in (3, 2)]
-    forms = tuple(_part(space, tile, parts, spaces, buffers, symbol, about, target) for tile in tiles)
+    forms = tuple(_part(_Partial(space, parts, spaces, buffers), tile, symbol, about, target) for tile in tiles)
     together = _Together(space, parts, spaces, rows, width)
     second = f"{symbol}_together"
     launches = (
@@ -76,13 +76,19 @@ def emit(attention: Attention, parts: KeyParts, symbol: str, about: str, target:
     return Emitted(launches, sizes)
 
 
-def _part(
-    space: AttentionSpace, tile: AttentionTile, parts: KeyParts, spaces: tuple[
-        int, ...
-    ], buffers: tuple[int, ...], symbol: str, about: str,
-    target: GpuTarget,
-) -> Form:
-    w = Writer(space.attention.kernel, buffers, (tile.rows, tile.keys))
+@dataclass(frozen=True)
+class _Partial:
+    """The launch that attends to parts of the keys; `spaces` are the workspaces for sums, maxima and totals."""
+
+    space: AttentionSpace
+    parts: KeyParts
+    spaces: tuple[int, ...]
+    buffers: tuple[int, ...]
+
+
+def _part(partial: _Partial, tile: AttentionTile, symbol: str, about: str, target: GpuTarget) -> Form:
+    space, parts, spaces = partial.space, partial.parts, partial.spaces
+    w = Writer(space.attention.kernel, partial.buffers, (tile.rows, tile.keys))
     flash = Flash(w, space, tile, target)
     program = w.program()
     count = _count(w, space, parts)
@@ -94,7 +100,7 @@ def _part(
     end = w.define("n", f"tl.minimum({begin} + {parts.keys}, {length})")
     even = length.isdigit() and not int(length) % parts.keys and space.attention.causal is None
     flash.keys_between(first, begin, *((end, end) if even else flash.bounds(begin, end)))
-    for piece in rest:  # the last part has those as well
+    for piece in rest:  # the last part processes these as well
         start = str(piece.first)
         end = w.define("n", f"tl.where({number} == {count} - 1, {piece.first + _known(piece.size)}, {start})")
         flash.keys_between(piece, start, *flash.bounds(start, end))
@@ -121,7 +127,7 @@ def _count(w: Writer, space: AttentionSpace, parts: KeyParts) -> str:
 
 @dataclass
 class _Together:
-    """The program of the second launch: one query, all parts."""
+    """The program of the second launch, which combines all parts of one query."""
 
     space: AttentionSpace
     parts: KeyParts
@@ -146,7 +152,7 @@ class _Together:
         at |= w.decompose(Coordinate(row), space.rows) if space.rows else {}
         at[attention.column] = Coordinate(column, frozenset({0}))
         dtype = attention.kernel.values[attention.main.outputs[0].value].dtype
-        if attention.safe:  # nothing was seen: 0 / 1
+        if attention.safe:  # no key was seen: 0 / 1
             w.line("total = tl.where(total == 0, 1.0, total)")
         value = w.define("x", rounded("acc / total", dtype))
         w.finish(attention.epilogue, value, at, stored_by(attention))
@@ -154,7 +160,7 @@ class _Together:
         return Form(w.module(symbol, about), tasks, 4, 1)
 
     def _sum(self, batch: str, row: str, count: str, column: str, natural: str | None) -> list[str]:
-        """Parts `_TOGETHER` at a time, weighed by the largest score of all so far."""
+        """Sum `_TOGETHER` parts at a time, weighted relative to the largest score so far."""
         acc, high, sums = (f"v{space}" for space in self.spaces)
         factor = "" if natural is None else f" * {LOG2_E!r}"
         lowest = LOWEST

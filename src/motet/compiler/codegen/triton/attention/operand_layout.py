@@ -1,7 +1,7 @@
-"""How queries, keys, values and results lie, for the copy engine, which moves tiles of matrices.
+"""The layout of queries, keys, values and results as TMA descriptors.
 
-A tensor is described as a whole, as one matrix of which heads are parts, or head by head. Heads whose size is no power
-of two are moved in pieces: 80 columns as 64 and 16.
+A tensor is described as a whole, as one matrix of which heads are parts, or head by head. Heads whose size is not a
+power of two are moved in pieces: 80 columns as 64 and 16.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.attention.space import LEAST, AttentionSpace
 from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.codegen.triton.attention.attention import stored_by
-from motet.compiler.codegen.triton.attention.space import LEAST, AttentionSpace
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 
-_LEAST_PIECE = 64  # columns that are moved at once
+_LEAST_PIECE = 64  # columns that are moved by one copy
 
 
 @dataclass(frozen=True)
 class AttentionOperand:
-    """A tensor, along its dimensions `outer` and `inner`. Tiles have `lines`, and of each line `pieces`, one behind the
-    other; `whole` says that the tensor is described as one matrix."""
+    """A tensor over its dimensions `outer` and `inner`. A tile has `lines` lines, each split into consecutive `pieces`;
+    `whole` means that the tensor is described as one matrix."""
 
     place: StridedAccess
     outer: int
@@ -35,11 +35,11 @@ class AttentionOperand:
     whole: bool
 
     def begins(self) -> list[int]:
-        """The columns at which pieces begin."""
+        """The first column of each piece."""
         return [sum(self.pieces[:i]) for i in range(len(self.pieces))]
 
     def start(self, w: Writer, at: Mapping[int, Coordinate]) -> str:
-        """The address of what is described, for the batch `at`."""
+        """The base address of the descriptor, for the batch `at`."""
         place = self.place
         if self.whole:
             return f"v{place.value}"
@@ -47,7 +47,7 @@ class AttentionOperand:
         return f"v{place.value} + ({w.offset(place, fixed).text})"
 
     def size(self, w: Writer, a: Attention) -> tuple[str, str, str]:
-        """Lines, columns and the length of a line of what is described."""
+        """The number of lines and columns and the stride between lines of the described matrix."""
         place = self.place
         if self.whole:
             length = place.strides[self.outer].factor
@@ -58,7 +58,7 @@ class AttentionOperand:
         return lines, str(a.sizes[self.inner]), w.extent(place.strides[self.outer])
 
     def origin(self, space: AttentionSpace, at: Mapping[int, Coordinate]) -> tuple[str, str]:
-        """The line and the column of what is described where the batch `at` begins."""
+        """The line and column in the described matrix at which the batch `at` begins."""
         if not self.whole:
             return "0", "0"
         line = self.place.strides[self.outer].factor
@@ -71,7 +71,7 @@ class AttentionOperand:
 
 
 def pieces_of(width: int) -> tuple[int, ...]:
-    """The pieces of a head: one power of two, or two where those are fewer columns together."""
+    """The pieces of a head: one power of two, or two if together they have fewer columns."""
     whole = max(_LEAST_PIECE, power_of_two(width))
     first = whole // 2
     second = max(LEAST, power_of_two(width - first))
@@ -79,8 +79,8 @@ def pieces_of(width: int) -> tuple[int, ...]:
 
 
 def matrices_of(space: AttentionSpace, keys: int, own: int, whole: bool) -> dict[str, AttentionOperand]:
-    """Queries (q), keys (k), values (v) and, if the copy engine can write it, the result (o). Tiles have `own` queries
-    and `keys` keys."""
+    """Queries (q), keys (k), values (v) and, if TMA can store it, the result (o). Tiles have `own` queries and `keys`
+    keys."""
     a = space.attention
     row, piece = a.row or 0, a.pieces[0]
     depth, columns = pieces_of(space.depth), pieces_of(space.columns)
@@ -100,20 +100,20 @@ def matrices_of(space: AttentionSpace, keys: int, own: int, whole: bool) -> dict
 
 
 def _leaving(a: Attention) -> StridedAccess | None:
-    """The result, if it is one tensor of the factors' dtype that the copy engine can write."""
+    """The result, if it is one tensor of the operands' dtype that TMA can store."""
     stored = stored_by(a)
     if len(stored) != 1 or a.row is None:
         return None
     (place,) = stored.values()
     size = item_bytes(place.dtype)
-    apart = [*(stride for dim, stride in enumerate(place.strides) if dim != a.column), *place.offset]
-    if place.dtype != a.dtype or place.strides[a.column] != ONE or any(s.factor * size % LEAST for s in apart):
+    others = [*(stride for dim, stride in enumerate(place.strides) if dim != a.column), *place.offset]
+    if place.dtype != a.dtype or place.strides[a.column] != ONE or any(s.factor * size % LEAST for s in others):
         return None
     return place
 
 
 def may_be_whole(space: AttentionSpace, rows: int, keys: int) -> bool:
-    """Whether every tile of `rows` queries and `keys` keys is whole, and each tensor one matrix, of which heads are
+    """Whether every tile of `rows` queries and `keys` keys is full, and each tensor is one matrix of which heads are
     parts."""
     a = space.attention
     sizes = [a.sizes[dim] for dim in (*a.batch, *a.group, a.row or 0, a.key)]
@@ -128,7 +128,7 @@ def may_be_whole(space: AttentionSpace, rows: int, keys: int) -> bool:
 
 
 def _is_one_matrix(space: AttentionSpace, matrix: AttentionOperand) -> bool:
-    """Whether each dimension of the batch goes either over whole lines or stays within one."""
+    """Whether each dimension of the batch either steps over whole lines or stays within one line."""
     line = matrix.place.strides[matrix.outer].known
     if line is None:
         return False

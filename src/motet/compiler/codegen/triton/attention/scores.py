@@ -1,7 +1,7 @@
-"""What lies between the products of an attention, as text: scales, masks, and what else is done to scores.
+"""Writes the operations between the two products of an attention: scales, masks, and other work on scores.
 
-Where all queries of a tile see all of its keys by their positions, masks of positions are left out, and what reads them
-gets simpler.
+For tiles in which every query sees every key by position, positional masks are omitted, and operations on masks are
+simplified.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from motet.compiler.kernels.attention.description import Attention, Term
 
 @dataclass
 class Scores:
-    """A tile of scores, from a tile of products: `text` names it. Where not `careful`, all queries of the tile see all
-    of its keys by their positions."""
+    """A tile of scores, computed from the tile of products named `text`. Without `careful`, all queries of the tile see
+    all of its keys by position."""
 
     w: Writer
     attention: Attention
@@ -60,7 +60,7 @@ class Scores:
         return w.define("x", expression(term.scalar, [self._of(operand) for operand in term.operands], dtypes))
 
     def _simpler(self, term: Term) -> str | None:
-        """What is left of a mask where it hides nothing; and select with a number that hides."""
+        """The simplified form of a mask that hides nothing in this tile, or of a select by one."""
         if term.op == "arith.select":
             condition, yes, _ = term.operands
             if self._holds(condition):
@@ -89,7 +89,7 @@ class Scores:
         return term.op == "arith.constant" and term.scalar is not None and not term.scalar.value
 
     def _inside(self, place: Affine) -> str:
-        """Whether `place` is at least 0, the two sides compared as they lie."""
+        """Whether `place` is at least 0, as a comparison of its positive and negative terms."""
         w = self.w
         above = Affine(tuple((d, c) for d, c in place.terms if c > 0), place.constant)
         below = Affine(tuple((d, -c) for d, c in place.terms if c < 0))

@@ -1,33 +1,33 @@
-"""Which tile of queries a program has, or a group of its warps, and how many tiles of keys that sees.
+"""Assigns tiles of queries to programs, or to groups of warps, and counts the tiles of keys that each sees.
 
-Where queries hide keys, those tiles come first that see the most, of `heads` heads at a time: so that few processors
-have work at the end, and heads of which the second-level cache has the keys go together. Programs that stay take tiles
-to and fro, so that who had a long one before gets a short one now.
+With a causal mask, the tiles that see the most keys come first, for `heads` heads at a time: few SMs are then busy at
+the end, and heads whose keys fit in the second-level cache run together. Persistent programs take tiles in alternating
+direction, so that a program that had a long tile gets a short one next.
 """
 
 from __future__ import annotations
 
+from motet.compiler.codegen.gpu.attention.space import AttentionSpace
+from motet.compiler.codegen.gpu.attention.tiles import Groups
 from motet.compiler.codegen.gpu.tasks import total
-from motet.compiler.codegen.triton.attention.space import AttentionSpace
-from motet.compiler.codegen.triton.attention.tiles import Groups
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 
 _PROGRAM, _PROGRAMS = "gl.program_id(0)", "gl.num_programs(0)"
 
 
 def one_tile(w: Writer, space: AttentionSpace, groups: Groups) -> dict[int, Coordinate]:
-    """The lines that find the only tile of a program: `begin`, its first query, `count` and `whole`, how many tiles of
-    keys it sees, and sees all of. Returns its batch."""
+    """Write the lines that compute the only tile of a program: `begin`, its first query, and `count` and `whole`, the
+    number of tiles of keys that it sees at all and entirely. Returns its batch."""
     number = w.program()
     blocks = w.define("t", f"tl.cdiv({w.extent(space.row_count)}, {groups.rows})")
-    if groups.apart:  # one that is left over has its neighbour's tile
+    if groups.apart:  # a group in excess repeats its neighbour's tile
         count = f"{blocks} * {w.extent(total(space.batch))}"
         number = w.define("p", f"tl.minimum({number} * {groups.count} + WHICH, {count} - 1)")
     return _numbered(w, space, groups, number, blocks)
 
 
 def every_tile(w: Writer, space: AttentionSpace, groups: Groups) -> dict[int, Coordinate]:
-    """As `one_tile`, within a loop over the tiles of a program that stays."""
+    """Like `one_tile`, in a loop over the tiles of a persistent program."""
     blocks = space.row_count.factor // groups.rows
     count = blocks * total(space.batch).factor
     slot = _PROGRAM
@@ -71,14 +71,14 @@ def _count(w: Writer, space: AttentionSpace, groups: Groups) -> None:
         if causal.certain:
             last = f"tl.maximum(tl.minimum(begin + {groups.rows + causal.offset}, {length}), 1)"
     if space.keys.known is None:
-        last = f"tl.maximum({last}, 1)"  # whoever attends waits for a first tile
+        last = f"tl.maximum({last}, 1)"  # consumers always wait for a first tile
     for name, value in (("count", f"({last} + {groups.keys - 1})"), ("whole", f"({seen})")):
         text = f"{value} // {groups.keys}"
         w.line(f"{name} = tl.cast({text}, tl.int32)" if w.wide else f"{name} = {text}")
 
 
 def is_one_careful(space: AttentionSpace, groups: Groups) -> bool:
-    """Whether at most the last tile of keys has any that not all queries see."""
+    """Whether at most the last tile of keys needs a mask."""
     causal = space.attention.causal
     if causal is None:
         return True

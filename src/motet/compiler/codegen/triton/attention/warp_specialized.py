@@ -19,17 +19,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.expressions import product
+from motet.compiler.codegen.gpu.attention.space import AttentionSpace
+from motet.compiler.codegen.gpu.attention.tiles import MOVING, OWN, Groups
 from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, stored_by
 from motet.compiler.codegen.triton.attention.operand_layout import matrices_of
 from motet.compiler.codegen.triton.attention.scores import Scores
-from motet.compiler.codegen.triton.attention.space import AttentionSpace
 from motet.compiler.codegen.triton.attention.tile_schedule import every_tile, is_even, is_one_careful, one_tile
-from motet.compiler.codegen.triton.attention.tiles import MOVING, OWN, Groups
 from motet.compiler.codegen.triton.gemm.persistent_text import NEXT, WAIT
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, rounded, storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
+from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.strides import StridedAccess
 
 _HEAD = '''import triton
@@ -51,16 +52,12 @@ def power(x):  # of two; of small results it makes 0, as one instruction
 _BARRIERS = "qfull, kfull, vfull, ofull, qempty, kempty, vempty"
 
 
-class _WarpWriter(Writer):
-    """Writes as `Writer`, on tiles in `layout`; one result goes through shared memory."""
+class _WarpWriter(GluonWriter):
+    """A `Writer` for tiles in `layout`, which stores one of its results through shared memory."""
 
     layout = "SL"
     result: StridedAccess | None = None
     piece = 0
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, {self.layout}))[{inside}]"
 
     def spread(self, text: str, dtype: str) -> str:
         return f"({text}).to({carried_type(dtype)})"  # scores have the shape of their product
@@ -109,11 +106,11 @@ class AttentionProgram:
         source = f'"""{self.about}\n\n{w.described()}"""\n\n{_HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
         return Form(source, tasks, 4, 1, groups.label)
 
-    # -- moving --
+    # -- producer warps --
 
     def _tile(self, w: _WarpWriter, names: str, state: Sequence[str]) -> dict[int, Coordinate]:
-        """Describes the matrices of `names`, waits for what the launch depends on, and writes `state`; then comes the
-        tile of a program, or the loop over those of one that stays. Returns its batch."""
+        """Create the descriptors of the matrices `names`, wait for the launch's dependences, and write `state`; then
+        find the tile of the program, or begin the loop over those of a persistent one. Returns the tile's batch."""
         at = {} if self.groups.stay else one_tile(w, self.space, self.groups)
         for name in names:
             self._describe(w, name, at)
@@ -135,8 +132,7 @@ class AttentionProgram:
         return f"{name}: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{lines}, {columns}], {self.float})"
 
     def _move(self, command: str, name: str, line: str, places: str, at: Mapping[int, Coordinate]) -> list[str]:
-        """The lines that move a tile, from `line` of the batch on, to or from `places`: for each piece what is behind
-        its coordinates."""
+        """The lines that copy a tile, from `line` of the batch on, to or from `places`: one copy for each piece."""
         matrix = self.matrices[name]
         first, column = matrix.origin(self.space, at)
         return [
@@ -145,7 +141,7 @@ class AttentionProgram:
         ]
 
     def _expected(self, barrier: str, name: str) -> str:
-        """The line that says how much of a matrix is going to come."""
+        """The line that announces to `barrier` the bytes of a tile."""
         size = " + ".join(f"{name}d{i}.nbytes_per_cta" for i in range(len(self.matrices[name].pieces)))
         return f"mbarrier.expect({barrier}, {size})"
 
@@ -172,7 +168,7 @@ class AttentionProgram:
         return self._function(w, "fetch_values")
 
     def _tiles(self, x: str, at: Mapping[int, Coordinate]) -> list[str]:
-        """The lines that fetch tiles of keys (k) or values (v), the last first."""
+        """The lines that load tiles of keys (k) or values (v), the last tile first."""
         place = self._at("place")
         full = f"{x}full.index({place})"
         loads = self._move("tma.async_load", x, "j", f"{full}, {x}s{{i}}.index({place})", at)
@@ -186,7 +182,7 @@ class AttentionProgram:
         ]
 
     def _put(self) -> list[str]:
-        """What writes results, if threads do not."""
+        """The function that stores results by TMA; none if threads store them."""
         if "o" not in self.matrices:
             return []
         w, groups = self._writer(), self.groups
@@ -198,7 +194,7 @@ class AttentionProgram:
         return [self._function(w, "put")]
 
     def _of_groups(self, lines: Sequence[str]) -> list[str]:
-        """The lines for each group `w` that a warp moves tiles for."""
+        """Repeat the lines for each group `w` that this warp moves tiles for."""
         which = "WHICH, WHICH + 1" if self.groups.apart else self.groups.count
         return [f"for w in gl.static_range({which}):", *(f"    {line}" for line in lines)]
 
@@ -207,10 +203,10 @@ class AttentionProgram:
         return "begin" if self.groups.apart else f"begin + {group} * {OWN}"
 
     def _at(self, place: str) -> str:
-        """A place for a tile of keys among those of all groups."""
+        """The index of a buffer among those of all groups."""
         return f"WHICH * {self.groups.stages} + {place}" if self.groups.apart else place
 
-    # -- attending --
+    # -- consumer warps --
 
     def _attend(self) -> str:
         w, a, groups = self._writer(), self.attention, self.groups
@@ -240,15 +236,15 @@ class AttentionProgram:
         self._lines(w, self._each("short{i} = gl.convert_layout(e.to({float}), PL{i})"))
         first = "1"
         if not self.even and not is_one_careful(self.space, self.groups):
-            self._turns(w, at, first, "count - whole", True)
+            self._iterations(w, at, first, "count - whole", True)
             first = "tl.maximum(count - whole, 1)"
-        self._turns(w, at, first, "count", False)
+        self._iterations(w, at, first, "count", False)
         self._lines(w, [
             f"mbarrier.wait(vfull.index({self._at('place')}), phase)",
             NEXT,
             *self._each("acc{i} = warpgroup_mma(short{i}, vs{i}.index({place}), acc{i})"),
             *([f"mbarrier.arrive(vempty.index({self._at('place')}))"] if stay else []),
-            *(["total = gl.where(total == 0, 1.0, total)"] if a.safe else []),  # nothing was seen: 0 / 1
+            *(["total = gl.where(total == 0, 1.0, total)"] if a.safe else []),  # no key was seen: 0 / 1
             *self._each("acc{i} = acc{i} / gl.convert_layout(total, gl.SliceLayout(1, AL{i}))[:, None]"),
         ])
         self._finish(w, batch)
@@ -257,7 +253,7 @@ class AttentionProgram:
         return self._function(w, "attend")
 
     def _each(self, line: str) -> list[str]:
-        """A line for each piece of the values: `i` its number, `n` its columns, `place` and `last` places of tiles."""
+        """A line for each piece of the values: `i` is its number, `n` its columns, `place` and `last` are buffers."""
         place, last = self._at("place"), self._at("last")
         return [
             line.format(i=i, n=n, own=OWN, float=self.float, place=place, last=last)
@@ -268,7 +264,7 @@ class AttentionProgram:
         return ", ".join(f"{name}{i}" for i in range(len(self.columns)))
 
     def _scores(self, name: str) -> list[str]:
-        """The lines that begin the product of queries and keys."""
+        """The lines that start the product of queries and keys."""
         lines: list[str] = []
         for i in self.depths:
             sums = f"gl.zeros(({OWN}, {self.groups.keys}), gl.float32, SL), use_acc=False" if i == 0 else name
@@ -277,7 +273,7 @@ class AttentionProgram:
         return lines
 
     def _rows(self, w: _WarpWriter) -> dict[int, Coordinate]:
-        """The queries of a group."""
+        """The coordinates of a group's queries."""
         w.shape = (OWN, self.groups.keys)
         row = w.define("m", f"{self._row('WHICH')} + {w.range(0)}")
         count = self.space.row_count
@@ -286,8 +282,8 @@ class AttentionProgram:
             w.masks[0] = w.define("b", f"{row} < {w.extent(count)}")
         return w.decompose(Coordinate(row, frozenset({0})), self.space.rows)
 
-    def _turns(self, w: _WarpWriter, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
-        """The tiles of keys from the `first`-th from the end on, before the `last`-th."""
+    def _iterations(self, w: _WarpWriter, at: Mapping[int, Coordinate], first: str, last: str, careful: bool) -> None:
+        """Process the tiles of keys from the `first`-th from the end up to the `last`-th."""
         w.line(f"for i in range({first}, {last}):")
         w.level += 1
         self._lines(w, [
@@ -320,7 +316,7 @@ class AttentionProgram:
         score = Scores(w, a, at, "s", careful).text()
         if careful and (self.space.keys.known is None or self.space.keys.factor % self.groups.keys):
             score = w.define("x", f'gl.where({w.masks[1]}, {score}, float("-inf"))')
-        if a.reads:  # as written: their scale may be anything
+        if a.reads:  # as written in the program, whose scale may be any value
             scaled = score if a.scale == 1 else w.define("x", f"{score} * {a.scale!r}")
             w.line(f"new = gl.maximum(high, gl.max({scaled}, 1))")
             w.line(f"e = power(({scaled} - new[:, None]) * {LOG2_E!r})")
@@ -351,7 +347,7 @@ class AttentionProgram:
         if leaves is not None:
             w.line("mbarrier.arrive(ofull.index(WHICH))")
 
-    # -- the whole --
+    # -- the whole program --
 
     def _main(self) -> str:
         w, groups = self._writer(), self.groups
@@ -387,7 +383,7 @@ class AttentionProgram:
         w.line("fence_async_shared()")
 
     def _given(self) -> list[str]:
-        """What all functions get."""
+        """The arguments of all functions."""
         places = [f"{name}s{i}" for name in "qkv" for i in range(len(self.matrices[name].pieces))]
         return [*places, _BARRIERS, *self.arguments]
 
@@ -399,21 +395,21 @@ class AttentionProgram:
             w.line(line)
 
     def _next(self) -> list[str]:
-        """The lines that go from the last tile of keys, `last` and `before`, to the `i`-th of a program."""
+        """The lines that advance the buffers `last` and `before` to those of the `i`-th tile of keys of a program."""
         if self.groups.stay:
             return ["last = place", "before = phase", *self._onwards(0)]
-        stages = self.groups.stages  # no registers from turn to turn
+        stages = self.groups.stages  # without registers carried from iteration to iteration
         return [
             f"last = (i - 1) % {stages}", f"before = (i - 1) // {stages} & 1",
             f"place = i % {stages}", f"phase = i // {stages} & 1",
         ]
 
     def _onwards(self, level: int) -> list[str]:
-        """The lines that go on to the next place of a tile of keys."""
+        """The lines that advance to the next buffer of a tile of keys."""
         lines = ["place += 1", f"if place == {self.groups.stages}:", "    place = 0", "    phase ^= 1"]
         return ["    " * level + line for line in lines]
 
     def _function(self, w: _WarpWriter, name: str) -> str:
         before = "WHICH: gl.constexpr, " if name == "attend" or self.groups.apart else ""
-        body = "\n".join(w.lines).replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
+        body = "\n".join(w.lines).replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` needs a layout
         return f"@gluon.jit\ndef {name}({before}{', '.join(self._given())}):\n{body}"

@@ -1,13 +1,13 @@
-"""attention: two products with a softmax between them, as whole kernels; one launch, or two for few queries."""
+"""The class `attention`: two products with a softmax between them; one launch, or two for few queries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.attention.space import AttentionSpace
 from motet.compiler.codegen.triton.attention import attention, decode, hopper
 from motet.compiler.codegen.triton.attention.attention import Emitted
 from motet.compiler.codegen.triton.attention.decode import KeyParts
-from motet.compiler.codegen.triton.attention.space import AttentionSpace
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.attention.matching import match as match_attention
 from motet.compiler.kernels.kernel import Kernel
@@ -16,7 +16,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """`parts` are those that keys are divided into, for few queries."""
+    """`parts` are the parts into which keys are split for few queries."""
 
     found: Attention
     space: AttentionSpace
@@ -34,7 +34,7 @@ def plan(found: Attention, target: GpuTarget) -> AttentionPlan:
 
 
 def forms(plan: AttentionPlan, about: str) -> Emitted:
-    """Raises `Unsupported`."""
+    """The forms of `plan`, best first. Raises `Unsupported` for operations without code."""
     found, target = plan.found, plan.target
     kernel = found.kernel
     if plan.parts is not None:

@@ -1,4 +1,4 @@
-"""contraction: sums of products, convolutions too, by tensor cores."""
+"""The class `contraction`: sums of products by tensor cores, including convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""loops: any stage and what follows its result, point by point."""
+"""The class `loops`: any stage with its epilogue, computed point by point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rows: all stages over the same rows, a row or a few in one program."""
+"""The class `rows`: all stages over the same rows, one row or a few per program."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Triton's compiler in processes of its own, and what was compiled before."""
+"""Runs Triton's compiler in separate processes and caches its results."""

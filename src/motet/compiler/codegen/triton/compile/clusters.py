@@ -1,7 +1,7 @@
-"""Programs whose blocks are placed in pairs, clusters of two: beside each other, on processors that share a way to the
-second-level cache, so that what both read at a time comes faster.
+"""Places blocks in clusters of two, on neighbouring SMs that share a path to the second-level cache, so that data read
+by both at the same time arrives faster.
 
-The text is that of one block, as without; blocks tell one another nothing. Triton's own clusters are one program each.
+The program's text is that of one block, and blocks do not communicate. Triton's own clusters are one program each.
 Source: PTX ISA, ".explicitcluster", ".reqnctapercluster".
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 
-_REGISTERS = re.compile(r"^\.maxnreg \d+\n", re.MULTILINE)  # the last of what an entry says of its launch
+_REGISTERS = re.compile(r"^\.maxnreg \d+\n", re.MULTILINE)  # the last launch directive of an entry
 
 
 def clustered(ptx: str, blocks: int) -> str:
-    """The text of a module with one kernel, whose launches are clusters of `blocks`. Raises ValueError for one that
-    does not say how many registers its threads have."""
+    """Make launches of the only kernel in `ptx` clusters of `blocks`. Raises ValueError if the kernel does not declare
+    its registers per thread (`.maxnreg`)."""
     found = _REGISTERS.search(ptx)
     if found is None:
         raise ValueError("PTX of a kernel of clusters has no .maxnreg")

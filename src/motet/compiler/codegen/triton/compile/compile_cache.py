@@ -1,9 +1,8 @@
-"""Compiled programs in Motet's cache (`motet/cache.py`): another compilation that has the same kernel, or the same one
+"""Caches compiled programs in Motet's cache (`motet/cache.py`), so that another compilation of the same kernel, also
 with other weights, does not compile it again.
 
-A program is kept under all that its machine code depends on: its forms and how many of them are wanted, the target,
-Triton's version and the variables that change what it does, and Motet's own code around it.
-"""
+The key is all that machine code depends on: the program's forms and how many of them are requested, the target,
+Triton's version and the environment variables that affect it, and Motet's code around it. """
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ import msgspec
 from motet.cache import Cache
 from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request
 
-# What decides on the code that Triton makes of a program, next to Triton itself.
+# Motet's sources that affect the machine code of a program.
 _SOURCES = ("compiling.py", "programmatic_launch.py", "fences.py", "hsaco.py", "worker.py", "../../gpu/cubin.py")
 _VARIABLES = ("TRITON_", "PTXAS", "NVPTX_", "LLVM_", "MLIR_", "DISABLE_", "AMDGCN_")
 
 
 def find(request: Request) -> dict[int, list[Made]]:
-    """What is kept of the programs of a request, by number."""
+    """The cached programs of a request, by number."""
     cache = Cache()
     found: dict[int, list[Made]] = {}
     for number, forms in enumerate(request.programs):
@@ -36,7 +35,7 @@ def find(request: Request) -> dict[int, list[Made]]:
 
 
 def keep(request: Request, made: Mapping[int, Sequence[Made]]) -> None:
-    """Keep what became of programs of a request, as far as they can be launched."""
+    """Cache the compiled programs of a request that can be launched."""
     Cache().put_all({
         _key(request.programs[number], request): msgspec.msgpack.encode(forms)
         for number, forms in made.items()

@@ -1,8 +1,8 @@
-"""A program through the stages of Triton's compiler, in this process, with nothing kept on disk.
+"""Runs a program through the stages of Triton's compiler, in this process and in memory.
 
-`triton.compile` does the same for programs that are compiled when they are first called: it hashes Triton itself (half
-a second), looks for the program in a folder, and writes what every stage made as text. An ahead-of-time compiler wants
-the last two stages, in memory.
+`triton.compile` does the same for programs compiled at their first call: it hashes Triton itself (half a second), looks
+up the program in a folder, and writes the text of every stage. An ahead-of-time compiler needs only the output of the
+last two stages.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ KEPT = ("ptx", "amdgcn", "cubin", "hsaco")
 
 @dataclass(frozen=True)
 class Stages:
-    """What the stages named in `KEPT` made, as text or bytes, and what they found out."""
+    """The outputs of the stages named in `KEPT`, as text or bytes, and the metadata that they collected."""
 
     made: dict[str, Any]
     metadata: dict[str, Any]
 
 
 def compile_source(source: Any, target: Any, options: dict[str, Any], fenced: bool = False) -> Stages:
-    """`source` is one of Triton's `ASTSource`, or of Gluon's, `target` a `GPUTarget`. `fenced` programs have all fences
-    between the ways to shared memory (`fences.py`). Raises what Triton raises."""
+    """Compile `source`, Triton's or Gluon's `ASTSource`, for `target`, a `GPUTarget`. `fenced` programs contain all
+    fences between accesses to shared memory (`fences.py`). Raises Triton's exceptions."""
     from triton._C.libtriton import ir
     from triton.compiler.compiler import make_backend
 
@@ -51,7 +51,7 @@ def compile_source(source: Any, target: Any, options: dict[str, Any], fenced: bo
 
 @contextlib.contextmanager
 def _no_more_fences() -> Generator[None]:
-    """Leave out the pass that looks for places without fences. Triton has no option for that."""
+    """Skip the pass that inserts missing fences; Triton has no option for that."""
     from triton.backends.nvidia import compiler
 
     passes: Any = compiler.nvidia.passes.ttnvgpuir

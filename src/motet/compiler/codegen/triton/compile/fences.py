@@ -1,22 +1,22 @@
-"""Programs in Gluon that say themselves where what threads wrote to shared memory is read by the copy engine or by
-tensor cores (`fence_async_shared`).
+"""Recognises Gluon programs that contain all fences (`fence_async_shared`) between the writes of threads to shared
+memory and reads of it by TMA or tensor cores.
 
-Triton looks for places without, in a fifth to a third of the time that such a program takes to compile. Where every
-write is followed by its fence at once, and threads read nothing that is copied in, there is nothing to find.
+Triton otherwise searches for missing fences, in a fifth to a third of the time to compile such a program. The search is
+unnecessary if every write is followed immediately by its fence, and threads do not read data that is copied in.
 """
 
 from __future__ import annotations
 
 import re
 
-# Of tensors in global memory `tl` and `gl` load and store, `tma` starts copies and waits for them.
+# `tl` and `gl` load and store tensors in global memory; `tma` starts copies and waits for them.
 _READ = re.compile(r"(?<!\btl)(?<!\bgl)\.(?:load|gather)\(")
 _WRITTEN = re.compile(r"(?<!\btl)(?<!\bgl)\.(?:store|scatter)\(|\ballocate_shared_memory\(.*\bvalue=")
 _FENCE = "fence_async_shared()"
 
 
 def fences_itself(source: str) -> bool:
-    """Whether `source`, the text of a program, is such a one."""
+    """Whether the program `source` contains all its fences."""
     if "gluon" not in source:
         return False
     lines = [line.strip() for line in source.splitlines() if line.strip()]

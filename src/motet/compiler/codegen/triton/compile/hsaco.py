@@ -1,4 +1,4 @@
-"""What a code object for AMD's GPUs says of its kernels, in its note of metadata.
+"""Reads the resources of kernels from the metadata note of code objects for AMD's GPUs.
 
 Source of the layout: LLVM's user guide for the AMDGPU back end, "Code Object Metadata": a note named AMDGPU of type 32
 holds MessagePack.
@@ -29,8 +29,8 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 def read_resources(data: bytes, kernel: str) -> Resources:
-    """Vector registers of `kernel`, those that accumulate included, and the bytes of memory that hold what they cannot;
-    zeros where the file does not say. Raises ValueError for what is no 64-bit ELF file."""
+    """The vector registers of `kernel`, including accumulation registers, and the bytes of memory to which it spills;
+    zeros if the file does not state them. Raises ValueError unless `data` is a 64-bit ELF file."""
     if data[:5] != b"\x7fELF\x02":
         raise ValueError("no 64-bit ELF file")
     for content in _metadata(data):

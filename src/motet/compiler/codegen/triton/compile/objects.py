@@ -1,7 +1,7 @@
-"""Programs → machine code, by Triton in another process; and the members of an artifact that hold it.
+"""Compiles Triton programs to machine code in another process, and makes the members of an artifact that hold it.
 
-For every program `S` of a target: `executables/FAMILY/TARGET/S.cubin` (`.ptx`, `.hsaco`), what a launch needs to know
-in `S.json`, and the source in `S.py`, which nothing needs to run it.
+For every program `S` of a target: `executables/FAMILY/TARGET/S.cubin` (`.ptx`, `.hsaco`), the launch metadata in
+`S.json`, and the source in `S.py`, which is not needed to run the program.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from motet.compiler.codegen.triton.text.program import TritonProgram
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError
 
-TRITON = "3.9"  # the version that programs are written for; `pyproject.toml` has it too
+TRITON = "3.9"  # the version that programs are written for, as in `pyproject.toml`
 
 
 def require_triton(target: GpuTarget) -> None:
-    """Raises OptionError where Triton is not installed, or is another version than the programs are written for."""
+    """Raises OptionError if Triton is not installed, or has another version than the programs are written for."""
     made_by = f"device {target.family}: code for {target.name} is made by Triton"
     if importlib.util.find_spec("triton") is None:
         raise OptionError(f"{made_by}, which is not installed; pip install 'motet[gpu]', or leave the device out")
@@ -47,8 +47,8 @@ def _triton_version() -> str:
 
 @dataclass(frozen=True)
 class Begun:
-    """Programs that another process compiles, `pending`, except for those that were `found`; with `keeps` the others
-    are kept in turn."""
+    """Programs that another process compiles: `pending`, and those `found` in the cache. With `keeps`, the results are
+    cached."""
 
     programs: Sequence[TritonProgram]
     request: Request
@@ -76,8 +76,8 @@ class Begun:
 def begin_programs(
     programs: Sequence[TritonProgram], target: GpuTarget, jobs: int, most: int = 1, keeps: bool = False
 ) -> Begun:
-    """Have each program compiled in the first of its forms that fit the target, at least one and at most `most`; with
-    `keeps` only those that are not kept from earlier (`kept.py`). Raises OptionError where Triton is not installed."""
+    """Start to compile each program in the first of its forms that fit the target, at least one and at most `most`;
+    with `keeps`, use the cache (`compile_cache.py`). Raises OptionError if Triton is not installed."""
     require_triton(target)
     units = [
         [
@@ -99,13 +99,13 @@ def begin_programs(
 def compile_programs(
     programs: Sequence[TritonProgram], target: GpuTarget, jobs: int, most: int = 1
 ) -> list[list[Made]]:
-    """`begin_programs`, and what comes of it."""
+    """Compile programs and wait for the result; see `begin_programs`."""
     return begin_programs(programs, target, jobs, most).result() if programs else []
 
 
 def members_of(program: TritonProgram, made: Made, target: GpuTarget, name: str = "") -> dict[str, bytes]:
-    """The binary, then its description, then the source, by their paths in the artifact; `name` is what the kernel
-    is called where not by its symbol."""
+    """The binary, its description and the source, by their paths in the artifact; `name` names the kernel if not its
+    symbol."""
     form = program.forms[made.form]
     name = name or program.symbol
     launch = Launch(
@@ -124,7 +124,7 @@ def members_of(program: TritonProgram, made: Made, target: GpuTarget, name: str 
 def tunable_of(
     program: TritonProgram, made: Sequence[Made], members: Sequence[list[str]], target: GpuTarget
 ) -> Tunable:
-    """The forms of a program that an artifact has, whose members are `members`, for a machine to choose from."""
+    """The forms of a program in an artifact, whose members are `members`, from which a machine can choose."""
     names = [program.symbol, *(f"{program.symbol}.{number}" for number in range(1, len(made)))]
     forms = [program.forms[each.form] for each in made]
     return Tunable(
@@ -138,5 +138,5 @@ def tunable_of(
 
 
 def chosen(program: TritonProgram, made: Made) -> TritonProgram:
-    """`program` in the form that was taken, alone."""
+    """`program` with only the form that was chosen."""
     return replace(program, forms=(program.forms[made.form],))

@@ -1,8 +1,7 @@
-"""Processes that have Triton loaded (`serving.py`), one for each family of devices, as this process sees them.
+"""The client side of processes that have Triton loaded (`serving.py`), one for each family of devices.
 
-`start` costs nothing and lets one load while this process does something else; `begin` starts it where nobody did.
-It ends when this process does, or sooner where the last process ended that had it: copies of this process use it as
-well.
+`start` returns immediately and lets a process load Triton in the background; `begin` starts it if needed. It ends with
+this process, or with the last forked copy of this process that uses it.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _MODULE = "motet.compiler.codegen.triton.compile.serving"
 
 @dataclass
 class _Server:
-    clients: socket.socket  # takes the sockets of those who have a request
-    log: IO[bytes]  # what it writes to standard error
+    clients: socket.socket  # receives the sockets of clients with a request
+    log: IO[bytes]  # its standard error
     process: subprocess.Popen[bytes]
 
 
@@ -39,7 +38,7 @@ _servers: dict[str, _Server] = {}  # by family
 
 
 def start(target: GpuTarget) -> None:
-    """Have a process load Triton for the family of `target`, if there is none yet."""
+    """Start a process that loads Triton for the family of `target`, unless there is one."""
     if target.family not in _servers:
         _servers[target.family] = _start(target)
 
@@ -58,7 +57,7 @@ def _start(target: GpuTarget) -> _Server:
 
 
 def stop(family: str) -> None:
-    """End the process for a family, and what it does, if there is one and it is this process's own."""
+    """End the process of a family and its work, if this process has started it."""
     server = _servers.pop(family, None)
     if server is not None:
         server.clients.close()
@@ -68,14 +67,14 @@ def stop(family: str) -> None:
 
 @dataclass(frozen=True)
 class Pending:
-    """A request that is being answered."""
+    """A request in progress."""
 
     request: Request
     connection: Connection
 
     def result(self) -> list[list[Made]]:
-        """For every program what `serving.compile_request` says, when it is there. Raises WorkerCrash where the process
-        that was to give it has died."""
+        """The result of `serving.compile_request` for every program; waits for it. Raises WorkerCrash if the serving
+        process has died."""
         try:
             with self.connection:
                 return msgspec.msgpack.decode(self.connection.recv_bytes(), type=list[list[Made]])
@@ -85,19 +84,19 @@ class Pending:
 
 
 def begin(request: Request) -> Pending:
-    """Have a request answered while this process does something else."""
+    """Send a request and return without waiting for the answer."""
     ours, theirs = socket.socketpair()
     connection = Connection(ours.detach())
     with theirs:
         start(request.target)
         try:
             _introduce(theirs, request.target)
-        except OSError:  # it ended when nobody watched
+        except OSError:  # it has ended in the meantime
             del _servers[request.target.family]
             start(request.target)
             _introduce(theirs, request.target)
     pending = Pending(request, connection)
-    with contextlib.suppress(OSError):  # `result` says so
+    with contextlib.suppress(OSError):  # `result` reports it
         connection.send_bytes(msgspec.msgpack.encode(request))
     return pending
 
@@ -107,7 +106,7 @@ def _introduce(client: socket.socket, target: GpuTarget) -> None:
 
 
 def worker_crash(kernel: str, request: Request, why: str) -> WorkerCrash:
-    """The error for a process that died; the request stays in a new temporary folder to show it again."""
+    """The error for a process that died; the request is kept in a new temporary folder to reproduce it."""
     file = Path(tempfile.mkdtemp(prefix="motet-crash-")) / "request.msgpack"
     file.write_bytes(msgspec.msgpack.encode(request))
     what = f"kernel {kernel}" if kernel else "kernels"

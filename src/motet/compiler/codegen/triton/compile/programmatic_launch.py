@@ -1,16 +1,15 @@
-"""Lets a kernel begin while the one before it ends: programmatic dependent launch, from Hopper on.
+"""Lets a kernel start while its predecessor ends: programmatic dependent launch, from Hopper on.
 
-    griddepcontrol.launch_dependents   from here on, what depends on this launch may be started
-    griddepcontrol.wait                until all that the launch depends on has ended, and what it wrote is seen
+    griddepcontrol.launch_dependents   from here on, launches that depend on this one may start
+    griddepcontrol.wait                wait until the launches that this one depends on have ended, with visible writes
 
-Both stand before the kernel touches memory; where it makes descriptors for the copy engine, which takes about a
-microsecond and needs nothing of others, it waits behind that. A kernel whose text says one of both is left to
-that. Every block waits, so that a kernel that has ended means that all those before it have. Launched in any other way
-a kernel finds nothing to wait for. Source: PTX ISA, "griddepcontrol".
+Both are inserted before the kernel's first access to memory. If the kernel creates TMA descriptors, which takes about a
+microsecond and depends on no other launch, the wait follows that. A kernel that contains one of the instructions
+already is not changed. Every block waits, so that the end of a kernel implies the end of all kernels before it. In any
+other kind of launch, the wait returns immediately. Source: PTX ISA, "griddepcontrol".
 
-Blocks that begin early take the places that are free then, several on one processor where others still work. Products
-by tiles want all processors alike: they are not launched early, and begin nothing (`Form.early`).
-"""
+Blocks that start early are placed where there is room, several on one SM while others are busy. Tiled products need all
+SMs evenly: they are neither launched early nor start their dependents early (`Form.early`). """
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ _WAIT = "\tgriddepcontrol.wait;\n"
 _BEGIN = "\tgriddepcontrol.launch_dependents;\n"
 _ENTRY = re.compile(r"^\.visible \.entry [^{]*\{\n", re.MULTILINE)
 _DECLARATIONS = re.compile(r"(?:[ \t]*(?:\.reg|\.local|\.shared|//)[^\n]*\n|[ \t]*\n)*")
-_BARRIERS = re.compile(r"^[^\n]*\bmbarrier\.init", re.MULTILINE)  # made behind descriptors
+_BARRIERS = re.compile(r"^[^\n]*\bmbarrier\.init", re.MULTILINE)  # created after descriptors
 _DESCRIPTOR = re.compile(r"\btensormap\.cp_fenceproxy\.global\b")
-_ACCESS = re.compile(  # of memory that others may see, but for a program's own descriptors
+_ACCESS = re.compile(  # of memory visible to other blocks, except a program's own descriptors
     r"\b(?:ld|st|red|atom|prefetch|prefetchu|call)\b(?!\.(?:volatile\.)?(?:param|shared|const|local)\b)"
     r"|\bcp\.(?!async\.bulk\.(?:commit_group|wait_group))"
 )
@@ -33,7 +32,7 @@ _TOGETHER = re.compile(r"\b(?:bar|barrier)\.(?:cta\.)?sync\b")
 
 
 def waiting(ptx: str) -> str | None:
-    """The text of a module with one kernel, which then waits as said; None where there is not exactly one."""
+    """The PTX of a module, whose kernel waits as described; None unless it has exactly one kernel."""
     entries = list(_ENTRY.finditer(ptx))
     if len(entries) != 1:
         return None
@@ -46,8 +45,8 @@ def waiting(ptx: str) -> str | None:
 
 
 def _behind_descriptors(ptx: str, begin: int) -> int:
-    """Where a kernel that begins at `begin` has made its descriptors, and nothing else in memory; `begin` where that
-    cannot be seen. Warps that wait for work from others may pass the place by."""
+    """The position after the creation of descriptors in a kernel that begins at `begin`, with no other access to memory
+    before it; `begin` if there is none. Warps that wait for work from others may branch around it."""
     barriers = _BARRIERS.search(ptx, begin)
     if barriers is None:
         return begin
@@ -61,7 +60,7 @@ def _behind_descriptors(ptx: str, begin: int) -> int:
 
 
 def _waits_for_others(ptx: str, label: str) -> bool:
-    """Whether what is behind a label begins with a barrier."""
+    """Whether the code after a label begins with a barrier."""
     start = ptx.find(f"\n{label}:")
     together = _TOGETHER.search(ptx, start) if start >= 0 else None
     return together is not None and not _ACCESS.search(ptx, start, together.start())

@@ -1,13 +1,13 @@
 """The process that compiles Triton programs.
 
-`process.py` starts it as `python -m motet.compiler.codegen.triton.compile.serving PARENT SOCKET TARGET`. With a file
-instead it repeats the request that a `WorkerCrash` names.
+`process.py` starts it as `python -m motet.compiler.codegen.triton.compile.serving PARENT SOCKET TARGET`. With a file as
+its argument, it repeats the request that a `WorkerCrash` names.
 
-    it loads Triton for TARGET, and has it compile something
-    for every socket that comes through SOCKET  →  a fork, which reads a request from it, and answers
-        for every program  →  forked workers, each a form at a time; a worker that dies takes that form with it
+    load Triton for TARGET and compile a first program
+    for every socket received through SOCKET  →  fork a process that reads a request from it and answers
+        for every program  →  forked workers, each with one form at a time; a worker that dies fails that form
 
-All that is forked has Triton loaded. Programs that look longest to compile are begun first.
+All forks share the loaded Triton. Programs that are expected to take longest are compiled first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Requ
 from motet.compiler.process.lifetime import die_with_parent, end_with
 from motet.compiler.targets.gpu import GpuTarget
 
-# How many times as long as others of their length programs in Gluon take, and those with products.
+# How many times longer programs in Gluon take to compile than others of their length, and programs with products.
 _GLUON, _PRODUCT = 5, 2
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     die_with_parent(int(arguments[0]))
     clients = socket.socket(fileno=int(arguments[1]))
     prepare(msgspec.json.decode(arguments[2], type=GpuTarget))
-    gc.freeze()  # what forks have of this process is no garbage, and little of what they make, as they end soon
+    gc.freeze()  # objects shared with forks are not garbage, and forks end too soon to create much
     gc.set_threshold(100_000, 50, 50)
     while True:
         message, handles, _, _ = socket.recv_fds(clients, 1, 1)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fork_for(handle: int, clients: socket.socket) -> None:
-    """Have a fork of this process do what is asked through `handle`."""
+    """Fork a process that answers the request from `handle`."""
     parent = os.getpid()
     if os.fork() == 0:
         clients.close()
@@ -69,7 +69,7 @@ def _described(made: Made) -> str:
 
 
 def _reaped() -> bool:
-    """Whether a child has ended, of which nothing is left now."""
+    """Whether a child had ended, which is now reaped."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(-1, os.WNOHANG)[0] != 0
     return False
@@ -82,15 +82,16 @@ def _answer(client: Connection, parent: int) -> None:
 
 
 def compile_request(request: Request, client: Connection | None = None) -> list[list[Made]]:
-    """Of every program the first forms that fit and do not spill, at most `most`; where there is none, the one that
-    fits and spills least. An only one with `error` says that none fits. Ends this process where `client` hangs up."""
+    """For every program, the first forms that fit and do not spill, at most `most`; if there are none, the form that
+    fits and spills least. A single result with `error` means that none fits. Ends this process if `client`
+    disconnects."""
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
         return _RequestWork(request, Path(folder), client).run()
 
 
 @dataclass
 class _Program:
-    """How far the forms of a program are: `begun` of them, from the first on, with what came of those that ended."""
+    """The progress of a program: the number of forms `begun`, in order, and the results of those that ended."""
 
     forms: list[ProgramUnit]
     begun: int = 0
@@ -101,7 +102,7 @@ class _Program:
         return sum(not made.error and not made.spills for made in self.made.values())
 
     def wants(self, most: int) -> bool:
-        """Whether the next form is needed, whatever becomes of those that are being compiled."""
+        """Whether the next form is needed, whatever the results of the forms in progress."""
         under_way = self.begun - len(self.made)
         return self.begun < len(self.forms) and self.fitting + under_way < most
 
@@ -114,7 +115,7 @@ class _Program:
 
 @dataclass
 class _ProgramWorker:
-    """A fork of this process, which compiles what it is sent; `task` is the program and form that it has now."""
+    """A fork of this process that compiles what it is sent; `task` is its current program and form."""
 
     connection: Connection
     pid: int
@@ -151,7 +152,7 @@ class _RequestWork:
         return len(source) * (_GLUON if "gluon" in source else _PRODUCT if "tl.dot(" in source else 1)
 
     def _begin(self, number: int, first: bool) -> None:
-        """Add the forms of a program that are needed now to what is to be done, `first` or last."""
+        """Queue the forms of a program that are needed now, at the front or the back."""
         program = self.programs[number]
         while program.wants(self.request.most):
             (self.tasks.appendleft if first else self.tasks.append)((number, program.begun))
@@ -162,17 +163,17 @@ class _RequestWork:
         worker = idle.pop() if idle else self._start()
         worker.task = task
         self.workers[worker.connection] = worker
-        with contextlib.suppress(OSError):  # of one that died `_take` hears
+        with contextlib.suppress(OSError):  # `_take` handles a worker that died
             worker.connection.send(task)
 
     def _take(self) -> list[_ProgramWorker]:
-        """What workers have made; those that are idle now."""
+        """Collect results of workers; returns the workers that are idle now."""
         idle: list[_ProgramWorker] = []
         sources = [*self.workers, *([self.client] if self.client is not None else [])]
         for connection in wait(sources):
             if connection is self.client:
                 self._stop()
-                os._exit(1)  # whoever asked is gone
+                os._exit(1)  # the client is gone
             worker = self.workers.pop(connection)  # type: ignore[arg-type]
             number, form = worker.task
             try:
@@ -195,7 +196,7 @@ class _RequestWork:
         return _ProgramWorker(Connection(left.detach()), pid, (0, 0))
 
     def _serve(self, connection: Connection, parent: int) -> None:
-        """The life of a worker."""
+        """The main loop of a worker."""
         die_with_parent(parent)
         with contextlib.suppress(EOFError):
             while True:
@@ -205,7 +206,7 @@ class _RequestWork:
                 connection.send_bytes(msgspec.msgpack.encode(made))
 
     def _stop(self) -> None:
-        """End workers that are at work still; those that wait end by themselves."""
+        """End workers that are busy; idle ones end by themselves."""
         for worker in self.workers.values():
             os.kill(worker.pid, signal.SIGKILL)
 
@@ -219,4 +220,4 @@ def _reap(worker: _ProgramWorker) -> str:
 if __name__ == "__main__":
     _status = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(_status)  # an orderly end takes LLVM down piece by piece, for nobody
+    os._exit(_status)  # an orderly exit would spend time to destroy LLVM's objects

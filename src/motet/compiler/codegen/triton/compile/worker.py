@@ -1,5 +1,5 @@
-"""Triton programs → machine code, in a process that loads Triton, which has an LLVM of its own, and nothing of MLIR
-(`serving.py`). Neither a GPU nor its driver is needed.
+"""Compiles Triton programs to machine code, in a process that loads Triton, whose LLVM differs from MLIR's, but not
+MLIR (`serving.py`). Needs neither a GPU nor its driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from motet.compiler.codegen.triton.compile.compiling import Stages, compile_sour
 from motet.compiler.codegen.triton.compile.fences import fences_itself
 from motet.compiler.targets.gpu import GpuTarget
 
-# Functions of the library that are far off where it takes subnormal numbers for 0, which makes others shorter.
+# Functions of libdevice that are inaccurate if subnormal numbers are flushed to 0, which speeds up the others.
 _CAREFUL = re.compile(r"\blibdevice\.(?:pow|atan2|fmod)\(")
 _WARM = """
 import triton
@@ -36,7 +36,7 @@ def warm(v0, v1):
 
 
 class ProgramUnit(msgspec.Struct, frozen=True):
-    """A program in one form: see `program.Program` and `program.Form`."""
+    """One form of a program: see `program.TritonProgram` and `program.Form`."""
 
     symbol: str
     source: str
@@ -49,7 +49,7 @@ class ProgramUnit(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """For every program its forms, in order of preference, and how many of them are wanted: `most`."""
+    """The forms of every program, in order of preference, and how many of them are requested: `most`."""
 
     target: GpuTarget
     programs: list[list[ProgramUnit]]
@@ -58,9 +58,9 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What became of a program: the form that was taken, the binary and what a launch needs to know; or `error`.
-    `warps` are those that a launch has, which may be more than the form asks for; `waits` says that the kernel itself
-    waits for those before it (`dependent.py`)."""
+    """The result for a program: the form, its binary and the launch metadata; or `error`. `warps` is the number of
+    warps of a launch, which may be more than the form requests. `waits` means that the kernel itself waits for its
+    predecessors (`programmatic_launch.py`)."""
 
     form: int = 0
     warps: int = 0
@@ -73,13 +73,13 @@ class Made(msgspec.Struct, frozen=True):
     spills: int = 0
     waits: bool = False
     error: str = ""
-    died: bool = False  # the process that compiled it
+    died: bool = False  # of the process that compiled it
 
 
 def prepare(target: GpuTarget) -> None:
-    """Load Triton, and have it compile something, which loads and finds all that it needs for that."""
+    """Load Triton, and compile a first program, so that all modules that this needs are loaded."""
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
-    os.environ["MLIR_DISABLE_MULTITHREADING"] = "1"  # for one function it is a third more work, and no faster
+    os.environ["MLIR_DISABLE_MULTITHREADING"] = "1"  # for one function, threads cost a third more work and save no time
     os.environ.pop("TRITON_INTERPRET", None)
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
         compile_form(ProgramUnit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
@@ -92,8 +92,8 @@ def _can_wait(target: GpuTarget) -> bool:
 
 
 def _change_stages(blocks: int, *given: Any) -> tuple[str, str] | None:
-    """Has Triton's compiler make machine code of PTX in which kernels wait, in clusters of `blocks`. It asks for a key
-    first, then with its own stages by name."""
+    """Change Triton's compiler to make machine code from PTX in which kernels wait, in clusters of `blocks`. Triton
+    calls this first for a cache key, then with its stages by name."""
     if not given:
         return "waiting", "waiting"
     stages: dict[str, Any] = given[1]
@@ -109,7 +109,7 @@ def _change_stages(blocks: int, *given: Any) -> tuple[str, str] | None:
 
 
 def compile_form(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int) -> Made:
-    """`unit`, which is form `number` of its program; `folder` is for its source."""
+    """Compile `unit`, form `number` of its program; `folder` is for its source."""
     from triton import knobs
     from triton.backends.compiler import GPUTarget
 
@@ -136,18 +136,18 @@ def compile_form(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """What is raised for a form that this version of Triton does not take; another form may do."""
+    """The exceptions raised for a form that this version of Triton does not support; another form may work."""
     from triton.errors import TritonError
 
-    # Gluon differs between versions: names that are not there yet, parameters that are not known.
+    # Gluon differs between versions: names or parameters may be missing.
     return (TritonError, RuntimeError, ValueError, AssertionError, ImportError, AttributeError, TypeError)
 
 
 def _source_class(function: Any) -> Any:
-    """What Triton compiles a function as: one of its own language, or of Gluon's."""
+    """The source class with which Triton compiles a function: Triton's or Gluon's."""
     from triton.compiler import ASTSource
 
-    if "gluon" not in type(function).__module__:  # which takes its time to import
+    if "gluon" not in type(function).__module__:  # importing Gluon takes time
         return ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource
 
@@ -155,7 +155,7 @@ def _source_class(function: Any) -> Any:
 
 
 def load(source: str, symbol: str, file: Path) -> Any:
-    """The function `symbol` of a module's source, which is written to `file`: Triton reads it from there."""
+    """The function `symbol` of a module's source, which is written to `file`, from where Triton reads it."""
     file.write_text(source)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
@@ -183,7 +183,7 @@ def _described(stages: Stages, target: GpuTarget, number: int) -> Made:
 
 
 def _resources(stages: Stages, entry: str) -> Resources:
-    """Of PTX what the machine code of its oldest architecture takes."""
+    """The resources of the machine code that PTX compiles to for its oldest architecture."""
     if binary := stages.made.get("cubin"):
         return cubin.read_resources(binary, entry)
     if binary := stages.made.get("hsaco"):

@@ -1,157 +1,33 @@
-"""Depthwise: reductions over windows of one tensor at a time, with a filter for each channel or none (poolings).
-
-    y[n, c, h, w] = sum over i, j of x[n, c, h + i, w + j] * k[c, i, j]
-
-What takes time is moving data, first of all between the first-level cache and registers: windows of neighbours
-overlap. So a thread makes a patch of `rows` × `columns` points, for as many channels (or pixels, where these lie side
-by side) as one access moves. It goes over the lines of the image that the patch needs, reads every element once, and
-adds it to all points whose windows have it, in the order of the window. Tall windows are a loop in the program, for
-patches of one row.
+"""Depthwise as Triton programs: a thread goes over the lines of the image that its patch needs, reads every element
+once, and adds it to all points whose windows have it, in the order of the window.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.gpu.accesses import gathered, source_of
-from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, ceiling, total
+from motet.compiler.codegen.gpu.conv.depthwise import WARPS, DepthwiseLaunch, DepthwisePlan, Patch, size_of
+from motet.compiler.codegen.gpu.tasks import Loop, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
-from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
-from motet.compiler.kernels.strides import ONE, Bound, Extent, StridedAccess
-from motet.compiler.kernels.windows import WindowReduction, read_window_reduction
-from motet.compiler.targets.gpu import GpuTarget
-
-_WARPS = 4
-_MOST = 121  # places of a window
-_UNROLLED = 25  # places of a window, up to which patches of several rows go over them
-_FEW = 9  # places of a window, for which patches along lines are as good
+from motet.compiler.kernels.kernel import Access
+from motet.compiler.kernels.strides import Bound, Extent, StridedAccess
 
 
-@dataclass(frozen=True)
-class Patch:
-    """`rows` × `columns` points of a thread, for `each` neighbours in memory; `turns` says whether the rows of the
-    window are a loop."""
-
-    rows: int
-    columns: int
-    each: int
-    turns: bool = False
-
-    @property
-    def label(self) -> str:
-        """What tunings call it."""
-        return f"patch {self.rows}x{self.columns}x{self.each}{' turns' if self.turns else ''}"
-
-
-def match(kernel: Kernel, stage: Stage) -> WindowReduction | None:
-    """`stage` as a reduction over windows of known extents, which are small."""
-    found = read_window_reduction(kernel, stage)
-    if found is None or gathered(stage) or any(op.op == "linalg.index" for op in stage.body):
-        return None
-    walked = [walk for axis in found.windows for walk in (*axis.outs, *axis.taps)]
-    if any(not isinstance(walk.size, int) for walk in walked):
-        return None
-    place = source_of(kernel, stage.inputs[found.image], stage.sizes)
-    small = places_of(found) <= _MOST
-    return found if small and not any(place.strides[walk.dim].symbols for walk in walked) else None
-
-
-def size_of(found: WindowReduction, dim: int | None) -> int:
-    """The extent of a dimension of windows, 1 where there is none."""
-    size = 1 if dim is None else found.stage.sizes[dim]
-    return size if isinstance(size, int) else 0
-
-
-def places_of(found: WindowReduction) -> int:
-    """How many places a window has."""
-    return math.prod(size_of(found, d) for d in found.stage.reductions)
-
-
-def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
-    """`kernel` with constant filters of images that have channels last laid out place by place of the window."""
-    orders: dict[int, tuple[int, ...]] = {}
-    for stage in kernel.stages:
-        found = match(kernel, stage)
-        if found is None or kernel.values[stage.outputs[0].value].order == row_major(len(stage.outputs[0].map)):
-            continue
-        for access in stage.inputs:
-            value = kernel.values[access.value]
-            uses = [each for other in kernel.stages for each in (*other.inputs, *other.inits)
-                    if isinstance(each, Access) and each.value == access.value]
-            if value.role != "constant" or len(uses) != 1:
-                continue
-            inside = [axis for axis, entry in enumerate(access.map) if entry.single in stage.reductions]
-            order = (*inside, *(axis for axis in range(value.rank) if axis not in inside))
-            if order != row_major(value.rank) and value.order == row_major(value.rank):
-                orders[access.value] = order
-    values = tuple(
-        replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
-    )
-    packings = {
-        i: Packing(order, (1,) * len(order), tuple(range(2 * len(order)))) for i, order in orders.items()
-    }
-    return replace(kernel, values=values), packings
-
-
-@dataclass(frozen=True)
-class DepthwiseLaunch:
-    """A launch of `windows`."""
-
-    task: LoopTask
-    windows: WindowReduction
-
-    @property
-    def place(self) -> StridedAccess:
-        """Where the result goes that is stored first."""
-        return next(iter(self.task.stored.values()))
-
-    @property
-    def is_channels_last(self) -> bool:
-        return self.place.strides[self.windows.column] != ONE
-
-
-def emit(task: LoopTask, target: GpuTarget) -> tuple[Form, ...]:
-    """No forms where the stage is no reduction over windows. Raises `Unsupported` for operations without code."""
-    windows = match(task.kernel, task.stage)
-    if windows is None or task.epilogue is None or not task.stored:
-        return ()
-    found = DepthwiseLaunch(task, windows)
-    return tuple(_form(found, patch) for patch in _patches(found))
-
-
-def _patches(found: DepthwiseLaunch) -> list[Patch]:
-    """The best first."""
-    windows = found.windows
-    image = windows.stage.inputs[windows.image]
-    item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))
-    last = found.is_channels_last
-    turns = last and places_of(windows) > _UNROLLED
-    shapes = [(1, 8), (1, 4)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2)]
-    if last and places_of(windows) <= _FEW:
-        shapes = [(2, 4), (4, 2), (1, 4)]
-    if windows.row is None:
-        shapes = [(1, max(rows, columns)) for rows, columns in shapes]
-    sides = size_of(windows, windows.row), size_of(windows, windows.column)
-    return list(dict.fromkeys(
-        Patch(min(rows, sides[0]), min(columns, sides[1]), each, turns)
-        for rows, columns in shapes for each in ((4, 2, 8) if last and item <= 2 else (2, 1))
-    ))
-
-
-# -- the program -----------------------------------------------------------------------------------
+def emit(plan: DepthwisePlan) -> tuple[Form, ...]:
+    """Raises `UnsupportedOnGpu` for operations without code."""
+    return tuple(_form(plan.found, patch) for patch in plan.patches)
 
 
 def _form(found: DepthwiseLaunch, patch: Patch) -> Form:
     task = found.task
     loops = _loops(found, patch)
-    points = 32 * _WARPS * patch.each
+    points = 32 * WARPS * patch.each
     w = Writer(task.kernel, task.buffers, (points,))
     count = total(loops)
     point = w.define("o", f"{w.program()} * {points} + {w.range(0)}")
@@ -163,11 +39,11 @@ def _form(found: DepthwiseLaunch, patch: Patch) -> Form:
             at[dim] = Coordinate(w.define("i", f"{at[dim].text} * {step}"), frozenset({0}))
     tasks: Expr = ceiling(count, points)
     _Patches(found, patch, w, at).write()
-    return Form(w.module(task.symbol, task.about), tasks, _WARPS, label=patch.label)
+    return Form(w.module(task.symbol, task.about), tasks, WARPS, label=patch.label)
 
 
 def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
-    """The loops that points of the tile stand for; a patch is one of them."""
+    """The loops over patches that the points of the tile enumerate."""
     stage = found.task.stage
     steps = {found.windows.row: patch.rows, found.windows.column: patch.columns}
     loops: list[Loop] = []
@@ -179,7 +55,7 @@ def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:
 
 @dataclass
 class _Patches:
-    """Writes what is done to the patches of a tile, that begin `at`."""
+    """Writes the computation of the patches of a tile, whose first points are at `at`."""
 
     found: DepthwiseLaunch
     patch: Patch
@@ -230,13 +106,13 @@ class _Patches:
     def _steps(
         self, own: tuple[int, int], place: tuple[int, int], rest: Sequence[tuple[int, int]] = ()
     ) -> dict[int, int]:
-        """How far a point of the patch, and a place of the window, are from the first ones, by dimension."""
+        """The offsets of a point of the patch, and of a point of the window, from the first ones, by dimension."""
         found = self.found.windows
         steps = {found.row: own[0], found.column: own[1], found.down: place[0], found.along: place[1], **dict(rest)}
         return {dim: step for dim, step in steps.items() if dim is not None and step}
 
     def _lines(self, sums: dict[tuple[int, int], str], downs: Sequence[int]) -> None:
-        """Adds the places of the window's rows `downs`, line by line of the image."""
+        """Accumulate the window's rows `downs`, one image row after the other."""
         found = self.found.windows
         stage = found.stage
         parts = stage.inputs[found.image].map
@@ -264,7 +140,7 @@ class _Patches:
         w.line(f"{sums[own]} = {combine(combiner, sums[own], names[combiner.term])}")
 
     def _inside(self, source: StridedAccess, access: Access | float | int | None) -> StridedAccess:
-        """`source`, read only where it is, if patches reach beyond the last point."""
+        """`source`, with bounds if patches extend beyond the last point."""
         found, w = self.found.windows, self.w
         sides = ((found.row, self.patch.rows), (found.column, self.patch.columns))
         beyond = {dim for dim, side in sides if dim is not None and size_of(found, dim) % side}
@@ -280,7 +156,7 @@ class _Patches:
 
 
 def _moved(source: StridedAccess, steps: dict[int, int]) -> StridedAccess:
-    """`source` at points that are so many `steps` on, by dimension."""
+    """`source` shifted by `steps` along each dimension."""
     distance = sum(source.strides[dim].factor * step for dim, step in steps.items())
     offset = (*source.offset, Extent(distance)) if distance else source.offset
     bounds = tuple(

@@ -1,4 +1,4 @@
-"""The source of programs whose images the copy engine reads (`images.py`), in Gluon: as `ring_text.py` for matrices."""
+"""Writes convolutions whose images TMA loads (`tma_conv.py`) in Gluon; `persistent_text.py` does it for matrices."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.conv.image_boxes import UNIT, Boxes, Image, tiles_of
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
-from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, indented, tile_function
+from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, barrier_lines, indented, tile_function
 from motet.compiler.codegen.triton.gemm.products import group_of
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.codegen.triton.text.writer import Coordinate
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
 _ALIGNMENT = 16  # bytes
-_RANK = 5  # of what the engine moves
+_RANK = 5  # rank of the tensors that TMA moves
 
 
-# -- what is done to a tile -------------------------------------------------------------------------
+# -- epilogue ---------------------------------------------------------------------------------------
 
 
-class ImageWriter(Writer):
-    """Writes what is done to a piece of a tile, in the layout `L`; a result goes by the lines `store` where there are
-    some, through shared memory."""
+class ImageWriter(GluonWriter):
+    """Writes the epilogue of a piece of a tile in the layout `L`. The lines `store`, if any, store a result through
+    shared memory."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], store: Sequence[str]) -> None:
         super().__init__(kernel, buffers, shape)
         self.store = store
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
         self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
@@ -45,7 +42,7 @@ class ImageWriter(Writer):
 
 
 def can_store(image: Image, result: StridedAccess) -> bool:
-    """Whether the engine can store the result, box by box."""
+    """Whether TMA can store the result box by box."""
     item = item_bytes(result.dtype)
     strides = [result.strides[d].factor for d, _ in image.pixels]
     return (
@@ -57,7 +54,7 @@ def can_store(image: Image, result: StridedAccess) -> bool:
 def coordinates(
     w: ImageWriter, image: Image, boxes: Boxes, pixel: str, axis: int
 ) -> tuple[dict[int, Coordinate], str]:
-    """Where in the image the pixels of a tile are, and which of them are there at all."""
+    """The image coordinates of the pixels of a tile, and the mask of those that exist."""
     at: dict[int, Coordinate] = {}
     masks: list[str] = []
     unit, inside = w.define("u", f"{pixel} // {UNIT}"), w.define("r", f"{pixel} % {UNIT}")
@@ -74,7 +71,7 @@ def coordinates(
 
 
 def stores(image: Image, boxes: Boxes) -> list[str]:
-    """Lines that store the boxes of a piece."""
+    """The lines that store the boxes of a piece."""
     lines: list[str] = []
     for number in range(boxes.m // UNIT):
         corner = _corner_of(image, boxes, f"(m_at // {UNIT} + {number})")
@@ -88,7 +85,7 @@ def stores(image: Image, boxes: Boxes) -> list[str]:
 
 @dataclass(frozen=True)
 class TmaConvText:
-    """The text of a program; `w` has the lines of what is done to a piece, `result` is what the engine stores."""
+    """The text of a program; `w` holds the lines of a piece's epilogue, `result` is the access that TMA stores."""
 
     w: ImageWriter
     c: ContractionLaunch
@@ -98,7 +95,7 @@ class TmaConvText:
 
     @property
     def pixel_widths(self) -> tuple[int, ...]:
-        """The parts of a tile along pixels."""
+        """The parts of a tile along its pixels."""
         return (self.boxes.m,) if self.image.are_rows else self.boxes.widths
 
     @property
@@ -107,7 +104,7 @@ class TmaConvText:
 
     @property
     def fetched(self) -> list[str]:
-        """What the warps that fetch are given."""
+        """The arguments of the producer warps."""
         pixels, filters = range(len(self.pixel_widths)), range(len(self.filter_widths))
         return [
             "image", *(f"filters{i}" for i in filters), *(f"boxes{i}" for i in pixels), *(f"flat{i}" for i in filters),
@@ -116,13 +113,13 @@ class TmaConvText:
 
     @property
     def multiplied(self) -> list[str]:
-        """What the warps that multiply are given, but for the arguments of the program."""
+        """The arguments of the consumer warps, except those of the program."""
         rights = [f"right{i}" for i in range(len(self.boxes.widths))]
         return ["c", "out", "out_boxes", "left", *rights, "full", "empty", "rows", "columns"]
 
     def module(self, symbol: str, about: str) -> str:
         arguments = [f"v{value}" for value in self.w.buffers]
-        body = "\n".join(self.w.lines).replace("tl.full((), ", "tl.cast(")  # Gluon's `full` asks for a layout
+        body = "\n".join(self.w.lines).replace("tl.full((), ", "tl.cast(")  # Gluon's `full` needs a layout
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         given = ", ".join(["acc", "m_at", "n_at", "c", "out", "out_boxes", "L: gl.constexpr", *arguments])
         functions = [
@@ -172,7 +169,7 @@ def fetch({", ".join(self.fetched)}):
                 phase ^= 1'''
 
     def _steps(self) -> list[str]:
-        """Lines that say by how much a place of the window moves boxes along each axis."""
+        """The lines that compute by how much a window point shifts boxes along each axis."""
         rest, names = "window", dict[int, str]()
         for position, (dim, size) in reversed(list(enumerate(self.image.places))):
             names[dim] = f"{rest} % {size}" if position else rest
@@ -184,11 +181,11 @@ def fetch({", ".join(self.fetched)}):
 
     def _multiply(self, arguments: Sequence[str]) -> str:
         image, boxes = self.image, self.boxes
-        across = image.filters.channel != 1  # filters lie as channels × filters, pixels as pixels × channels
+        across = image.filters.channel != 1  # filters are channels × filters in memory, pixels are pixels × channels
         left = "left.index(place)" + (".permute((1, 0))" if across and not image.are_rows else "")
         layouts: list[str] = []
         begin: list[str] = []
-        turn: list[str] = []
+        iteration: list[str] = []
         end: list[str] = []
         for i, width in enumerate(boxes.widths):
             right = f"right{i}.index(place)" + ("" if across and image.are_rows else ".permute((1, 0))")
@@ -198,12 +195,12 @@ def fetch({", ".join(self.fetched)}):
             )
             zeros = f"gl.zeros(({boxes.m}, {width}), {storage_type(self.c.sum)}, layout{i})"
             begin.append(f"r{i} = warpgroup_mma_init({zeros})")
-            turn.append(f"r{i} = warpgroup_mma({left}, {right}, r{i}, use_acc=turn > 0, is_async=True)")
+            iteration.append(f"r{i} = warpgroup_mma({left}, {right}, r{i}, use_acc=turn > 0, is_async=True)")
             end += self._pieces(f"acc{i}", width, sum(boxes.widths[:i]), arguments)
         count = len(boxes.widths)
         running, ended, done = ([f"{name}{i}" for i in range(count)] for name in ("r", "t", "acc"))
-        turn.append(f"{_left(ended)} = {_waited(count, running)}")
-        turn += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
+        iteration.append(f"{', '.join(ended)} = {_waited(count, running)}")
+        iteration += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
         return f'''@gluon.jit
 def multiply({", ".join([*self.multiplied, *arguments])}):
 {indented([*layouts, *self._layout()], 1)}
@@ -215,27 +212,27 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         last = 0
         for turn in range(0, {image.turns}):
             mbarrier.wait(full.index(place), phase)
-{indented(turn, 3)}
+{indented(iteration, 3)}
             mbarrier.arrive(empty.index(last), pred=turn > 0)
             last = place
             place += 1
             if place == {boxes.stages}:
                 place = 0
                 phase ^= 1
-        {_left(done)} = {_waited(0, running)}
+        {", ".join(done)} = {_waited(0, running)}
         mbarrier.arrive(empty.index(last))
 {indented(end, 2)}
     tma.store_wait(0)'''
 
     def _layout(self) -> list[str]:
-        """The layout in which threads store pieces: along lines of pixels."""
+        """The layout in which threads store pieces: along rows of pixels."""
         if self.result is not None:
             return []
         return [f"lines: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [{self.boxes.warps}, 1], [1, 0])"]
 
     def _pieces(self, name: str, width: int, begin: int, arguments: Sequence[str]) -> list[str]:
-        """The lines that take part `name` of a tile, `width` columns from `begin` on, apart along N, and finish its
-        pieces."""
+        """The lines that split part `name` of a tile, `width` columns from `begin` on, along N, and run the epilogue on
+        its pieces."""
         names, m = [name], self.boxes.m
         lines: list[str] = []
         while width > UNIT:
@@ -257,12 +254,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         rows, columns = tiles_of(self.image, self.boxes)
         lines = [*self._images(), *self._filters(), *self._results()]
         lines += [
-            f"full = mbarrier.allocate_mbarrier(batch={stages})",
-            f"empty = mbarrier.allocate_mbarrier(batch={stages})",
-            f"for i in gl.static_range({stages}):",
-            "    mbarrier.init(full.index(i), count=1)",
-            "    mbarrier.init(empty.index(i), count=1)",
-            "fence_async_shared()",
+            *barrier_lines(stages, 1),
             f"rows = {rows}",
             f"columns = {columns}",
         ]
@@ -276,7 +268,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{indented(lines, 1)}"
 
     def _images(self) -> list[str]:
-        """The descriptor of the image, and the ring's places for boxes, which are lines of pixels as well."""
+        """The descriptor of the image, and the ring buffer's slots for boxes, also as rows of pixels."""
         image, kind = self.image, storage_type(self.c.factor)
         sides = dict(zip((d for d, _ in image.pixels), self.boxes.shape, strict=True))
         block = [*(1 if axis.out < 0 else sides[axis.out] for axis in image.axes), UNIT]
@@ -296,8 +288,8 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         return lines
 
     def _filters(self) -> list[str]:
-        """The descriptors of the filters, as places × channels × filters or filters × places × channels, so that there
-        are zeros beyond the channels, and the ring's places for them, which are matrices as well."""
+        """The descriptors of the filters, as points × channels × filters or filters × points × channels, so that
+        channels beyond the last one read as zeros, and the ring buffer's slots for them, also as matrices."""
         image, filters, kind, stages = self.image, self.image.filters, storage_type(self.c.factor), self.boxes.stages
         lines: list[str] = []
         for i, width in enumerate(self.filter_widths):
@@ -337,17 +329,13 @@ def _shared(shape: Sequence[int], kind: str) -> str:
     return f"gl.NVMMASharedLayout.get_default_for({list(shape)}, {kind})"
 
 
-def _left(names: Sequence[str]) -> str:
-    return ", ".join(names)
-
-
 def _waited(count: int, names: Sequence[str]) -> str:
-    """Products behind a wait until at most `count` of them are under way."""
+    """A wait until at most `count` products are in progress, with the values that depend on them."""
     return f"warpgroup_mma_wait({count}, deps=[{', '.join(names)}])"
 
 
 def _corner_of(image: Image, boxes: Boxes, unit: str) -> dict[int, str]:
-    """The first pixel of the box of a number, by dimension."""
+    """The first pixel of a box, by dimension."""
     at: dict[int, str] = {}
     for position, ((dim, size), side) in reversed(list(enumerate(zip(image.pixels, boxes.shape, strict=True)))):
         count = -(-size // side)

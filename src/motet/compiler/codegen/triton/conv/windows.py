@@ -1,113 +1,34 @@
-"""Windows: convolutions that sum few products for each point, such as those of the first layer; siblings together.
-
-    y[n, f, h, w] = sum over c, i, j of x[n, c, h + i, w + j] * k[f, c, i, j],  and another one added
-
-Matrix units would idle: what takes time is writing the result. A program has a line of points, reads all that their
-windows hold once, into registers, and goes over the filters: each is a few numbers that all points share. Several
-convolutions of the same points, and what follows them, are done for one filter before the next.
+"""Windows as Triton programs: a program reads all that the windows of its points hold once, into registers, and goes
+over the filters, each of which is a few numbers that all points share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from motet.artifact.expressions import apply
 from motet.compiler.codegen.gpu.accesses import source_of
-from motet.compiler.codegen.gpu.tasks import Loop, ceiling, total
+from motet.compiler.codegen.gpu.conv.windows import UNROLLED, WARPS, RowWindows, WindowsLaunch, WindowsPlan, WindowTile
+from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
-from motet.compiler.kernels.kernel import Access, Kernel, Stage
-from motet.compiler.kernels.rows import Rows, match_rows
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
-from motet.compiler.kernels.windows import is_windowed, read_windows
-from motet.compiler.targets.gpu import GpuTarget
-
-_READS = 18  # of the image, that are kept for each point
-_FEW_READS = 9
-_WARPS = 4
-_WAVES = 4  # programs for each processor, at the least
-_UNROLLED = 4  # filters
+from motet.compiler.kernels.kernel import Access
+from motet.compiler.kernels.strides import StridedAccess
 
 
-@dataclass(frozen=True)
-class RowWindows:
-    """`rows` whose reductions are convolutions; `points` are the loops that images are read along, `filters` those
-    along filters. `images` are what the windows of stages are of."""
-
-    rows: Rows
-    points: tuple[Loop, ...]
-    filters: tuple[Loop, ...]
-    images: Mapping[int, Access]
-    reads: int
+def emit(plan: WindowsPlan) -> tuple[Form, ...]:
+    """Raises `UnsupportedOnGpu` for operations without code."""
+    return tuple(_form(plan.found, tile) for tile in plan.tiles)
 
 
-def match(kernel: Kernel, stages: Sequence[Stage]) -> RowWindows | None:
-    """`stages` as sibling convolutions over the same points and filters, and element-wise stages on their results."""
-    reducing = {s: read_windows(stage) for s, stage in enumerate(stages) if stage.reductions}
-    opened = {s: each for s, each in reducing.items() if each is not None and is_windowed(each.image)}
-    if not reducing or len(opened) != len(reducing):
-        return None
-    found = match_rows(kernel, stages)
-    if found is None or found.length.known is None:
-        return None
-    if any(wide and not reduces for wide, reduces in zip(found.wide, found.reduces, strict=True)):
-        return None
-    images = {s: each.image for s, each in opened.items()}
-    along_images = set[int]().union(*(_outer(found, s, image) for s, image in images.items()))
-    along_filters = set[int]().union(*(_outer(found, s, each.filters) for s, each in opened.items()))
-    outer = range(len(found.outer))
-    if along_images & along_filters or any(number not in along_images | along_filters for number in outer):
-        return None
-    reads = len(set(images.values())) * found.length.factor
-    if reads > _READS or not along_filters:
-        return None
-    last = [found.place(access, s) for s, stage in enumerate(stages) for access in stage.outputs][-1]
-    dims = found.dims[-1]
-    if not any(last.strides[d] == ONE and number in along_images for d, number in enumerate(dims)):
-        return None
-    points, filters = ([(found.outer[n], n) for n in outer if n in part] for part in (along_images, along_filters))
-
-    def distance(loop: Loop) -> tuple[int, int]:
-        stride = next((last.strides[d] for d, number in enumerate(dims) if number == loop[1]), ZERO)
-        return len(stride.symbols), stride.factor
-
-    ordered = tuple(sorted(points, key=distance, reverse=True))
-    return RowWindows(found, ordered, tuple(sorted(filters, key=distance, reverse=True)), images, reads)
-
-
-def _outer(found: Rows, s: int, access: Access) -> set[int]:
-    """The outer loops that stage `s` reads `access` along."""
-    numbers = {found.dims[s][d] for d in access.dims}
-    return {number for number in numbers if number is not None and number < len(found.outer)}
-
-
-# -- emission --------------------------------------------------------------------------------------
-
-
-def emit(
-    found: RowWindows, stored: dict[
-        int, StridedAccess
-    ], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
-) -> tuple[Form, ...]:
-    """Raises `Unsupported` for operations without code."""
-    each = 8 if found.reads <= _FEW_READS else 4
-    return tuple(_form(found, stored, buffers, symbol, about, target, count) for count in (each, each // 2))
-
-
-def _form(
-    found: RowWindows, stored: dict[
-        int, StridedAccess
-    ], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget,
-    each: int,
-) -> Form:
-    block = 32 * _WARPS * each
+def _form(launch: WindowsLaunch, tile: WindowTile) -> Form:
+    found, part, block, share = launch.windows, launch.launch, tile.points, tile.share
     points, filters = total(found.points), total(found.filters)
-    share = _share(points, filters, block, target)
-    w = Writer(found.rows.kernel, buffers, (block,))
+    w = Writer(found.rows.kernel, part.buffers, (block,))
     p = w.program()
     shares = f"tl.cdiv({w.extent(filters)}, {share})" if filters.known is None else str(ceiling(filters, share))
     point = w.define("o", f"({p} // {shares}) * {block} + {w.range(0)}")
@@ -115,23 +36,14 @@ def _form(
     if points.known is None or points.factor % block:
         w.masks[0] = w.define("m", f"{point} < {w.extent(points)}")
     at = w.decompose(Coordinate(point, frozenset({0})), found.points)
-    emitter = _WindowsEmitter(found, stored, w, at)
+    emitter = _WindowsEmitter(found, launch.stored, w, at)
     emitter.read_images()
     last = f"tl.minimum({first} + {share}, {w.extent(filters)})"
-    w.line(f"for f in tl.range({first}, {last}, loop_unroll_factor={_UNROLLED}):")
+    w.line(f"for f in tl.range({first}, {last}, loop_unroll_factor={UNROLLED}):")
     w.level += 1
     at |= w.decompose(Coordinate("f"), found.filters)
     emitter.filter()
-    return Form(w.module(symbol, about), apply("*", ceiling(points, block), ceiling(filters, share)), _WARPS)
-
-
-def _share(points: Extent, filters: Extent, block: int, target: GpuTarget) -> int:
-    """How many filters one program goes over: all, unless processors would idle."""
-    count = filters.known or 64
-    blocks = -(-(points.known or 1 << 20) // block)
-    while count > _UNROLLED and blocks * -(-(filters.known or 64) // count) < _WAVES * target.processors:
-        count = -(-count // 2)
-    return count
+    return Form(w.module(part.symbol, part.about), apply("*", ceiling(points, block), ceiling(filters, share)), WARPS)
 
 
 @dataclass
@@ -142,7 +54,7 @@ class _WindowsEmitter:
     at: dict[int, Coordinate]  # by loop of the rows
 
     def _points(self, s: int, tap: Sequence[int] = ()) -> dict[int, Coordinate]:
-        """The coordinates of a stage's own dimensions, at one place of the window."""
+        """The coordinates of a stage's dimensions, at one point of the window."""
         rows_of = self.found.rows
         first = len(rows_of.outer)
         result: dict[int, Coordinate] = {}
@@ -157,14 +69,14 @@ class _WindowsEmitter:
         return list(product(*(range(size.factor) for size in self.found.rows.inner)))
 
     def read_images(self) -> None:
-        """All that windows hold, which every filter then finds there."""
+        """Load all that the windows contain, for use by every filter."""
         for s, image in self.found.images.items():
             source = source_of(self.found.rows.kernel, image, self.found.rows.stages[s].sizes)
             for tap in self._taps():
                 self.w.read(source, self._points(s, tap))
 
     def filter(self) -> None:
-        """Everything that is done for one filter."""
+        """Compute the results of one filter."""
         made: dict[int, str] = {}
         before = dict(self.w.remembered)
         for s, stage in enumerate(self.found.rows.stages):

@@ -1,8 +1,8 @@
-"""Sorts that `sorts.py` has no keys of 32 bits for: by 64 bits or without a sign, of lines of unknown length.
+"""Sorts without 32-bit keys in `sorts.py`: keys of 64 bits or unsigned ones, and lines of unknown length.
 
-Every element finds its rank, how many elements of its line come before it, by comparing with all of them, and is
-written there. Equal elements keep their order, and NaNs are larger than all else. That takes the square of a line's
-length, and no workspace: of a line of 8192 elements some 67 million comparisons, which many programs share.
+Every element computes its rank, the number of elements of its line that come before it, by comparison with all of them,
+and is stored there. Equal elements keep their order, and NaNs are larger than all other values. This takes quadratic
+time and no workspace: about 67 million comparisons for a line of 8192 elements, shared by many programs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from motet.compiler.codegen.triton.text.scalars import from_storage, storage_typ
 from motet.compiler.kernels.kernel import FLOATS
 from motet.compiler.kernels.linalg_ext import Line, Order, Whole
 
-_PLACED = 64  # elements whose ranks one program finds
-_COMPARED = 64  # with as many at once
+_PLACED = 64  # elements whose ranks one program computes
+_COMPARED = 64  # elements that they are compared with at a time
 
 
 def emit(whole: Whole, line: Line, order: Order) -> TritonCode:
-    """Any sort by one comparison of its first tensor's elements."""
+    """Generate code for any sort by one comparison of its first tensor's elements."""
     length, inner = text_of(line.length), text_of(line.inner)
     key = whole.outputs[0]
     dtype = key.dtype
@@ -48,7 +48,7 @@ def emit(whole: Whole, line: Line, order: Order) -> TritonCode:
 
 
 def _key(name: str, i: str, value: int, dtype: str, order: Order, length: str, inner: str) -> list[str]:
-    """The element `i` of the line, as it is compared."""
+    """Load element `i` of the line as it is compared."""
     loaded = from_storage(f"tl.load(v{value} + (first + {i} * {inner}), mask={i} < {length}, other=0)", dtype)
     lines = [f"{name} = {loaded}"]
     if dtype == "i1":
@@ -59,7 +59,7 @@ def _key(name: str, i: str, value: int, dtype: str, order: Order, length: str, i
 
 
 def _before(dtype: str, order: Order) -> list[str]:
-    """Whether element `b` comes before `a`, and whether it is equal to it."""
+    """Whether element `b` comes before `a`, and whether they are equal."""
     sign = ">" if order.descending else "<"
     if dtype not in FLOATS:
         return [f"before = b {sign} a", "equal = b == a"]

@@ -1,41 +1,42 @@
-"""Scans: sums, products, extremes of all elements up to each one, along one dimension.
-
-A program has a few lines, or, where what is behind the dimension lies side by side, a block of neighbours. A line that
-fits the registers is read and written once, else it is gone over in turns, what was gathered so far handed on.
-Few long lines are parted: one launch gathers each part, the next one begins each part with all that is before it.
-"""
+"""Scans as Triton programs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, is_wide
+from motet.compiler.codegen.gpu.accesses import is_wide
+from motet.compiler.codegen.gpu.ext.scans import AcrossTile, LinesTile, PartedLines, Scan, match, plan
 from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.codegen.triton.ext.whole_operations import LaunchText, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.rows.reductions import beginning, helper_of
 from motet.compiler.codegen.triton.text.program import TritonCode
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, to_storage
-from motet.compiler.kernels.kernel import Access, Stage
-from motet.compiler.kernels.linalg_ext import Line, Whole, line_of
-from motet.compiler.kernels.reduction import Reduction, match_reductions
-from motet.compiler.kernels.strides import ONE
+from motet.compiler.kernels.linalg_ext import Line, Whole
+from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.targets.gpu import GpuTarget
-
-_LINE = 8192  # elements of a line in one turn
-_TILE = 2048  # elements that one program has at least, where there are enough
-_WIDTH = 32  # neighbours of a program
-_PARTED = 1 << 16  # elements from which on few lines are parted
-_PARTS = 512
 
 
 @dataclass(frozen=True)
-class _Scan:
-    """`begin` is what stands before the first element where the scan is exclusive."""
+class _ScanText:
+    """What a scan reads and writes, as text."""
 
-    whole: Whole
-    line: Line
-    each: Reduction
-    begin: float | int | None
+    scan: Scan
+
+    @property
+    def whole(self) -> Whole:
+        return self.scan.whole
+
+    @property
+    def line(self) -> Line:
+        return self.scan.line
+
+    @property
+    def each(self) -> Reduction:
+        return self.scan.each
+
+    @property
+    def begin(self) -> float | int | None:
+        return self.scan.begin
 
     @property
     def dtype(self) -> str:
@@ -62,33 +63,17 @@ class _Scan:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `UnsupportedOnGpu` for what is no gathering of one tensor whose order does not matter."""
-    scan = _scan(whole)
-    length = scan.line.length.known
-    lines = scan.line.count.known
-    if scan.line.inner == ONE and length and lines and length >= _PARTED and lines < target.processors:
-        return _parted(scan, length, lines)
-    text = _along(scan, length) if scan.line.inner == ONE else _beside(scan, length)
-    return code_of(whole, [text])
+    """Raises `UnsupportedOnGpu` unless the scan is an order-independent reduction of one tensor."""
+    found = plan(match(whole), target)
+    scan, tile = _ScanText(found.scan), found.tile
+    if isinstance(tile, PartedLines):
+        return _parted(scan, tile)
+    return code_of(whole, [_along(scan, tile) if isinstance(tile, LinesTile) else _across(scan, tile)])
 
 
-def _scan(whole: Whole) -> _Scan:
-    if whole.inputs[0].value < 0 or whole.results != (0,) or len(whole.yields) != 1:
-        raise UnsupportedOnGpu("a scan of this form")
-    stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
-    found = match_reductions(stage)
-    if found is None or found[0].term != 0:
-        raise UnsupportedOnGpu("a scan whose order matters")
-    begin = whole.outputs[1].number
-    if not whole.inclusive and begin is None:
-        raise UnsupportedOnGpu("an exclusive scan that begins with a tensor")
-    return _Scan(whole, line_of(whole.inputs[0].shape, whole.dimension), found[0], begin)
-
-
-def _along(scan: _Scan, length: int | None) -> LaunchText:
-    """Lines of neighbours: a tile is some lines and a part of each."""
-    part = _LINE if length is None else min(_LINE, power_of_two(length))
-    height = max(1, _TILE // part)
+def _along(scan: _ScanText, tile: LinesTile) -> LaunchText:
+    """Write a scan along contiguous lines: a tile is several lines and a chunk of each."""
+    part, height = tile.part, tile.height
     outer, extent = text_of(scan.line.outer), text_of(scan.line.length)
     helper, definition = helper_of(scan.each)
     lines = [
@@ -96,16 +81,13 @@ def _along(scan: _Scan, length: int | None) -> LaunchText:
         f"c = tl.arange(0, {part})[None, :]",
     ]
     body = _turn(scan, f"r * {extent} + c", f"(r < {outer}) & (c < {extent})", "c", "1", helper, 1)
-    lines += _turns(scan, length, part, extent, body, f"({height}, 1)", "c")
-    warps = max(1, min(16, height * part // 512))
-    return LaunchText(lines, grid(scan.line.outer, height), warps, [definition])
+    lines += _turns(scan, part, extent, body, f"({height}, 1)", "c")
+    return LaunchText(lines, grid(scan.line.outer, height), tile.warps, [definition])
 
 
-def _beside(scan: _Scan, length: int | None) -> LaunchText:
+def _across(scan: _ScanText, tile: AcrossTile) -> LaunchText:
     """Lines across memory: a tile is a part of lines, and neighbours."""
-    inner = scan.line.inner.known
-    width = _WIDTH if inner is None else min(_WIDTH, power_of_two(inner))
-    part = min(_TILE // width, _TILE if length is None else power_of_two(length))
+    part, width = tile.part, tile.width
     extent, behind = text_of(scan.line.length), text_of(scan.line.inner)
     blocks = f"tl.cdiv({behind}, {width})"
     helper, definition = helper_of(scan.each)
@@ -117,11 +99,11 @@ def _beside(scan: _Scan, length: int | None) -> LaunchText:
     ]
     offset, mask = f"first + c * {behind} + j", f"(c < {extent}) & (j < {behind})"
     body = _turn(scan, offset, mask, "c", behind, helper, 0)
-    lines += _turns(scan, length, part, extent, body, f"(1, {width})", "c")
+    lines += _turns(scan, part, extent, body, f"(1, {width})", "c")
     return LaunchText(lines, grid(scan.line.inner, width, scan.line.outer), 4, [definition])
 
 
-def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
+def _turn(scan: _ScanText, offset: str, mask: str, place: str, step: str, helper: str, axis: int) -> list[str]:
     """Reads a part, and writes what is gathered up to each point; `carry` is what is before it."""
     if scan.whole.inclusive:
         lines = [f"x = {scan.read(offset, mask)}"]
@@ -134,15 +116,16 @@ def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: st
 
 
 def _turns(
-    scan: _Scan, length: int | None, part: int, extent: str, body: list[str], shape: str, place: str
+    scan: _ScanText, part: int, extent: str, body: list[str], shape: str, place: str
 ) -> list[str]:
+    length = scan.line.length.known
     helper, _ = helper_of(scan.each)
     axis = 1 if shape.endswith(" 1)") else 0
     begin = beginning(scan.each) if scan.whole.inclusive else constant(scan.begin, scan.each.accumulator)
     carry = f"carry = tl.full({shape}, {begin}, {scan.kind})"
     if length is not None and length <= part:
         return [carry, *body]
-    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # a loop may not change the type
+    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # the type of a loop-carried value must not change
     gathered = f"carry = {helper}(carry, tl.reduce(x, {axis}, {helper}, keep_dims=True)).to({scan.kind})"
     return [
         carry, f"c0 = ({place}).to({index})", f"{place} = c0", f"for k in range(0, {extent}, {part}):",
@@ -151,12 +134,9 @@ def _turns(
     ]
 
 
-def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
-    """Each line in parts of whole turns: first what each part gathers, then the parts."""
-    turns = -(-length // _LINE)
-    turns_of_part = -(-turns // _PARTS)
-    size = turns_of_part * _LINE
-    parts = -(-length // size)
+def _parted(scan: _ScanText, tile: PartedLines) -> TritonCode:
+    """Scan each line in parts of whole chunks: first the total of each part, then the parts."""
+    length, lines, size, parts = scan.line.length.factor, tile.lines, tile.size, tile.parts
     helper, definition = helper_of(scan.each)
     space = len(scan.whole.kernel.values)
     number = program_number(scan.whole.kernel)
@@ -164,11 +144,11 @@ def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
     inside = "c < end" if scan.whole.inclusive else "(c < end) & (c > 0)"
     head = [
         f"p = {number}", f"line = p // {parts}", f"part = p % {parts}", f"begin = part * {size}",
-        f"end = tl.minimum(begin + {size}, {length})", f"c0 = tl.arange(0, {_LINE})",
+        f"end = tl.minimum(begin + {size}, {length})", f"c0 = tl.arange(0, {tile.turn})",
     ]
     first = [
         *head, f"total = tl.full((), {beginning(scan.each)}, {scan.kind})",
-        f"for k in range(0, {size}, {_LINE}):", "    c = c0 + begin + k",
+        f"for k in range(0, {size}, {tile.turn}):", "    c = c0 + begin + k",
         f"    x = {scan.read(f'line * {length} + c{shift}', inside)}",
         f"    total = {helper}(total, tl.reduce(x, 0, {helper})).to({scan.kind})",
         f"tl.store(v{space} + p, total)",
@@ -179,7 +159,7 @@ def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
         *head, f"b = tl.arange(0, {before})",
         f"earlier = tl.load(v{space} + line * {parts} + b, mask=b < part, other={beginning(scan.each)})",
         f"carry = {helper}(tl.full((), {start}, {scan.kind}), tl.reduce(earlier, 0, {helper})).to({scan.kind})",
-        f"for k in range(0, {size}, {_LINE}):", "    c = c0 + begin + k",
+        f"for k in range(0, {size}, {tile.turn}):", "    c = c0 + begin + k",
         f"    x = {scan.read(f'line * {length} + c{shift}', inside)}",
         f"    y = {helper}(carry, tl.associative_scan(x, 0, {helper}))",
         f"    {scan.write(f'line * {length} + c', 'c < end', 'y')}",

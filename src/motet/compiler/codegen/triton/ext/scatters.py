@@ -1,8 +1,8 @@
-"""Scatters: updates written to, or combined with, elements of a tensor at indices that are data.
+"""Scatters: updates written to, or combined with, elements of a tensor at computed indices.
 
-The tensor is copied first. Updates are combined by atomic operations where there are such ones, in no particular order;
-of plain writes to one element any may be the last. All else is done by one program, update after update. Indices
-below 0 count from the end. Updates that lie outside are left out, and one of them is told of.
+The tensor is copied first. Updates are combined by atomic operations where these exist, in unspecified order. If plain
+writes address the same element, any of them may be last. Other updates are applied by one program, one after the other.
+Negative indices count from the end. Updates out of bounds are omitted, and one of them is reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ATOMIC = {
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `UnsupportedOnGpu` where an operand is neither a tensor nor a number everywhere."""
+    """Raises `UnsupportedOnGpu` if an operand is neither a tensor nor a splat."""
     known = all(operand.value >= 0 or operand.number is not None for operand in whole.inputs)
     if not known or whole.results != (0,):
         raise UnsupportedOnGpu("a scatter of this form")
@@ -34,7 +34,7 @@ def emit(whole: Whole, target: GpuTarget) -> TritonCode:
 
 
 def _copied(whole: Whole) -> LaunchText:
-    """The tensor as it was, where it is to be changed."""
+    """Copy the input tensor to the result, which the second launch updates."""
     original = whole.outputs[0]
     target = len(whole.kernel.values) - 1
     count = product(whole.kernel.values[target].shape)
@@ -51,7 +51,7 @@ def _copied(whole: Whole) -> LaunchText:
 
 
 def _scattered(whole: Whole) -> LaunchText:
-    """Point by point of the updates: its place, and what happens there."""
+    """Apply the updates in parallel, point by point."""
     updates, indices = whole.inputs
     target = len(whole.kernel.values) - 1
     result = whole.kernel.values[target]
@@ -86,14 +86,14 @@ def _scattered(whole: Whole) -> LaunchText:
 
 
 def _given(operand: ExtOperand, place: str, otherwise: str = "") -> str:
-    """What an operand holds at `place`, as it is stored."""
+    """The element of an operand at `place`, as stored."""
     if operand.value >= 0:
         return f"tl.load(v{operand.value} + ({place}), mask=exists{otherwise})"
     return to_storage(f"tl.broadcast_to({constant(operand.number or 0, operand.dtype)}, i.shape)", operand.dtype)
 
 
 def _in_order(whole: Whole, lines: list[str], count: Extent, number: str) -> LaunchText:
-    """One program, which has one update after the other."""
+    """Apply the updates in order, in one program."""
     target = len(whole.kernel.values) - 1
     dtype = whole.outputs[0].dtype
     names = ["a", "b"]
@@ -117,7 +117,7 @@ def _in_order(whole: Whole, lines: list[str], count: Extent, number: str) -> Lau
 
 
 def _way(whole: Whole) -> str | None:
-    """`store` where updates replace, the atomic operation where they are combined by one; else None."""
+    """`store` if updates replace, the atomic operation if one combines them; else None."""
     if whole.yields == (0,):
         return "store"
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)

@@ -1,18 +1,21 @@
-"""Sorts along one dimension, of any number of tensors by the first one, and the first elements of a sort.
+"""Sorts along one dimension: any number of tensors by the first one, or only the first elements (top-k).
 
-What is sorted are pairs of a key and a position, as one number of 64 bits: the key, made so that numbers compare as
-integers, above the position, so that equal keys keep their order. The tensors are then gathered by the positions.
+The sorted items are pairs of a key and a position in a 64-bit integer: the key in the high bits, encoded so that
+integer comparison orders it, the position in the low bits, so that equal keys keep their order. The tensors are then
+gathered by the positions.
 
 - Lines of at most a tile: one launch, a bitonic network in registers (Batcher, "Sorting networks and their
   applications", 1968).
-- The first few of longer lines: a line is parted into groups, and one launch finds the first element of each. The n
-  first elements lie in the n groups whose first elements come first (any other group has n elements before its own
-  first one), so that the second launch sorts groups, and then the elements of n groups.
-- The first few of lines that are too long for this: the first ones of every tile, and again of those, until one tile
-  has them all.
-- Longer lines: tiles, then merges, those steps that reach beyond a tile each a launch of its own, in memory.
+- The first few of longer lines: a line is split into groups, and one launch finds the first element of each. The n
+  first elements are in the n groups whose first elements come first (any other group has n elements before its first
+  one). The second launch sorts groups by their first elements, and then the elements of n groups.
+- The first few of lines that are too long for this: the first ones of every tile, then of those, until one tile
+  holds all of them.
+- Longer lines: tiles are sorted, then merged. Each merge step that reaches beyond a tile is a separate launch, in
+  memory.
 
-NaNs are larger than all else, as in PyTorch. What has no such key, or lines of unknown length, `ranks.py` sorts.
+NaNs are larger than all other values, as in PyTorch. `ranks.py` sorts dtypes without such a key and lines of unknown
+length.
 """
 
 from __future__ import annotations
@@ -30,10 +33,10 @@ from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _TILE = 4096  # pairs that one program sorts
-_WHOLE = 8192  # of a line that one program sorts alone
-_LEAST = 1024  # pairs of a program, if there are enough
-_FEW = 512  # first elements, as far as tiles are thinned out for them
-_STEP = 2048  # pairs of a program that compares in memory
+_WHOLE = 8192  # elements of a line that one program sorts
+_LEAST = 1024  # minimum number of pairs of a program, if there are enough
+_FEW = 512  # first elements up to which tiles are reduced to their first ones
+_STEP = 2048  # pairs per program of a merge step in memory
 _GROUPING_WARPS = 8
 _LAST = (1 << 63) - 1
 _LAST_KEY = (1 << 31) - 1
@@ -41,7 +44,7 @@ _LAST_KEY = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class _TiledSort:
-    """`wanted` elements of each line are written."""
+    """A sort by tiles; `wanted` elements of each line are written."""
 
     whole: Whole
     line: Line
@@ -54,14 +57,15 @@ class _TiledSort:
         return self.whole.outputs[0].dtype
 
     def place(self, i: str) -> str:
-        """Where element `i` of line `r` lies; lines are numbered through what is behind them, too."""
+        """The offset of element `i` of line `r`; lines are numbered through the dimensions behind the sorted one,
+        too."""
         inner = text_of(self.line.inner)
         if inner == "1":
             return f"r * {self.length} + {i}"
         return f"(r // {inner}) * {self.length} * {inner} + ({i}) * {inner} + r % {inner}"
 
     def keys(self, i: str, mask: str) -> list[str]:
-        """Lines that make `b`, the keys at `i` of line `r` as integers; those outside `mask` are anything."""
+        """Lines that define `b`, the keys at `i` of line `r` as integers; undefined outside `mask`."""
         value = self.whole.outputs[0].value
         loaded = from_storage(f"tl.load(v{value} + ({self.place(i)}), mask={mask}, other=0)", self.dtype)
         lines = [f"a = {loaded}"]
@@ -77,12 +81,13 @@ class _TiledSort:
         return lines
 
     def pairs(self, i: str, mask: str) -> list[str]:
-        """Lines that make `x`, the pairs at `i` of line `r`; those outside `mask` come last."""
+        """Lines that define `x`, the pairs at `i` of line `r`; those outside `mask` come last."""
         pair = f"tl.where({mask}, (b.to(tl.int64) << 32) | ({i}).to(tl.int64), {_LAST})"
         return [*self.keys(i, mask), f"x = {pair}"]
 
     def gather(self, i: str, mask: str) -> list[str]:
-        """Lines that write what the pairs `x` stand for to element `i` of line `r` of every result."""
+        """Lines that write the elements at the positions of the pairs `x` to element `i` of line `r` of every
+        result."""
         lines = ["s = x & 0xffffffff"]
         inner = text_of(self.line.inner)
         for number, (result, first) in enumerate(zip(self.whole.results, self.whole.firsts, strict=True)):
@@ -100,14 +105,14 @@ class _TiledSort:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `UnsupportedOnGpu` for orders that are no plain comparison of the first tensor's elements."""
+    """Raises `UnsupportedOnGpu` for orders that are not a plain comparison of the first tensor's elements."""
     order = order_of(whole)
     if order is None:
         raise UnsupportedOnGpu("a sort by more than one comparison")
     line = line_of(whole.outputs[0].shape, whole.dimension)
     carried = [whole.outputs[result] for result in whole.results]
     if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
-        raise UnsupportedOnGpu("a sort that carries along what is no tensor")
+        raise UnsupportedOnGpu("a sort with an operand that is not a tensor")
     dtype = whole.outputs[0].dtype
     short = ITEM_BITS[dtype] <= 32 and not order.unsigned and not dtype.startswith("ui") and dtype != "i1"
     if not short or line.length.known is None or line.count.known is None:
@@ -128,7 +133,7 @@ def _warps(pairs: int) -> int:
 
 
 def _alone(sort: _TiledSort) -> LaunchText:
-    """Whole lines in one program."""
+    """Sort whole lines, each in one program."""
     width = power_of_two(sort.length)
     height = max(1, min(_LEAST // width, power_of_two(sort.line.count.known or 1)))
     lines = [
@@ -146,8 +151,8 @@ def _alone(sort: _TiledSort) -> LaunchText:
 
 
 def _group_width(sort: _TiledSort) -> int:
-    """How many elements of a line make a group, so that sorting groups and then the elements of some takes least; 0
-    where it does not fit."""
+    """The number of elements of a group that minimises the time to sort groups and then the elements of some; 0 if it
+    does not fit."""
     kept = max(2, power_of_two(sort.wanted))
     widths = [1 << k for k in range(1, 14)]
     most = {width: (power_of_two(-(-sort.length // width)), kept * width) for width in widths}
@@ -156,7 +161,7 @@ def _group_width(sort: _TiledSort) -> int:
 
 
 def _grouped(sort: _TiledSort, width: int) -> TritonCode:
-    """The first element of each group of `width` into a workspace, then all else."""
+    """Write the first element of each group of `width` to a workspace, then sort groups and elements."""
     kept = max(2, power_of_two(sort.wanted))
     count = sort.line.count.known or 0
     number = program_number(sort.whole.kernel)
@@ -190,7 +195,7 @@ def _grouped(sort: _TiledSort, width: int) -> TritonCode:
 
 
 def _thinned(sort: _TiledSort) -> TritonCode:
-    """The first ones of each tile into a workspace, until there is one tile."""
+    """Write the first elements of each tile to a workspace, until one tile is left."""
     kept = max(2, power_of_two(sort.wanted))
     count = sort.line.count.known or 0
     number = program_number(sort.whole.kernel)
@@ -221,7 +226,7 @@ def _thinned(sort: _TiledSort) -> TritonCode:
 
 
 def _merged(sort: _TiledSort) -> TritonCode:
-    """Tiles that go up and down by turns, then merges of two, four, … of them."""
+    """Sort tiles, alternately ascending and descending, then merge two, four, … of them."""
     whole = power_of_two(sort.length)
     count = sort.line.count.known or 0
     number = program_number(sort.whole.kernel)
@@ -240,7 +245,7 @@ def _merged(sort: _TiledSort) -> TritonCode:
     )]
     size = 2 * _TILE
     while size <= whole:
-        texts += [_exchanged(sort, space, whole, size, apart) for apart in _halvings(size)]
+        texts += [_exchanged(sort, space, whole, size, distance) for distance in _halvings(size)]
         lines = [
             *tile, f"x = tl.load(v{space} + place)", f"down = -((t * {_TILE} // {size}) & 1).to(tl.int64)",
             "x = tl.bitonic_merge(x ^ down) ^ down",
@@ -255,26 +260,26 @@ def _merged(sort: _TiledSort) -> TritonCode:
 
 
 def _halvings(size: int) -> list[int]:
-    """The distances at which a merge to `size` compares beyond a tile."""
+    """The distances beyond a tile at which a merge to `size` compares."""
     found: list[int] = []
-    apart = size // 2
-    while apart >= _TILE:
-        found.append(apart)
-        apart //= 2
+    distance = size // 2
+    while distance >= _TILE:
+        found.append(distance)
+        distance //= 2
     return found
 
 
-def _exchanged(sort: _TiledSort, space: int, whole: int, size: int, apart: int) -> LaunchText:
-    """Pairs that are `apart` brought into order, towards merged parts of `size`."""
+def _exchanged(sort: _TiledSort, space: int, whole: int, size: int, distance: int) -> LaunchText:
+    """Compare and exchange pairs at distance `distance`, towards merged parts of `size`."""
     programs = whole // 2 // _STEP
     lines = [
         f"p = {program_number(sort.whole.kernel)}", f"r = p // {programs}",
         f"i = (p % {programs}) * {_STEP} + tl.arange(0, {_STEP})",
-        f"low = (i // {apart}) * {2 * apart} + i % {apart}",
+        f"low = (i // {distance}) * {2 * distance} + i % {distance}",
         f"place = v{space} + r * {whole} + low",
-        "x = tl.load(place)", f"y = tl.load(place + {apart})",
+        "x = tl.load(place)", f"y = tl.load(place + {distance})",
         f"up = ((low // {size}) & 1) == 0",
         "a = tl.minimum(x, y)", "b = tl.maximum(x, y)",
-        "tl.store(place, tl.where(up, a, b))", f"tl.store(place + {apart}, tl.where(up, b, a))",
+        "tl.store(place, tl.where(up, a, b))", f"tl.store(place + {distance}, tl.where(up, b, a))",
     ]
     return LaunchText(lines, (sort.line.count.known or 0) * programs, 4)

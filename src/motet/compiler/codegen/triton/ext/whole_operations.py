@@ -1,5 +1,4 @@
-"""Code for the operations over whole tensors that `kernels/linalg_ext.py` reads: the choice among the classes of them,
-and what these share."""
+"""Selects the class of an operation on whole tensors (`kernels/linalg_ext.py`), and holds what the classes share."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from motet.compiler.kernels.strides import ONE, Extent
 
 
 def text_of(extent: Extent) -> str:
-    """An extent in a program's text."""
+    """An extent as program text."""
     parts = [symbol_name(symbol) for symbol in extent.symbols]
     if extent.factor != 1 or not parts:
         parts.insert(0, str(extent.factor))
@@ -28,8 +27,8 @@ def text_of(extent: Extent) -> str:
 
 @dataclass(frozen=True)
 class LaunchText:
-    """One launch: the lines of its function, `helpers` it calls, and its grid. Arguments are `v0`, `v1`, … for the
-    kernel's values, then for its workspaces and its status, then the symbols."""
+    """One launch: the lines of its function, the `helpers` that it calls, and its grid. Its arguments are `v0`, `v1`, …
+    for the kernel's values, its workspaces and its status, then the symbols."""
 
     lines: Sequence[str]
     tasks: Expr
@@ -40,10 +39,10 @@ class LaunchText:
 def code_of(
     whole: Whole, texts: Sequence[LaunchText], spaces: Sequence[tuple[str, int]] = ()
 ) -> TritonCode:
-    """The launches one after the other; `spaces` are dtypes and elements of workspaces."""
+    """The kernel's code with the launches in order; `spaces` are the dtypes and sizes of its workspaces."""
     kernel = whole.kernel
     dtypes = [*(value.dtype for value in kernel.values), *(dtype for dtype, _ in spaces)]
-    if whole.checks:  # whose status is the last buffer
+    if whole.checks:  # the status is the last buffer
         dtypes.append(STATUS.dtype)
     size = "i64" if is_wide(kernel) else "i32"
     names = [*(f"v{number}" for number in range(len(dtypes))), *map(symbol_name, kernel.symbols)]
@@ -73,15 +72,15 @@ def _module(kernel: Kernel, kind: str, symbol: str, names: Sequence[str], text: 
 
 
 def program_number(kernel: Kernel) -> str:
-    """The text of a program's number in its grid, wide enough for offsets."""
+    """The text of a program's index in its grid, wide enough for offsets."""
     return "tl.program_id(0)" + (".to(tl.int64)" if is_wide(kernel) else "")
 
 
 def grid(count: Extent, block: int, times: Extent = ONE) -> Expr:
-    """`times` · the blocks of `block` that cover `count`."""
+    """The grid: `times` · the number of blocks of `block` that cover `count`."""
     return apply("*", times.expression, ceildiv(count.expression, block))
 
 
 def read_text(operand: ExtOperand, offset: str) -> str:
-    """An element of an operand as it stands in memory, unmasked; of a number, the number."""
+    """An element of an operand as stored, without a mask; for a splat, its value."""
     return f"tl.load(v{operand.value} + ({offset}))"

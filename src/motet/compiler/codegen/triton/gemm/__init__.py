@@ -1,1 +1,1 @@
-"""Products and contractions on GPUs, and their ranking."""
+"""Matrix products and contractions on GPUs: their forms and cost models."""

@@ -1,4 +1,4 @@
-"""Contractions as Triton programs: the forms of a plan."""
+"""Writes the forms of a contraction's plan as Triton programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 
 def emit(plan: GemmPlan) -> tuple[Form, ...]:
-    """Raises `UnsupportedOnGpu` for operations without code."""
+    """The programs of `plan`. Raises `UnsupportedOnGpu` for operations without code."""
     return tuple(_form(choice, plan.target) for choice in plan.choices)
 
 

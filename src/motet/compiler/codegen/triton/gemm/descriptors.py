@@ -1,4 +1,4 @@
-"""Descriptors of matrices that a GPU's copy engine moves tile by tile, as text (`tl.make_tensor_descriptor`)."""
+"""Writes TMA descriptors of matrices as Triton text (`tl.make_tensor_descriptor`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from motet.compiler.kernels.strides import Extent
 
 
 def describe(w: Writer, matrix: Matrix, at: Mapping[int, Coordinate], block: tuple[int, int]) -> str:
-    """The arguments of a descriptor's making: base, shape, strides and the tile, lines first."""
+    """The arguments of a descriptor: base, shape, strides and tile, lines first."""
     base = w.offset(matrix.place, at).text
     pointer = f"v{matrix.place.value}" if base == "0" else f"v{matrix.place.value} + ({base})"
     return (
@@ -20,5 +20,5 @@ def describe(w: Writer, matrix: Matrix, at: Mapping[int, Coordinate], block: tup
 
 
 def short(w: Writer, extent: Extent) -> str:
-    """An extent in 32 bits, which descriptors want; the engine counts in no others."""
+    """An extent in 32 bits, as descriptors require."""
     return f"tl.cast({w.extent(extent)}, tl.int32)" if extent.symbols else w.extent(extent)

@@ -1,7 +1,7 @@
-"""Products of a matrix and a few vectors: what a model that answers word by word is made of.
+"""Products of a matrix and a few vectors (GEMV), which dominate token-by-token inference.
 
-Every element of the matrix is used a few times only, so that what counts is how fast it is read: a program goes over
-all of the sum for some of the results, on the processors' own units, with several loads of whole lines on their way.
+Every element of the matrix is used only a few times, so that read bandwidth limits the speed. A program computes the
+whole sum for some of the results, without tensor cores, with several loads of whole lines in flight.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def gemv_form(c: ContractionLaunch, block: GemvBlock, along: bool) -> Form:
     results, depth = total(c.n), total(c.k)
     wide = item_bytes(c.right.dtype) > 2
     deep = min(block.depth // 2 if wide else block.depth, max(16, power_of_two(depth.factor)))
-    own, inner = (0, 1) if along else (1, 0)  # the axes of results, and of the sum
+    own, inner = (0, 1) if along else (1, 0)  # the axes of results and of K
     shape = (block.results, deep) if along else (deep, block.results)
     w = Writer(task.kernel, task.buffers, shape)
     p = w.program()
@@ -64,7 +64,8 @@ def gemv_form(c: ContractionLaunch, block: GemvBlock, along: bool) -> Form:
 def _line(
     w: Writer, c: ContractionLaunch, at: dict[int, Coordinate], rows: list[dict[int, Coordinate]], deep: int, kind: str
 ) -> list[str]:
-    """The vectors' elements of a turn, each along one axis, which threads then have where they need them."""
+    """Load the vectors' elements of an iteration, each along one axis, and distribute them to the threads that use
+    them."""
     shape, masks = w.shape, w.masks
     w.shape, w.masks = (deep,), {}
     point = w.define("k", f"k + {w.range(0)}")
@@ -78,7 +79,7 @@ def _line(
 
 
 def _row(loops: tuple[Loop, ...], number: int) -> dict[int, Coordinate]:
-    """The coordinates of the loops that count vectors, at one of them."""
+    """The coordinates of the loops that enumerate vectors, for vector `number`."""
     found: dict[int, Coordinate] = {}
     for size, dim in reversed(loops):
         found[dim] = Coordinate(str(number % size.factor))

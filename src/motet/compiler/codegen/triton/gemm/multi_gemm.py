@@ -1,158 +1,35 @@
-"""Products whose results meet (`joining.py`) as Triton programs: tiles whose parts every thread loads."""
+"""Products whose results meet as Triton programs: tiles whose parts every thread loads, or a ring of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch, leaving
-from motet.compiler.codegen.gpu.gemm.persistent_tiles import Ring, every_ring, ring_cycles
-from motet.compiler.codegen.gpu.gemm.tiles import RATES, GemmShape, Tile, choose_tiles, cycles, stored_as
-from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
-from motet.compiler.codegen.triton.gemm import multi_persistent as joined_ring
-from motet.compiler.codegen.triton.gemm.multi_matching import (
-    MOST,
-    Joined,
-    Sums,
-    ended,
-    ended_at_once,
-    needed_later,
-    parted,
-    settled,
-)
-from motet.compiler.codegen.triton.gemm.products import factor_of, multiply, tile_of
+from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
+from motet.compiler.codegen.gpu.gemm.multi_matching import Joined, split_stages
+from motet.compiler.codegen.gpu.gemm.multi_plan import MultiPlan, MultiTiles
+from motet.compiler.codegen.gpu.gemm.tiles import Tile
+from motet.compiler.codegen.gpu.tasks import ceiling, total
+from motet.compiler.codegen.triton.gemm.multi_persistent import form
+from motet.compiler.codegen.triton.gemm.multi_sums import Sums, ended, ended_at_once, settled
+from motet.compiler.codegen.triton.gemm.products import Side, factor_of, multiply, tile_of
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
-from motet.compiler.kernels.kernel import item_bytes
-from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.strides import Extent, StridedAccess
-from motet.compiler.targets.gpu import GpuTarget
-
-_FORMS = 6
-_RINGS = 3
-_GUESS = 1024  # a dynamic extent
-_LEAST_SIDE = 16  # of a tile
-_LEAST = 8  # rows, columns and products of each result
-_HOPPER = 90
-_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, beside rings
-_PIECES = (64, 32)
-_LONG, _PARTED = 1024, (64, 64)  # sums so long are parted where there are few such tiles, but not those that are joined
-_KEPT = (64, 128)  # the largest tile that registers hold beside another: larger ones took four times as long
-_AT_ONCE = ("bf16",)  # factors; of f16 the assembler has every multiplication wait for the one before
-_IN_TURN = ("bf16", "f16")
-_LAUNCH = 1500  # cycles that a launch behind another takes
-_HANDED_ON = 4  # bytes that are written and read of each result between launches, as numbers of 16 bits
-_MEMORY = 2000  # bytes that all processors together read or write in a cycle
 
 
-def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
-    """Whether one launch is expected to be faster than several: by the models of their forms, and by what it takes to
-    begin launches, and to write and read what several hand on."""
-    first = products[0]
-    alike = {shape.dtypes[:2] for shape in products} == {first.dtypes[:2]} and first.dtypes[0] == first.dtypes[1]
-    if len(products) > MOST or not alike:
-        return False
-    factor = first.dtypes[0]
-    m, n, *depths = (size or _GUESS for size in (first.m, first.n, *(shape.k for shape in products)))
-    if factor not in RATES or min(m, n, *depths) < _LEAST:
-        return False
-    together = len(set(depths)) == 1 and any(len({side(shape) for shape in products}) == 1 for side in (_left, _right))
-    batch = first.batch or 1
-    if max(depths) >= _LONG and _tiles_of(_PARTED, batch, m, n) < target.processors // 2:
-        return False
-    if first.dtypes[0] not in (_AT_ONCE if together else _IN_TURN):
-        return False
-    if not together and _tiles_of(_KEPT, batch, m, n) > target.processors:
-        return False
-    columns = 1 << (len(products) - 1).bit_length() if together else 1
-    one = GemmShape(m, n * columns, depths[0] if together else sum(depths), batch, factor, False)
-    apart = sum(_least(replace(one, n=n, k=k), every_ring(_items(factor), _PIECES, target), target) for k in depths)
-    between = (len(products) - 1) * (_LAUNCH + one.batch * m * n * _HANDED_ON / _MEMORY)
-    around = joined_ring.fits(len(products), together, _items(factor), one, target)
-    return _least(one, [fit.ring for fit in around], target) < apart + between
-
-
-def _tiles_of(sides: tuple[int, int], batch: int, m: int, n: int) -> int:
-    return batch * -(-m // sides[0]) * -(-n // sides[1])
-
-
-def _left(shape: ProductShape) -> int:
-    return shape.left
-
-
-def _right(shape: ProductShape) -> int:
-    return shape.right
-
-
-def _items(factor: str) -> tuple[int, int]:
-    size = item_bytes(stored_as(factor))
-    return size, size
-
-
-def _least(problem: GemmShape, rings: Sequence[Ring], target: GpuTarget) -> float:
-    """What the fastest form of a product is expected to take."""
-    found = [cycles(problem, tile, target) for tile in choose_tiles(problem, target, 1)]
-    if target.architecture == _HOPPER and problem.batch == 1 and problem.factor not in ("f32", "f64", "tf32x3"):
-        found += [ring_cycles(ring, problem, target) for ring in rings]
-    return min(found)
-
-
-def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
-    """The best first. Raises `Unsupported`."""
-    problem = _problem(j)
-    tiles = _tiles(j, problem, target)
-    forms = tuple(_form(j, tile) for tile in tiles)
-    way = joined_ring.turned(j)
-    factors = joined_ring.factors_of(way, target)
-    if factors is None:
-        return forms
-    last = way.products[-1]
-    m, n = (total(loops).known or _GUESS for loops in (last.m, last.n))
-    turned = replace(problem, m=m, n=n * _columns(j))
-    fits = joined_ring.fits(len(j.products), j.together, _sizes(j), turned, target)[:_RINGS]
-    around = tuple(joined_ring.form(way, factors, fit, target) for fit in fits)
-    hoped = _HOPED * cycles(problem, _wide(j, tiles[0]), target)
-    if not fits or not j.together or ring_cycles(fits[0].ring, turned, target) > hoped:
-        return (*forms[:1], *around, *forms[1:])
-    return (*around, *forms)
-
-
-def _problem(j: Joined) -> GemmShape:
-    """The one product that is as much work: as long as all together, or, where they share a factor, as wide."""
-    last = j.products[-1]
-    m, n, batch = (total(loops).known or _GUESS for loops in (last.m, last.n, last.batch))
-    depth = [total(c.k).known or _GUESS for c in j.products]
-    factor = max((c.factor for c in j.products), key=lambda each: item_bytes(stored_as(each)))
-    return GemmShape(m, n * _columns(j), depth[0] if j.together else sum(depth), batch, factor, False)
-
-
-def _columns(j: Joined) -> int:
-    """How many columns one of the result is in `_problem`."""
-    return 1 << (len(j.products) - 1).bit_length() if j.together else 1
-
-
-def _wide(j: Joined, tile: Tile) -> Tile:
-    return replace(tile, n=tile.n * _columns(j))
-
-
-def _sizes(j: Joined) -> tuple[int, int]:
-    """Bytes of an element of a factor, and of a result that the copy engine can store."""
-    result = leaving(j.products[-1])
-    return item_bytes(stored_as(j.products[-1].factor)), item_bytes(result.place.dtype) if result is not None else 0
-
-
-def _tiles(j: Joined, problem: GemmShape, target: GpuTarget) -> list[Tile]:
-    """Tiles for each of the products, chosen as for `problem`."""
-    count, least = _columns(j), max(32, power_of_two(min(total(c.k).known or _GUESS for c in j.products)))
-    found = choose_tiles(problem, target, 2 * _FORMS)
-    tiles = [replace(tile, n=tile.n // count, k=min(tile.k, least)) for tile in found]
-    return [tile for tile in tiles if tile.n >= _LEAST_SIDE][:_FORMS]
+def emit(plan: MultiPlan) -> tuple[Form, ...]:
+    """The best first. Raises `UnsupportedOnGpu` for operations without code."""
+    return tuple(
+        _form(choice.j, choice.tile) if isinstance(choice, MultiTiles)
+        else form(choice.j, choice.factors, choice.fit, plan.target)
+        for choice in plan.choices
+    )
 
 
 def _form(j: Joined, tile: Tile) -> Form:
-    """Tiles whose parts every thread loads."""
+    """A form whose operands are loaded by all threads."""
     last, task = j.products[-1], j.task
     w = Sums(task.kernel, task.buffers, (tile.m, tile.n))
     batch, pm, pn = tile_of(w, last, tile)
@@ -176,62 +53,56 @@ def _form(j: Joined, tile: Tile) -> Form:
 
 
 def _moved(batch: dict[int, Coordinate], source: ContractionLaunch, to: ContractionLaunch) -> dict[int, Coordinate]:
-    """The coordinates of one product's batch as another's: both lie as their results do."""
+    """The batch coordinates of one product as those of another, by the layout of their results."""
     return {own: batch[dim] for (_, dim), (_, own) in zip(source.batch, to.batch, strict=True)}
 
 
 def _in_turn(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
-    """One sum after the other."""
-    own, rest = parted(j)
-    later = needed_later(j, rest)
+    """Compute one sum after the other."""
+    stages = split_stages(j)
     kept: dict[int, tuple[str, str]] = {}
     for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
         acc = f"acc{number}"
         w.line(f"{acc} = tl.zeros(({tile.m}, {tile.n}), {carried_type(c.sum)})")
         begin = _open_loop(w, c, tile)
         w.remembered = {}
-        left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, _only(masks, 0), begin)
-        right = factor_of(w, c, c.right, (tile.k, tile.n), 0, at, _only(masks, 1), begin)
+        left = factor_of(w, c, "left", tile, at, masks, begin)
+        right = factor_of(w, c, "right", tile, at, masks, begin)
         multiply(w, c, left, right, acc)
         w.level -= bool(begin)
         w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
         if c is not j.products[-1]:
             before = {value: from_storage(name, dtype) for value, (name, dtype) in kept.items()}
-            kept |= settled(w, j, number, acc, points, before, own[number], later)
-    ended(w, j, f"acc{len(j.products) - 1}", points, kept, rest)
+            kept |= settled(w, j, stages, number, acc, points, before)
+    ended(w, j, f"acc{len(j.products) - 1}", points, kept, stages.rest)
 
 
 def _at_once(
     w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
-    """All sums at once; what they share is read once."""
+    """Compute all sums in one loop; a shared operand is loaded once."""
     sums = [f"acc{number}" for number in range(len(j.products))]
     for acc in sums:
         w.line(f"{acc} = tl.zeros(({tile.m}, {tile.n}), {carried_type(j.products[0].sum)})")
     begin = _open_loop(w, j.products[0], tile)
     w.remembered = {}
-    read: dict[tuple[StridedAccess, int], str] = {}
+    read: dict[tuple[StridedAccess, Side], str] = {}
     for acc, c, at in zip(sums, j.products, points, strict=True):
-        sides: list[str] = []
-        for axis, source, shape in ((1, c.left, (tile.m, tile.k)), (0, c.right, (tile.k, tile.n))):
-            key = source, axis
+        left: tuple[StridedAccess, Side] = c.left, "left"
+        right: tuple[StridedAccess, Side] = c.right, "right"
+        for key in (left, right):
             if key not in read:
-                read[key] = factor_of(w, c, source, shape, axis, at, _only(masks, 1 - axis), begin)
-            sides.append(read[key])
-        multiply(w, c, sides[0], sides[1], acc)
+                read[key] = factor_of(w, c, key[1], tile, at, masks, begin)
+        multiply(w, c, read[left], read[right], acc)
     w.level -= bool(begin)
     w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
     ended_at_once(w, j, sums, points)
 
 
-def _only(masks: dict[int, str], axis: int) -> dict[int, str | None]:
-    return {axis: masks.get(axis)}
-
-
 def _open_loop(w: Writer, c: ContractionLaunch, tile: Tile) -> str:
-    """Begin the loop along the sum, where it takes several turns; what its coordinates begin with."""
+    """Begin the loop along K, if it has several iterations; returns the start of its coordinates."""
     depth: Extent = total(c.k)
     if depth.known is not None and depth.factor <= tile.k:
         return ""

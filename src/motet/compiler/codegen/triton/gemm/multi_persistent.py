@@ -1,143 +1,36 @@
-"""Products whose results meet (`joined.py`), around a ring as `ring.py` has it, on Hopper.
-
-    at once    a place of the ring has a tile of the factor in common and one of each other factor; each product has
-               an accumulator of its own
-    in turn    the places go to one product after the other; what is made of the results before stays in registers, as
-               narrow as it would be in memory
-"""
+"""Products whose results meet, around a ring, as Gluon programs. `multi_rings.py` says which rings there are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
 from motet.compiler.codegen.gpu.gemm.launch import leaving
-from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix, matrix_of
-from motet.compiler.codegen.gpu.gemm.persistent_tiles import Ring, ring_cycles
-from motet.compiler.codegen.gpu.gemm.tiles import GemmShape, stored_as
+from motet.compiler.codegen.gpu.gemm.multi_matching import Joined, split_stages
+from motet.compiler.codegen.gpu.gemm.multi_rings import Fit, TmaOperands
+from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix
+from motet.compiler.codegen.gpu.gemm.tiles import stored_as
 from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.gemm.descriptors import describe, short
-from motet.compiler.codegen.triton.gemm.multi_matching import (
-    Joined,
-    Sums,
-    ended,
-    ended_at_once,
-    needed_later,
-    parted,
-    settled,
+from motet.compiler.codegen.triton.gemm.multi_sums import Sums, ended, ended_at_once, settled
+from motet.compiler.codegen.triton.gemm.persistent_text import (
+    HEAD,
+    REGISTERS,
+    WAIT,
+    RingWriter,
+    barrier_lines,
+    tile_function,
 )
-from motet.compiler.codegen.triton.gemm.persistent_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
 from motet.compiler.codegen.triton.gemm.products import group_of, stay
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
-from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.gpu import GpuTarget
-
-_HOPPER = 90
-_LINE = 128  # bytes of a factor along K in one place of the ring
-_PLACES = (8, 3)  # most and least of a ring
-_ASIDE = 2048  # bytes of shared memory for barriers, and descriptors while they are made
-_AT_ONCE = ((128, 128), (128, 64), (64, 128))  # rows, and columns of each product
-_IN_TURN = ((128, 256), (128, 128), (128, 192), (128, 64), (64, 128))
-_POINTS = 128 * 256  # of all sums of a program
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A ring for `count` products; at once all of them have columns in `ring.widths`, else the one whose turn it is."""
-
-    ring: Ring
-    count: int
-    at_once: bool
-
-    @property
-    def width(self) -> int:
-        """Columns of a tile of the result."""
-        return self.ring.widths[0]
-
-    @property
-    def label(self) -> str:
-        way = "at once" if self.at_once else "in turn"
-        return f"ring of {self.count} products {way} {self.ring.m}x{self.width}x{self.ring.k} stages={self.ring.stages}"
-
-
-def fits(count: int, at_once: bool, sizes: tuple[int, int], problem: GemmShape, target: GpuTarget) -> list[Fit]:
-    """Those that have room where a factor's and a result's element take `sizes` bytes, the best first. `problem` is
-    the one product that is as much work as all are."""
-    found: list[Fit] = []
-    for m, width in _AT_ONCE if at_once else _IN_TURN:
-        if (count if at_once else 1) * m * width > _POINTS:
-            continue
-        ring = _fitting(m, width, count if at_once else 1, sizes, target)
-        if ring is not None:
-            found.append(Fit(ring, count, at_once))
-    return sorted(found, key=lambda fit: ring_cycles(fit.ring, problem, target))
-
-
-def _fitting(m: int, width: int, beside: int, sizes: tuple[int, int], target: GpuTarget) -> Ring | None:
-    ring = Ring(m, (width,) * beside, _LINE // sizes[0], 0, 0)
-    most, least = _PLACES
-    for piece in (64, 32):
-        pieces = width // piece
-        for stages in range(most, least - 1, -1):
-            room = target.shared - _ASIDE - stages * (ring.m + ring.n) * ring.k * sizes[0]
-            possible = [n for n in range(1, pieces + 1) if pieces % n == 0 and n * m * piece * sizes[1] <= room]
-            outs = max(possible, default=0)
-            if outs >= min(2, pieces) or (outs and piece == 32):
-                return replace(ring, stages=stages, piece=piece, outs=outs)
-    return None
-
-
-# -- which factors ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TmaOperands:
-    """Of each product both factors as matrices that the copy engine can bring, all left ones and all right ones lying
-    alike; at once the left one is the same for all."""
-
-    lefts: tuple[Matrix, ...]
-    rights: tuple[Matrix, ...]
-
-
-def turned(j: Joined) -> Joined:
-    """`j` with the factor that all products have in common as the left one, where it is the right one."""
-    if not j.together or len({c.left.value for c in j.products}) == 1:
-        return j
-    products = tuple(replace(c, left=c.right, right=c.left, m=c.n, n=c.m) for c in j.products)
-    return replace(j, products=products)
-
-
-def factors_of(j: Joined, target: GpuTarget) -> TmaOperands | None:
-    """None for what does not go around a ring."""
-    last = j.products[-1]
-    if target.architecture != _HOPPER or any(c.batch for c in j.products):
-        return None
-    if last.factor in ("f32", "f64", "tf32x3") or {(c.factor, c.sum) for c in j.products} != {(last.factor, last.sum)}:
-        return None
-    if any(isinstance(c.task.inits[0], StridedAccess) and c.task.inits[0].value in j.values for c in j.products[:-1]):
-        return None
-    lefts = [matrix_of(c.left, c.m, c.k, c.batch) for c in j.products]
-    rights = [matrix_of(c.right, c.k, c.n, c.batch) for c in j.products]
-    dtype = stored_as(last.factor)
-    known = TmaOperands(tuple(each for each in lefts if each), tuple(each for each in rights if each))
-    for matrices in (known.lefts, known.rights):
-        alike = {(each.place.dtype, each.across) for each in matrices}
-        if len(matrices) != len(j.products) or len(alike) != 1 or matrices[0].place.dtype != dtype:
-            return None
-    if item_bytes(dtype) != 2 and (known.lefts[0].across or not known.rights[0].across):
-        return None
-    return known
-
-
-# -- text ------------------------------------------------------------------------------------------
 
 
 def form(j: Joined, factors: TmaOperands, fit: Fit, target: GpuTarget) -> Form:
-    """Raises `Unsupported`."""
+    """The form for one ring buffer. Raises `Unsupported`."""
     task, last, ring = j.task, j.products[-1], fit.ring
     text = _Text(j, factors, fit, leaving(last))
     tiles = product((ceiling(total(last.m), ring.m), ceiling(total(last.n), fit.width)))
@@ -146,7 +39,7 @@ def form(j: Joined, factors: TmaOperands, fit: Fit, target: GpuTarget) -> Form:
 
 
 class _RingSums(Sums, RingWriter):
-    """Writes what is done to sums that lie as tensor cores leave them."""
+    """Writes the epilogue of sums in the layout of tensor cores."""
 
     def __init__(
         self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], result: Matrix | None, outs: int
@@ -156,18 +49,17 @@ class _RingSums(Sums, RingWriter):
 
 
 class _Text:
-    """The functions of a program, one method for each."""
+    """Writes the functions of a program, one method for each."""
 
     def __init__(self, j: Joined, factors: TmaOperands, fit: Fit, result: Matrix | None) -> None:
         self.j, self.factors, self.fit, self.result = j, factors, fit, result
         self.ring, self.last = fit.ring, j.products[-1]
-        self.own, self.rest = parted(j)
-        self.later = needed_later(j, self.rest)
-        self.kept: dict[int, dict[int, str]] = {}  # by product, the values that are kept of it and their dtypes
-        self.beside = len(j.products) if fit.at_once else 1
+        self.stages = split_stages(j)
+        self.kept: dict[int, dict[int, str]] = {}  # by product, the values kept of it and their dtypes
+        self.parts_at_once = len(j.products) if fit.at_once else 1
         self.w = self._writer((self.ring.m, self.ring.piece))
         self.arguments = [*(f"v{value}" for value in self.w.buffers), *map(symbol_name, self.w.kernel.symbols)]
-        self.shared = ["lefts", *(f"rights{i}" for i in range(self.beside)), "full", "empty", "rows", "columns"]
+        self.shared = ["lefts", *(f"rights{i}" for i in range(self.parts_at_once)), "full", "empty", "rows", "columns"]
 
     def _writer(self, shape: tuple[int, int]) -> _RingSums:
         return _RingSums(self.j.task.kernel, self.j.task.buffers, shape, self.result, self.ring.outs)
@@ -181,10 +73,10 @@ class _Text:
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         return f'"""{about}\n\n{self.w.described()}"""\n\n{HEAD}{library}\n\n{body}\n'
 
-    # -- what is done to sums ----------------------------------------------------------------------
+    # -- epilogue of sums --------------------------------------------------------------------------
 
     def _points(self, w: RingWriter) -> list[dict[int, Coordinate]]:
-        """Where a piece of `shape` lies, in the dimensions of each product."""
+        """The coordinates of a piece of `shape`, in the dimensions of each product."""
         wide = ".to(tl.int64)" if w.wide else ""
         row, column = (w.define(name, f"({name}_at + {w.range(axis)}){wide}") for axis, name in enumerate("mn"))
         counts = total(self.last.m), total(self.last.n)
@@ -199,7 +91,7 @@ class _Text:
         ]
 
     def _finish(self) -> str:
-        """The function that ends a piece: what is made of all results together is stored."""
+        """The function that runs the epilogue of a piece and stores its results."""
         w, j = self.w, self.j
         points = self._points(w)
         if self.fit.at_once:
@@ -208,31 +100,31 @@ class _Text:
         else:
             kept = {value: (f"y{position}", dtype) for position, (value, dtype) in enumerate(self._kept())}
             names = [*(name for name, _ in kept.values()), "acc0"]
-            ended(w, j, "acc0", points, kept, self.rest)
+            ended(w, j, "acc0", points, kept, self.stages.rest)
         given = ", ".join([*names, "m_at", "n_at", "c", "out", "L: gl.constexpr", *self.arguments])
         return f"@gluon.jit\ndef finish({given}):\n{_body(w)}"
 
     def _keep(self, number: int) -> str:
-        """The function that makes of a product's sum what is kept of it."""
+        """The function that computes the kept values of a product's sum."""
         w = self._writer((self.ring.m, self.fit.width))
         points = self._points(w)
-        made = settled(w, self.j, number, "acc0", points, {}, self.own[number], self.later)
+        made = settled(w, self.j, self.stages, number, "acc0", points, {})
         self.kept[number] = {value: dtype for value, (_, dtype) in made.items()}
         w.line(f"return {', '.join(name for name, _ in made.values())}")
         given = ", ".join(["acc0", "m_at", "n_at", "L: gl.constexpr", *self.arguments])
         return f"@gluon.jit\ndef keep{number}({given}):\n{_body(w)}"
 
     def _kept(self) -> list[tuple[int, str]]:
-        """The values that are kept of all sums but the last, with their dtypes."""
+        """The values kept of all sums but the last, with their dtypes."""
         return [each for number in sorted(self.kept) for each in self.kept[number].items()]
 
     # -- warps -------------------------------------------------------------------------------------
 
     def _sums(self) -> list[str]:
-        return [f"acc{number}" for number in range(self.beside)]
+        return [f"acc{number}" for number in range(self.parts_at_once)]
 
-    def _turns(self) -> list[tuple[int, ...]]:
-        """The products of each loop along a sum."""
+    def _loops(self) -> list[tuple[int, ...]]:
+        """The products computed by each loop along K."""
         count = range(len(self.j.products))
         return [tuple(count)] if self.fit.at_once else [(number,) for number in count]
 
@@ -240,7 +132,7 @@ class _Text:
         return short(self.w, total(self.j.products[number].k))
 
     def _fetch(self, left: bool) -> str:
-        """A warp that fetches one side's factors: places are filled in the order in which they are used."""
+        """A producer warp that loads one side's operands, in the order in which slots are used."""
         matrices = self.factors.lefts if left else self.factors.rights
         shared = left and self.fit.at_once  # by all products
         making: list[str] = []
@@ -251,11 +143,11 @@ class _Text:
         at = (f"pm * {self.ring.m}", "k") if left else ("k", f"pn * {self.fit.width}")
         corner = self._corner(matrices[0], *at)
         loops: list[str] = []
-        for turn in self._turns():
-            parts = [f"m{number}" for number in (turn[:1] if shared else turn)]
-            places = ["lefts"] if left else [f"rights{position}" for position in range(len(turn))]
+        for members in self._loops():
+            parts = [f"m{number}" for number in (members[:1] if shared else members)]
+            places = ["lefts"] if left else [f"rights{position}" for position in range(len(members))]
             loops += [
-                f"for k in range(0, {self._depth(turn[0])}, {self.ring.k}):",
+                f"for k in range(0, {self._depth(members[0])}, {self.ring.k}):",
                 "    mbarrier.wait(empty.index(place), phase)",
                 f"    mbarrier.expect(full.index(place), {' + '.join(f'{part}.nbytes_per_cta' for part in parts)})",
                 *(f"    tma.async_load({part}, {corner}, full.index(place), {each}.index(place))"
@@ -269,7 +161,7 @@ class _Text:
         ])
 
     def _multiply(self) -> str:
-        """The warps that multiply."""
+        """The function of the consumer warps."""
         kind, step = storage_type(self.last.sum), 32 // item_bytes(stored_as(self.last.factor))
         making = [
             f"layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{self.ring.warps}, 1], "
@@ -279,18 +171,18 @@ class _Text:
             WAIT,
         ]
         loops: list[str] = []
-        for turn in self._turns():
-            sums = [f"r{position}" for position in range(len(turn))]
+        for members in self._loops():
+            sums = [f"r{position}" for position in range(len(members))]
             zeros = f"warpgroup_mma_init(gl.zeros(({self.ring.m}, {self.fit.width}), {kind}, layout))"
             loops += [f"{each} = {zeros}" for each in sums]
-            loops += ["last = 0", f"for k in range(0, {self._depth(turn[0])}, {self.ring.k}):"]
-            loops += _indented(self._turn(sums))
-            accumulators = ", ".join(f"acc{position}" for position in range(len(turn)))
+            loops += ["last = 0", f"for k in range(0, {self._depth(members[0])}, {self.ring.k}):"]
+            loops += _indented(self._iteration(sums))
+            accumulators = ", ".join(f"acc{position}" for position in range(len(members)))
             loops += [
                 f"{accumulators} = warpgroup_mma_wait(0, deps=[{', '.join(sums)}])",
                 "mbarrier.arrive(empty.index(last))",
             ]
-            number = turn[0]
+            number = members[0]
             if not self.fit.at_once and number + 1 < len(self.j.products):
                 before = sum(len(self.kept[each]) for each in range(number))
                 names = ", ".join(f"y{before + position}" for position in range(len(self.kept[number])))
@@ -302,8 +194,8 @@ class _Text:
             *_indented([*making, "place = 0", "phase = 0", *self._tiles(loops), "tma.store_wait(0)"]),
         ])
 
-    def _turn(self, sums: Sequence[str]) -> list[str]:
-        """One place of the ring, while the products of the one before are still under way."""
+    def _iteration(self, sums: Sequence[str]) -> list[str]:
+        """The lines that process one slot, while the products of the previous one are in progress."""
         left = "lefts.index(place)" + (".permute((1, 0))" if self.factors.lefts[0].across else "")
         across = ".permute((1, 0))" if self.factors.rights[0].across else ""
         every = ", ".join(sums)
@@ -320,7 +212,7 @@ class _Text:
         ]
 
     def _pieces(self) -> list[str]:
-        """The lines that take a tile apart along N, and finish its pieces."""
+        """The lines that split a tile along N and finish its pieces."""
         wholes = self._sums() if self.fit.at_once else [*(f"y{p}" for p in range(len(self._kept()))), "acc0"]
         lines: list[str] = []
         pieces, size = [wholes], self.fit.width
@@ -347,7 +239,7 @@ class _Text:
     def _onwards(self) -> list[str]:
         return ["place += 1", f"if place == {self.ring.stages}:", "    place = 0", "    phase ^= 1"]
 
-    # -- the whole ---------------------------------------------------------------------------------
+    # -- the whole program -------------------------------------------------------------------------
 
     def _described(self, name: str, matrix: Matrix, size: tuple[int, int], places: str) -> str:
         lines = (size[1], size[0]) if matrix.across else size
@@ -359,7 +251,7 @@ class _Text:
     def _main(self, symbol: str) -> str:
         ring, kind = self.ring, storage_type(stored_as(self.last.factor))
         lines = _places("lefts", kind, ring.stages, (ring.m, ring.k), self.factors.lefts[0])
-        for number in range(self.beside):
+        for number in range(self.parts_at_once):
             lines += _places(f"rights{number}", kind, ring.stages, (ring.k, self.fit.width), self.factors.rights[0])
         if self.result is None:
             lines.append("outs = 0")
@@ -369,11 +261,7 @@ class _Text:
             )
         given = ", ".join([*self.shared, *self.arguments])
         lines += [
-            *(f"{each} = mbarrier.allocate_mbarrier(batch={ring.stages})" for each in ("full", "empty")),
-            f"for i in gl.static_range({ring.stages}):",
-            "    mbarrier.init(full.index(i), count=2)",
-            "    mbarrier.init(empty.index(i), count=1)",
-            "fence_async_shared()",
+            *barrier_lines(ring.stages, 2),
             f"rows = tl.cdiv({short(self.w, total(self.last.m))}, {ring.m})",
             f"columns = tl.cdiv({short(self.w, total(self.last.n))}, {self.fit.width})",
             f"gl.warp_specialize([(multiply, (outs, {given})), (fetch_left, ({given})), (fetch_right, ({given}))], "
@@ -383,7 +271,7 @@ class _Text:
 
 
 def _places(name: str, kind: str, count: int, size: tuple[int, int], matrix: Matrix) -> list[str]:
-    """The lines that make room for `count` tiles of `size` of a matrix."""
+    """The lines that allocate buffers for `count` tiles of `size` of a matrix."""
     shape = ", ".join(map(str, size[::-1] if matrix.across else size))
     return [
         f"{name}_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{shape}], {kind})",
@@ -396,4 +284,4 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 
 def _body(w: RingWriter) -> str:
-    return "\n".join(w.lines).replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
+    return "\n".join(w.lines).replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` needs a layout

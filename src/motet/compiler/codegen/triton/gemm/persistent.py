@@ -1,10 +1,11 @@
-"""Contractions on Hopper: warps that only fetch and warps that only multiply, around a ring of tiles in shared memory.
+"""Warp-specialised persistent contractions on Hopper: producer and consumer warps around a ring buffer in shared
+memory.
 
-A program stays and makes tile after tile. One warp has the copy engine fill the ring, as far ahead as it is long, also
-across the borders of tiles; the others multiply what has come, asynchronously, and give places of the ring back. What
-they make goes through shared memory to the copy engine too, piece by piece along N. A tile may be wider than a power of
-two, being several beside each other, for which 16-bit factors need one instruction (`ring_wide.py`). A 32-bit factor
-that lies across its sum goes through registers, as the left one. Factors of f32 in full precision the threads multiply.
+A program computes tile after tile. One warp per operand fills the ring buffer by TMA, as far ahead as its slots allow,
+also across tiles; consumer warps multiply loaded tiles asynchronously and release slots. Results are stored through
+shared memory by TMA, piece by piece along N. A tile's width may be a sum of powers of two, computed as several parts;
+for 16-bit operands one instruction computes all parts (`persistent_wide.py`). A 32-bit operand that is contiguous
+across K is loaded through registers, as the left one. Operands of f32 in full precision are multiplied by threads.
 Source: NVIDIA, "CUTLASS: Efficient GEMM in CUDA" (warp-specialised persistent kernels), 2024.
 """
 
@@ -25,7 +26,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 
 def ring_form(c: ContractionLaunch, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
-    """Raises `Unsupported`."""
+    """The form for one ring buffer. Raises `Unsupported`."""
     task, result = c.task, leaving(c)
     w = RingWriter(task.kernel, task.buffers, (ring.m, ring.piece), result, ring.outs)
     wide = ".to(tl.int64)" if w.wide else ""

@@ -1,12 +1,12 @@
-"""The source of programs that go around a ring (`ring.py`), in Gluon, Triton's language of layouts and barriers.
+"""Writes persistent contractions (`persistent.py`) in Gluon, Triton's language of explicit layouts and barriers.
 
-`full` and `empty` are the barriers of the ring's places. Matrices are described where tiles of them are moved, at the
-same time: one warp fetches the left factor, another one the right, and those that multiply describe the result. All
-wait for what the launch depends on behind that (`dependent.py`); constants, which no kernel writes, are not waited for.
+`full` and `empty` are the barriers of the slots. Descriptors are created where they are used, in parallel: one warp
+loads the left operand, another one the right operand, and the consumer warps describe the result. All of them wait for
+the launch's dependences afterwards (`programmatic_launch.py`), except for constants, which no kernel writes.
 
-Factors of f32 in full precision the threads multiply themselves. What they read of shared memory bounds them: of a tile
-each has about as many rows as columns, in fours, or one by one where lines walk along the sum, so that no two threads
-that read at a time want the same bank.
+Operands of f32 in full precision are multiplied by the threads, limited by their reads of shared memory. A thread
+computes about as many rows as columns of a tile, in groups of four, or single ones if lines run along K, so that no two
+threads access the same bank at the same time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from motet.compiler.codegen.gpu.gemm.persistent_tiles import PersistentParts, Ri
 from motet.compiler.codegen.triton.gemm import persistent_wide as ring_wide
 from motet.compiler.codegen.triton.gemm.descriptors import describe, short
 from motet.compiler.codegen.triton.gemm.products import group_of
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.scalars import from_storage, storage_type, to_storage
-from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
+from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
@@ -37,15 +38,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 '''
-REGISTERS = 24  # of each thread of the warps that fetch
+REGISTERS = 24  # of each thread of the producer warps
 WAIT = 'gl.inline_asm("griddepcontrol.wait;", "~{memory}")'
-NEXT = 'gl.inline_asm("griddepcontrol.launch_dependents;", "~{memory}")'  # before a tile's ending
-_SLICE = 8  # products of the sum that threads multiply at a time
+NEXT = 'gl.inline_asm("griddepcontrol.launch_dependents;", "~{memory}")'  # before a tile's epilogue
+_SLICE = 8  # steps of K that threads multiply at a time
 
 
-class RingWriter(Writer):
-    """Writes what is done to a piece of a tile: as `Writer`, in the layout that the products are left in, and `result`
-    through shared memory."""
+class RingWriter(GluonWriter):
+    """A `Writer` for the epilogue of a piece of a tile, in the layout of the products, that stores `result` through
+    shared memory."""
 
     def __init__(
         self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], result: Matrix | None, outs: int
@@ -53,12 +54,12 @@ class RingWriter(Writer):
         super().__init__(kernel, buffers, shape)
         self.result = result
         self.outs = outs
-        self.points = 0  # lines, the first ones, that say where a piece is
-        self.ahead: list[str] | None = None  # the load of what is read of every point, to be made before a tile is
+        self.points = 0  # the number of leading lines that compute a piece's coordinates
+        self.ahead: list[str] | None = None  # the load, before the tile, of what its epilogue reads at every point
 
     def read_ahead(self) -> None:
-        """From here on, what is read of every point is loaded when the tile begins, if it is short, and the first:
-        registers have no room for more."""
+        """From here on, load what is read at every point when the tile begins, if it is a 16-bit value and the first
+        such one; registers hold no more."""
         self.points, self.ahead = len(self.lines), []
 
     def read(self, source: StridedAccess, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
@@ -71,10 +72,6 @@ class RingWriter(Writer):
             return super().read(source, at, other, raw)
         self.ahead = [text]
         return "e0" if raw else self.define("x", from_storage("e0", source.dtype))
-
-    def range(self, axis: int) -> str:
-        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
-        return f"gl.arange(0, {self.shape[axis]}, gl.SliceLayout({1 - axis}, L))[{inside}]"
 
     def write(
         self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
@@ -91,10 +88,10 @@ class RingWriter(Writer):
 
 
 def module(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: str, about: str) -> str:
-    """The whole source; `w` has the lines of what is done to a piece."""
+    """The whole source; `w` holds the lines of a piece's epilogue."""
     arguments = [*(f"v{value}" for value in w.buffers), *map(symbol_name, w.kernel.symbols)]
     body = "\n".join(w.lines)
-    body = body.replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
+    body = body.replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` needs a layout
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
         *_ahead_function(w, ring, arguments), _finish_function(w, arguments, body),
@@ -107,7 +104,7 @@ def module(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: str, about
 
 
 def _ahead_function(w: RingWriter, ring: Ring, arguments: Sequence[str]) -> list[str]:
-    """What loads, for `width` columns of a tile, what its ending reads of every point."""
+    """The function that loads what the epilogue of `width` columns of a tile reads at every point."""
     if not w.ahead:
         return []
     given = ", ".join(["m_at", "n_at", "width: gl.constexpr", "L: gl.constexpr", *arguments])
@@ -123,8 +120,21 @@ def _finish_function(w: RingWriter, arguments: Sequence[str], body: str) -> str:
     return f"@gluon.jit\ndef finish({given}):\n{body}"
 
 
+def barrier_lines(stages: int, fetching: int) -> list[str]:
+    """The lines that make the barriers of a ring. Each of its `stages` is full once `fetching` functions have filled
+    it, and empty once it is multiplied."""
+    return [
+        f"full = mbarrier.allocate_mbarrier(batch={stages})",
+        f"empty = mbarrier.allocate_mbarrier(batch={stages})",
+        f"for i in gl.static_range({stages}):",
+        f"    mbarrier.init(full.index(i), count={fetching})",
+        "    mbarrier.init(empty.index(i), count=1)",
+        "fence_async_shared()",
+    ]
+
+
 def tile_function(group: int) -> str:
-    """Which tile a number stands for: groups of rows of tiles go over their columns together."""
+    """The function from numbers to tiles: groups of rows of tiles process their columns together."""
     return f'''@gluon.jit
 def tile(number, rows, columns):
     first = number // ({group} * columns) * {group}
@@ -134,29 +144,29 @@ def tile(number, rows, columns):
 
 
 def _tile_lines(ring: Ring) -> list[str]:
-    """The lines that say which tile a program makes; those of a pair have rows in common."""
+    """The lines that compute the tile of a program; the tiles of a pair share rows."""
     if not ring.paired:
         return ["pm, pn = tile(number, rows, columns)"]
     return ["pm, pn = tile(number // 2, rows, columns // 2)", "pn = pn * 2 + number % 2"]
 
 
 def _shared(ring: Ring) -> list[str]:
-    """The arguments that all warps get."""
+    """The arguments of all warps."""
     places = ["lefts", *(f"rights{i}" for i in range(1 if ring.wide else len(ring.widths)))]
     return [*places, "full", "empty", "rows", "columns", "depth"]
 
 
 def _begins(ring: Ring) -> list[int]:
-    """Where the parts of a tile begin, side by side."""
+    """The first column of each part of a tile."""
     return [sum(ring.widths[:i]) for i in range(len(ring.widths))]
 
 
-# -- the warps that fetch --------------------------------------------------------------------------
+# -- producer warps --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A factor, as its warp fetches it: its side, the lines that describe it and that load a tile, and the names of the
+    """An operand for its producer warp: its side, the lines that describe it and that load a tile, and the names of the
     descriptors of a tile's parts."""
 
     side: str
@@ -205,7 +215,7 @@ def _load(matrix: str, corner: str, places: str, place: str = "place") -> str:
 
 
 def _described(w: RingWriter, name: str, places: str, matrix: Matrix, size: tuple[int, int]) -> str:
-    """The line that describes a matrix, to move tiles of `size` of it to and from `places`."""
+    """The line that describes a matrix, to copy tiles of `size` of it to and from `places`."""
     if matrix.across:
         size = size[1], size[0]
     return f"{name} = tma.make_tensor_descriptor({describe(w, matrix, {}, size)}, {places}.layout)"
@@ -215,7 +225,7 @@ def _onwards(ring: Ring) -> list[str]:
     return ["place += 1", f"if place == {ring.stages}:", "    place = 0", "    phase ^= 1"]
 
 
-# -- the warps that multiply -----------------------------------------------------------------------
+# -- consumer warps --------------------------------------------------------------------------------
 
 
 def _multiply_function(w: RingWriter, parts: PersistentParts, ring: Ring, arguments: Sequence[str]) -> str:
@@ -253,7 +263,7 @@ def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
 
 
 def _accumulators(parts: PersistentParts, ring: Ring) -> tuple[list[str], list[str]]:
-    """The lines that lay out sums, and those that set them to zero."""
+    """The lines that define the layouts of sums, and those that set sums to zero."""
     kind, step = storage_type(parts.sum), 32 // item_bytes(parts.factor)
     layouts: list[str] = []
     zeros: list[str] = []
@@ -277,9 +287,9 @@ def _accumulators(parts: PersistentParts, ring: Ring) -> tuple[list[str], list[s
 
 
 def _turn(parts: PersistentParts, ring: Ring, begun: str, own: str = "", other: str = "") -> list[str]:
-    """The lines that multiply what one place of the ring has, while those before are still under way, and give back the
-    place before; `begun` says whether there is one. A left factor in registers goes to `own`; what is in `other` is in
-    use until the products before are done."""
+    """The lines that multiply one slot's tiles while earlier products are in progress, and release the previous slot,
+    if `begun` holds. A left operand in registers is loaded to `own`; `other` is in use until the earlier products are
+    done."""
     left = "lefts.index(place)" + (".permute((1, 0))" if parts.left.across else "")
     lines = ["mbarrier.wait(full.index(place), phase)"]
     if ring.wide:
@@ -298,12 +308,12 @@ def _turn(parts: PersistentParts, ring: Ring, begun: str, own: str = "", other: 
 
 
 def _given_back(ring: Ring, begun: str) -> list[str]:
-    """The lines that give back the place before, if there is one, and go on to the next."""
+    """The lines that release the previous slot, if there is one, and advance to the next."""
     return [f"mbarrier.arrive(empty.index(last), pred={begun})", "last = place", *_onwards(ring)]
 
 
 def _turn_of_threads(parts: PersistentParts, ring: Ring) -> list[str]:
-    """The lines that do the same where threads multiply: as much of the sum at a time as registers have room for."""
+    """The lines that multiply one slot's tiles by threads, as much of K at a time as registers hold."""
     left = "lefts.index(place)" + (".permute((1, 0))" if parts.left.across else "")
     lines = ["mbarrier.wait(full.index(place), phase)", f"for s in gl.static_range({ring.k // _SLICE}):"]
     for i in range(len(ring.widths)):
@@ -317,7 +327,7 @@ def _turn_of_threads(parts: PersistentParts, ring: Ring) -> list[str]:
 
 
 def _together(parts: PersistentParts, ring: Ring) -> int:
-    """How far a sum goes on at a time: factors in registers have two places there, in turns."""
+    """The steps of K that are multiplied at a time; operands in registers have two buffers, used alternately."""
     return ring.k * (2 if parts.in_registers else 1)
 
 
@@ -326,7 +336,7 @@ def _names(name: str, ring: Ring) -> str:
 
 
 def _ahead(w: RingWriter, ring: Ring, arguments: Sequence[str]) -> list[str]:
-    """The lines that load what the ending of a tile reads of every point, part by part along N."""
+    """The lines that load what the epilogue of a tile reads at every point, part by part along N."""
     lines: list[str] = []
     for i, (width, begin) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
         names = ", ".join(f"e{number}_{i}" for number in range(len(w.ahead or ())))
@@ -336,7 +346,7 @@ def _ahead(w: RingWriter, ring: Ring, arguments: Sequence[str]) -> list[str]:
 
 
 def _ending(w: RingWriter, parts: PersistentParts, ring: Ring, arguments: Sequence[str]) -> list[str]:
-    """The lines that take a tile apart along N, and finish its pieces."""
+    """The lines that split a tile along N and run the epilogue on its pieces."""
     lines: list[str] = []
     number = 0
     early = range(len(w.ahead or ()))
@@ -358,17 +368,17 @@ def _ending(w: RingWriter, parts: PersistentParts, ring: Ring, arguments: Sequen
 
 
 def indented(lines: Sequence[str], level: int) -> str:
-    """The text of lines in so many blocks."""
+    """The text of lines, indented by `level` blocks."""
     return "\n".join("    " * level + line for line in lines)
 
 
-# -- the whole -------------------------------------------------------------------------------------
+# -- the whole program -----------------------------------------------------------------------------
 
 
 def _main_function(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: str, arguments: Sequence[str]) -> str:
     size, kind = (ring.m, ring.k), storage_type(parts.factor)
     lines = _places("lefts", kind, ring.stages, size, parts.left)
-    alike = len(ring.widths) if ring.wide else 1  # parts that lie one behind the other
+    alike = len(ring.widths) if ring.wide else 1  # parts that are contiguous
     for i, width in enumerate(ring.widths[::alike]):
         size = ring.k, width
         lines += _places(f"rights{i}", kind, ring.stages * alike, size, parts.right)
@@ -380,12 +390,7 @@ def _main_function(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: st
     together = _together(parts, ring)
     common = ", ".join([*_shared(ring), *arguments])
     lines += [
-        f"full = mbarrier.allocate_mbarrier(batch={ring.stages})",
-        f"empty = mbarrier.allocate_mbarrier(batch={ring.stages})",
-        f"for i in gl.static_range({ring.stages}):",
-        "    mbarrier.init(full.index(i), count=2)",
-        "    mbarrier.init(empty.index(i), count=1)",
-        "fence_async_shared()",
+        *barrier_lines(ring.stages, 2),
         f"rows = tl.cdiv({short(w, parts.rows)}, {ring.m})",
         f"columns = tl.cdiv({short(w, parts.columns)}, {ring.n})",
         f"depth = tl.cdiv({short(w, parts.depth)}, {together}) * {together}",
@@ -398,7 +403,7 @@ def _main_function(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: st
 def _places(
     name: str, kind: str, count: int, size: tuple[int, int], matrix: Matrix
 ) -> list[str]:
-    """The lines that make room for `count` tiles of `size` of a matrix."""
+    """The lines that allocate buffers for `count` tiles of `size` of a matrix."""
     if matrix.across:
         size = size[1], size[0]
     layout = f"[{size[0]}, {size[1]}], {kind}"

@@ -1,10 +1,10 @@
-"""Tiles of a ring that are several parts wide, in one instruction of the tensor cores for all of them, as source text.
+"""Writes tensor-core instructions for tiles of several parts, one instruction for all parts.
 
-Gluon's tensors have sides that are powers of two, and an instruction for each: for tiles 192 wide the left factor would
-be read from shared memory twice. The instruction takes any multiple of 8 columns up to 256: it is written here, for
-16-bit factors, of which the left one lies along the sum, and parts of the right one lie one behind the other in shared
-memory. Its sums are those of the parts, one after the other. Threads are numbered from those that multiply on, so that
-four warps have the tile's first 64 rows.
+The sides of Gluon's tensors are powers of two, with separate instructions for each tensor: with tiles 192 wide, the
+left operand would be read from shared memory twice. The instruction supports any multiple of 8 columns up to 256. It is
+written as inline assembly here, for 16-bit operands of which the left one is contiguous along K and the parts of the
+right one are consecutive in shared memory. Its sums are those of the parts in order. Threads are numbered from the
+first consumer warp on, so that the first four warps hold the tile's first 64 rows.
 Source: PTX ISA, "wgmma.mma_async", "matrix descriptor".
 """
 
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.gemm.persistent_tiles import PersistentParts, Ring
 
-_LINE = 128  # bytes of a factor in shared memory
-_STEP = 16  # products of each result that an instruction adds
-_LINES = 8  # which the pattern of a factor in shared memory repeats after
+_LINE = 128  # bytes of an operand in shared memory
+_STEP = 16  # steps of K of an instruction
+_LINES = 8  # after which the swizzle pattern of an operand repeats
 _GROUP = 64  # rows of a group of four warps
-_ITEM = 2  # bytes of a factor's element
-_UNIT = 4  # bits that descriptors leave out of addresses and distances
-_PATTERN = 1  # of lines of 128 bytes
+_ITEM = 2  # bytes of an operand's element
+_UNIT = 4  # low bits that descriptors omit from addresses and strides
+_PATTERN = 1  # the swizzle of lines of 128 bytes
 
 
 @dataclass(frozen=True)
 class _Described:
-    """How an instruction finds a factor in shared memory: the bits beside its address, how far it is to the next
-    products of the sum, and whether lines of it walk across the sum."""
+    """How an instruction addresses an operand in shared memory: the descriptor's bits next to the address, the distance
+    to the next steps of K, and whether lines run across K."""
 
     bits: int
     step: int
@@ -34,7 +34,7 @@ class _Described:
 
 
 def _described(ring: Ring, across: bool) -> _Described:
-    """A factor whose lines, of 128 bytes, walk along the sum, or `across` it: then parts of it are far apart."""
+    """The descriptor of an operand whose lines of 128 bytes run along K, or `across` it, with its parts far apart."""
     bits = _PATTERN << 62 | (_LINES * _LINE >> _UNIT) << 32
     if not across:
         return _Described(bits | 1 << 16, _STEP * _ITEM >> _UNIT, False)
@@ -42,7 +42,7 @@ def _described(ring: Ring, across: bool) -> _Described:
 
 
 def functions(ring: Ring, parts: PersistentParts) -> str:
-    """The text of the instructions for one place of the ring, and the operands of those and of what waits for them."""
+    """The text of the instructions for one slot, with their operands and those of the wait for them."""
     sums = ring.m * ring.n // (32 * ring.warps)
     operands = f'["=f"] * {sums} + [str(i) for i in range({sums})]'
     left, right = _described(ring, False), _described(ring, not parts.right.across)
@@ -74,8 +74,8 @@ def turn(outputs, inputs):
 
 
 def turn_lines(ring: Ring, begun: str) -> list[str]:
-    """The lines that multiply what one place of the ring has; those of the place before are done then. `begun` says
-    whether there is one."""
+    """The lines that multiply one slot's tiles, after which those of the previous slot are done. `begun` tells whether
+    there is a previous one."""
     sums, types = _listed("r{}", ring), _listed("r{}.type", ring)
     right = f"rights0.index({at(ring, 0)})"
     given = f"[{sums}, lefts.index(place), {right}, ({begun}).to(gl.int32)]"
@@ -83,14 +83,14 @@ def turn_lines(ring: Ring, begun: str) -> list[str]:
 
 
 def done_line(ring: Ring) -> str:
-    """The line that waits for all."""
+    """The line that waits for all products."""
     sums, types = _listed("r{}", ring), _listed("r{}.type", ring)
     text = "wgmma.wait_group.sync.aligned 0;"
     return f'{_listed("acc{}", ring)} = gl.inline_asm("{text}", DONE, [{sums}], [{types}])'
 
 
 def at(ring: Ring, part: int) -> str:
-    """The place of a part of the right factor, all of which lie one behind the other."""
+    """The buffer of a part of the right operand; parts are consecutive."""
     return f"place * {len(ring.widths)}" + (f" + {part}" if part else "")
 
 

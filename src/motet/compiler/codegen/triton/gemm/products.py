@@ -1,9 +1,10 @@
-"""Sums of products as Triton programs, a tile of the result for each. How tiles are chosen is in `tiles.py`, what a
-contraction is in `contraction.py`."""
+"""Writes contractions as Triton programs, one tile of the result per program. `tiles.py` chooses tiles;
+`contraction.py` describes contractions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
@@ -17,11 +18,13 @@ from motet.compiler.codegen.triton.text.scalars import carried_type, constant, r
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
-_TOGETHER = 128  # tiles that are made at a time
+_TOGETHER = 128  # tiles computed at a time
+
+Side = Literal["left", "right"]  # of a product
 
 
 def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
-    """A contraction by `tile`s; `left` and `right` are its factors where they can be described."""
+    """A contraction by `tile`s; `left` and `right` are its operands if TMA can load them."""
     described = None if left is None or right is None or tile.kind == "pointers" else (left, right)
     w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
     _tile(w, c, tile, described)
@@ -30,12 +33,12 @@ def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: M
 
 
 def stay(tiles: Expr, processors: int) -> Expr:
-    """The grid of programs that stay: as many as there are processors, or tiles."""
+    """The grid of persistent programs: the number of SMs, or of tiles if there are fewer."""
     return min(tiles, processors) if isinstance(tiles, int) else ["min", tiles, processors]
 
 
 def _tile(w: Writer, c: ContractionLaunch, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:
-    """The lines that make a program's tile."""
+    """Write the lines that compute a program's tile."""
     rows, columns, depth = total(c.m), total(c.n), total(c.k)
     batch, pm, pn = tile_of(w, c, tile)
     if described is not None:
@@ -66,7 +69,7 @@ def _tile(w: Writer, c: ContractionLaunch, tile: Tile, described: tuple[Matrix, 
 
 
 def finish(w: Writer, c: ContractionLaunch, value: str, at: Mapping[int, Coordinate]) -> None:
-    """What is done to the sum of products `value`, and stored."""
+    """Write the epilogue of the sum of products `value`."""
     value = whole(w, c, value, at)
     if c.task.epilogue is not None:
         w.finish(c.task.epilogue, value, at, c.task.stored)
@@ -75,8 +78,8 @@ def finish(w: Writer, c: ContractionLaunch, value: str, at: Mapping[int, Coordin
 def whole(
     w: Writer, c: ContractionLaunch, value: str, at: Mapping[int, Coordinate], beside: Mapping[int, str] | None = None
 ) -> str:
-    """The sum of products `value` with what it begins with, as the program rounds it, carried. `beside` are values that
-    need not be read."""
+    """Add the initial value to the sum of products `value`, rounded as in the program, in its compute type. `beside`
+    are values that need not be loaded."""
     task = c.task
     dtype = task.kernel.values[task.stage.outputs[0].value].dtype
     init = task.inits[0]
@@ -91,8 +94,8 @@ def whole(
 
 
 def tile_of(w: Writer, c: ContractionLaunch, tile: Tile) -> tuple[dict[int, Coordinate], str, str]:
-    """Which tile a program makes: groups of rows of tiles go over their columns together, so that what they share is
-    still in the cache."""
+    """The tile of a program: groups of rows of tiles process their columns together, so that shared operands are still
+    in the cache."""
     p = w.program()
     m, n = (_blocks(w, total(loops), block) for loops, block in ((c.m, tile.m), (c.n, tile.n)))
     at: dict[int, Coordinate] = {}
@@ -109,8 +112,8 @@ def tile_of(w: Writer, c: ContractionLaunch, tile: Tile) -> tuple[dict[int, Coor
 
 
 def group_of(m: int, n: int) -> int:
-    """How many rows of tiles go over their columns together: so many that what all processors make at a time is about
-    as high as it is wide."""
+    """The number of rows of tiles in a group, such that the tiles that all SMs compute at a time form about a
+    square."""
     return power_of_two(round((_TOGETHER * n / m) ** 0.5 * 0.75))
 
 
@@ -118,7 +121,7 @@ def _blocks(w: Writer, count: Extent, block: int) -> str:
     return f"tl.cdiv({w.extent(count)}, {block})" if count.known is None else str(-(-count.factor // block))
 
 
-# -- factors ---------------------------------------------------------------------------------------
+# -- operands --------------------------------------------------------------------------------------
 
 
 def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mapping[int, Coordinate]) -> None:
@@ -132,7 +135,7 @@ def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mappi
 def _described_step(
     w: Writer, c: ContractionLaunch, described: tuple[Matrix, Matrix], corner: tuple[str, str]
 ) -> None:
-    """One turn along K, by descriptors: beyond the end they give zeros. The tile begins at `corner`."""
+    """One iteration along K, loading by descriptors, which give zeros out of bounds. The tile begins at `corner`."""
     left, right = described
     m, n, k = (f"tl.cast({at}, tl.int32)" if w.wide else at for at in (*corner, "k"))
     x = w.define("x", f"a.load([{k}, {m}]).T" if left.across else f"a.load([{m}, {k}])")
@@ -143,10 +146,10 @@ def _described_step(
 def _step(
     w: Writer, c: ContractionLaunch, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str], begin: str
 ) -> None:
-    """One turn along K: both factors are read, and multiplied."""
+    """One iteration along K: loads and multiplies both operands."""
     w.remembered = {}
-    left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
-    right = factor_of(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
+    left = factor_of(w, c, "left", tile, at, masks, begin)
+    right = factor_of(w, c, "right", tile, at, masks, begin)
     multiply(w, c, left, right)
 
 
@@ -156,14 +159,16 @@ def multiply(w: Writer, c: ContractionLaunch, left: str, right: str, acc: str = 
 
 
 def factor_of(
-    w: Writer, c: ContractionLaunch, source: StridedAccess, shape: tuple[int, int], axis: int, at: dict[
-        int, Coordinate
-    ],
-    masks: dict[int, str | None], begin: str,
+    w: Writer, c: ContractionLaunch, side: Side, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str],
+    begin: str,
 ) -> str:
-    """A tile of a factor, of `shape`; K runs along `axis`."""
+    """A tile of a factor; `masks` are those of the result's rows and columns."""
+    if side == "left":
+        source, shape, axis = c.left, (tile.m, tile.k), 1
+    else:
+        source, shape, axis = c.right, (tile.k, tile.n), 0
     w.shape = shape
-    w.masks = {a: mask for a, mask in masks.items() if mask is not None}
+    w.masks = {a: mask for a, mask in masks.items() if a != axis}
     depth = w.define("k", f"{begin}{w.range(axis)}")
     length = total(c.k)
     if length.known is None or length.factor % shape[axis]:

@@ -1,8 +1,8 @@
-"""Small products on the processors' own units: few results for each program, so that all processors have some, and all
-that they are made of read at once.
+"""Small products without tensor cores: few results per program, so that all SMs are busy, with all operands loaded at
+once.
 
-A tile of threads has its results' factors in registers and adds up in halves, lane by lane: there is no loop along the
-sum and no factor in shared memory, so that what it takes is about one access to memory and a launch.
+A tile of threads loads its operands to registers and sums by halving, lane by lane. There is no loop along K, and no
+operand in shared memory, so that a product takes about one memory latency and a launch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def small_form(c: ContractionLaunch, block: SmallBlock) -> Form:
 def _points(
     w: Writer, c: ContractionLaunch, first: str, second: str, block: SmallBlock, axes: tuple[int, int]
 ) -> dict[int, Coordinate]:
-    """The coordinates of rows and columns, which begin at `first` and `second`, along `axes` of the tile."""
+    """The coordinates of rows and columns from `first` and `second` on, along `axes` of the tile."""
     at: dict[int, Coordinate] = {}
     for begin, loops, side, axis in ((first, c.m, block.m, axes[0]), (second, c.n, block.n, axes[1])):
         point = w.define("i", f"{begin} + {w.range(axis)}")
@@ -57,6 +57,6 @@ def _points(
 
 
 def _read(w: Writer, source: StridedAccess, at: dict[int, Coordinate], kind: str) -> str:
-    """A factor, carried, with zeros where there is none."""
+    """Load an operand in its compute type, with zeros out of bounds."""
     value = w.read(source, at, other="0")
     return value if carried_type(source.dtype) == kind else w.define("x", f"{value}.to({kind})")

@@ -1,1 +1,1 @@
-"""Rows and plain loops on GPUs."""
+"""Row kernels and plain loops on GPUs."""

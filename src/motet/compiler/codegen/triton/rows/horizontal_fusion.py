@@ -1,5 +1,5 @@
-"""Launches that need nothing of one another, such as the parts of a concatenation, as one: programs of all of them in a
-grid, each of which runs the text of its own.
+"""Fuses independent launches, such as the copies of a concatenation, into one: a grid of the programs of all, each of
+which runs the text of its launch.
 
     copy a to the first half of y; copy b to the second half  →  if number < …: copy a; else: copy b
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.triton.text.program import Form
-from motet.compiler.kernels.kernel import Access, Stage
+from motet.compiler.kernels.kernel import Access, Size, Stage
 from motet.compiler.kernels.strides import span_of
 
 _MARK = "@triton.jit\n"
@@ -20,7 +20,7 @@ MOST = 32  # launches in one
 
 
 def are_apart(earlier: Sequence[Stage], later: Stage) -> bool:
-    """Whether `later` neither reads nor writes what one of `earlier` writes, nor writes what one reads."""
+    """Whether `later` neither reads nor writes what a stage of `earlier` writes, nor writes what one reads."""
     written, read = later.outputs, _read(later)
     tables = {*gathered(later).values()}
     for stage in earlier:
@@ -39,7 +39,7 @@ def _read(stage: Stage) -> list[Access]:
     return [*stage.inputs, *(init for init in stage.inits if isinstance(init, Access))]
 
 
-def _meet(one: Access, sizes: Sequence[object], other: Access, others: Sequence[object]) -> bool:
+def _meet(one: Access, sizes: Sequence[Size], other: Access, others: Sequence[Size]) -> bool:
     """Whether two accesses may touch the same element."""
     if one.value != other.value:
         return False
@@ -51,8 +51,8 @@ def _meet(one: Access, sizes: Sequence[object], other: Access, others: Sequence[
 
 
 def together(forms: Sequence[Form], symbol: str) -> Form | None:
-    """One form that does what `forms`, of programs called `symbol`, do; None where how many programs they have is known
-    only when running."""
+    """A single form for the `forms` of programs named `symbol`; None if the number of their programs is known only at
+    run time."""
     counts = [form.tasks for form in forms if isinstance(form.tasks, int)]
     if len(counts) != len(forms):
         return None

@@ -1,4 +1,4 @@
-"""Loops as Triton programs: a stage point by point. What it reduces is a loop in the program."""
+"""Writes stages point by point as Triton programs. A reduction is a loop in the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from motet.compiler.kernels.strides import StridedAccess
 
 
 def emit(plan: LoopsPlan) -> tuple[Form, ...]:
-    """Raises `UnsupportedOnGpu` for operations without code."""
+    """The programs of `plan`. Raises `UnsupportedOnGpu` for operations without code."""
     return tuple(_line(plan, tile) if isinstance(tile, LineTile) else _square(plan, tile) for tile in plan.tiles)
 
 
@@ -36,7 +36,7 @@ def _line(plan: LoopsPlan, tile: LineTile) -> Form:
 
 
 def _square(plan: LoopsPlan, tile: SquareTile) -> Form:
-    """A square's loops are those along its sides; the other loops are the program's number."""
+    """A program for one square: vectors along its sides; the program number selects the point of the other loops."""
     task, across, sides, inner = plan.task, tile.across, tile.sides, plan.parallel[-1]
     outer = [loop for loop in plan.parallel if loop not in (inner, across)]
     w = Writer(task.kernel, task.buffers, sides)
@@ -83,7 +83,7 @@ def _initial(w: Writer, init: StridedAccess | float | int | None, dtype: str, at
 def _evaluate(
     w: Writer, task: LoopTask, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Reduction] = ()
 ) -> list[str]:
-    """What the body yields at a point. With combiners, their operation is done in the accumulator's type."""
+    """The values that the body yields at a point. With combiners, their operation uses the accumulator's type."""
     stage = task.stage
     tables = gathered(stage)
     operands = [None if position in tables else w.read(source, at) for position, source in enumerate(task.sources)]
@@ -99,7 +99,7 @@ def _evaluate(
 def _reduce(
     w: Writer, task: LoopTask, dtypes: Sequence[str], at: dict[int, Coordinate], reduction: Sequence[Loop]
 ) -> list[str]:
-    """The loops of a reduction, one in the other, running values handed from turn to turn."""
+    """Write nested loops of a reduction, with accumulators carried from iteration to iteration."""
     found = match_reductions(task.stage) or ()
     state: list[str] = []
     for init, dtype in zip(task.inits, dtypes, strict=True):

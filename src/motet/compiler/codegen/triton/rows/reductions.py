@@ -1,4 +1,4 @@
-"""Reductions as text: how partial results are combined, and the number that they begin with."""
+"""Reductions as text: combining partial results, and initial values."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _SIGNS = {"addf": "+", "mulf": "*", "addi": "+", "muli": "*", "andi": "&", "ori"
 
 
 def beginning(reduction: Reduction) -> str:
-    """The number to begin with, as a literal."""
+    """The initial value, as a literal."""
     return number(reduction.identity, reduction.dtype)
 
 
 def masked(reduction: Reduction, mask: str, x: str) -> str:
-    """`x`, carried, with the number to begin with in points outside `mask`."""
+    """`x`, in its compute type, with the initial value at points outside `mask`."""
     chosen = f"tl.where({mask}, {x}, {beginning(reduction)})"
     return f"{chosen}.to({carried_type(reduction.dtype)})" if reduction.dtype == "i1" else chosen
 
 
 def combine(reduction: Reduction, x: str, y: str) -> str:
-    """Two partial results, carried."""
+    """Combine two partial results in compute types."""
     name, dtype = reduction.op.partition(".")[2], reduction.dtype
     kind = carried_type(reduction.accumulator)
     if dtype == "i1":
@@ -36,11 +36,11 @@ def combine(reduction: Reduction, x: str, y: str) -> str:
 
 
 def narrowed(reduction: Reduction, total: str) -> str:
-    """The accumulated result, as its dtype is carried."""
+    """The accumulated result, converted to the compute type of the result's dtype."""
     return rounded(total, reduction.dtype)
 
 
 def helper_of(reduction: Reduction) -> tuple[str, str]:
-    """The name and the text of a function of two partial results, for `tl.reduce`."""
+    """The name and text of a function that combines two partial results, for `tl.reduce`."""
     name = f"combine_{reduction.op.partition('.')[2]}_{reduction.accumulator}"
     return name, f"def {name}(x, y):\n    return {combine(reduction, 'x', 'y')}"

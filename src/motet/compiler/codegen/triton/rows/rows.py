@@ -1,6 +1,6 @@
 """Rows as Triton programs: softmax, normalisations, sums, extremes, products of a matrix and a vector.
 
-Element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
+Element-wise values are computed again in each pass that needs them, which costs less than keeping them in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.kernels.rows import Rows
 from motet.compiler.kernels.strides import StridedAccess
 
-# The same pairs of short numbers, of which no compiler knows that they are: grids have one dimension, the z is 0.
+# Adds 0 to pairs of 16-bit numbers in a way that no compiler can fold: grids have one dimension, so that z is 0.
 _HIDE = (
     'tl.inline_asm_elementwise("{{ .reg .b32 z; mov.u32 z, %ctaid.z; add.u32 $0, $1, z; }}", "=r,r", [{}], dtype={}, '
     "is_pure=False, pack=2)"
@@ -28,7 +28,7 @@ _HIDE = (
 
 
 def emit(plan: RowsPlan) -> tuple[Form, ...]:
-    """Raises `UnsupportedOnGpu` for operations without code."""
+    """The programs of `plan`. Raises `UnsupportedOnGpu` for operations without code."""
     return tuple(_form(plan, tile) for tile in plan.tiles)
 
 
@@ -42,8 +42,8 @@ def _form(plan: RowsPlan, tile: RowTile) -> Form:
 
 @dataclass
 class _RowsEmitter:
-    """Writes a program over tiles of `height` rows and `width` of their elements. `whole`: that is all of a row, or
-    what it is made of stays in registers, in as many tiles as there are."""
+    """Writes a program with tiles of `height` rows and `width` of their elements. `whole` means that a tile covers a
+    row, or that its inputs are kept in registers, in several tiles."""
 
     rows: Rows
     stored: dict[int, StridedAccess]
@@ -52,7 +52,7 @@ class _RowsEmitter:
     width: int
     whole: bool
     family: str
-    made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the pass under way
+    made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the current pass
 
     def __post_init__(self) -> None:
         rows = self.rows
@@ -62,10 +62,10 @@ class _RowsEmitter:
         self.whole = self.whole and not self.pieces
         self.producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
         self.at: dict[int, Coordinate] = {}  # by loop
-        self.waiting: list[int] = []  # reductions that the next pass does
-        self.columns: list[tuple[dict[int, Coordinate], str | None]] = []  # of pieces, with their masks
+        self.waiting: list[int] = []  # reductions for the next pass
+        self.columns: list[tuple[dict[int, Coordinate], str | None]] = []  # of the tiles of a row, with their masks
         self.passes = 0
-        self.latest: dict[str, tuple[int, str, str]] = {}  # what is kept: the pass, what holds it, and the number
+        self.latest: dict[str, tuple[int, str, str]] = {}  # kept: pass, value, number
 
     def run(self) -> None:
         w, rows = self.w, self.rows
@@ -85,7 +85,7 @@ class _RowsEmitter:
         self._finish()
 
     def _load(self) -> None:
-        """Read what is kept of all pieces, before anything waits for it."""
+        """Load all tiles of the kept inputs, before any of them is used."""
         for number in range(self.pieces):
             self._columns(f"{number * self.width} + " if number else "", number == self.pieces - 1)
             self.columns.append((dict(self.at), self.w.masks.get(1)))
@@ -117,18 +117,18 @@ class _RowsEmitter:
     # -- passes ------------------------------------------------------------------------------------
 
     def _columns(self, begin: str, last: bool = True) -> None:
-        """The coordinates along the row, from `begin` on; those of the `last` ones may not exist."""
+        """Define the coordinates along the row, from `begin` on; in a `last` tile, some may be out of bounds."""
         w, rows = self.w, self.rows
         column = w.define("c", f"{begin}{w.range(1)}")
         w.masks.pop(1, None)
         length = rows.length
-        if last and (not length.known or length.factor % self.width):  # of no elements all are masked
+        if last and (not length.known or length.factor % self.width):  # a row without elements is masked entirely
             w.masks[1] = w.define("m", f"{column} < {w.extent(length)}")
         loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
         self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)
 
     def _turns(self) -> Iterator[dict[int, str]]:
-        """A pass: for each of its turns the values that are known in it."""
+        """A pass: yields, for each of its iterations, the values known in it."""
         w = self.w
         self.passes += 1
         if self.whole:
@@ -149,7 +149,7 @@ class _RowsEmitter:
         w.remembered = {}
 
     def _flush(self) -> None:
-        """One pass for the reductions that wait."""
+        """Run one pass for the waiting reductions."""
         if not self.waiting:
             return
         w = self.w
@@ -175,7 +175,7 @@ class _RowsEmitter:
         self.waiting = []
 
     def _gather(self, s: int, sums: dict[tuple[int, int], str]) -> None:
-        """The totals of rows, with what the outputs held before."""
+        """Compute the totals of rows, combined with the outputs' initial values."""
         stage, w = self.rows.stages[s], self.w
         for k, (each, access, init) in enumerate(zip(self.rows.reduces[s], stage.outputs, stage.inits, strict=True)):
             value = w.define("t", across(w, each, sums[s, k], 1))
@@ -189,7 +189,7 @@ class _RowsEmitter:
             self._store(s, access, self.made[access.value])
 
     def _finish(self) -> None:
-        """One pass for all that is written along rows."""
+        """Run one pass for all results written along rows."""
         wanted = [
             (s, access) for s, stage in enumerate(self.rows.stages)
             if self.rows.wide[s] and not self.rows.reduces[s]
@@ -205,7 +205,7 @@ class _RowsEmitter:
     # -- points ------------------------------------------------------------------------------------
 
     def _points(self, s: int) -> dict[int, Coordinate]:
-        """The coordinates of a stage's own dimensions."""
+        """The coordinates of a stage's dimensions."""
         return {
             d: self.at[number] for d, number in enumerate(self.rows.dims[s]) if number is not None and number in self.at
         }
@@ -223,8 +223,8 @@ class _RowsEmitter:
         return found
 
     def _read(self, source: StridedAccess, s: int) -> str:
-        """What stage `s` reads. Of what pieces keep each pass converts it anew: the compiler would else keep what it
-        converted in the first one, which takes twice the registers."""
+        """Load an input of stage `s`. Kept values are converted again in each pass: the compiler would otherwise keep
+        the converted values, which take twice the registers."""
         if not self._hides(source):
             return self.w.read(source, self._points(s))
         w, dtype = self.w, source.dtype
@@ -240,7 +240,7 @@ class _RowsEmitter:
         return value
 
     def _hides(self, source: StridedAccess) -> bool:
-        """Whether what is read stays in registers as it stands in memory, and is not what is computed with."""
+        """Whether a value kept in registers is hidden from the compiler: its storage type is not its compute type."""
         short = source.dtype in ("f16", "bf16")
         return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
 
@@ -249,7 +249,7 @@ class _RowsEmitter:
         return [self.rows.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
 
     def _evaluate(self, s: int, known: dict[int, str]) -> None:
-        """Add to `known` what an element-wise stage makes."""
+        """Add the results of an element-wise stage to `known`."""
         stage = self.rows.stages[s]
         if all(access.value in known for access in stage.outputs):
             return
@@ -267,7 +267,7 @@ class _RowsEmitter:
             known[access.value] = names[k]
 
     def _terms(self, s: int, known: dict[int, str]) -> list[str]:
-        """What a reduction gathers at each point."""
+        """The terms of a reduction at each point."""
         stage = self.rows.stages[s]
         found = self.rows.reduces[s]
         first = len(stage.inputs) + len(stage.outputs)
@@ -288,7 +288,7 @@ class _RowsEmitter:
 
 
 def across(w: Writer, each: Reduction, text: str, axis: int) -> str:
-    """All points along an axis of the tile combined; the axis stays, with extent 1."""
+    """Combine all points along an axis of the tile; the axis is kept, with extent 1."""
     name = each.op.partition(".")[2]
     if name in ("addf", "addi") and each.dtype != "i1":
         return f"tl.sum({text}, {axis}, keep_dims=True).to({carried_type(each.accumulator)})"

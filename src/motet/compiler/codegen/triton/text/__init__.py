@@ -1,1 +1,1 @@
-"""The text of Triton programs."""
+"""Writes the text of Triton programs."""

@@ -1,4 +1,4 @@
-"""What the Triton code generators make: a program's source, and how it wants to be compiled and launched."""
+"""The output of the Triton code generators: a program's source, and its options for compilation and launch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from motet.compiler.codegen.kernel_code import KernelCode
 
 @dataclass(frozen=True)
 class Form:
-    """One way to write a program. `source` is a Python module that defines a function of the program's symbol under
-    `triton.jit`; `tasks` is the grid, in one dimension; `stages` is how many turns of a loop are under way at once.
-    `label` tells a program's forms apart, in words that stay the same from version to version: tunings name it. Each
-    `blocks` of the grid, which `tasks` is a multiple of, are a cluster, placed beside each other (`clusters.py`).
-    `early` says that it may be launched while what it depends on still runs, and what depends on it before it ends
-    (`dependent.py`)."""
+    """One implementation of a program. `source` is a Python module that defines a function with the program's symbol
+    under `triton.jit`; `tasks` is the one-dimensional grid; `stages` is the number of loop iterations in flight.
+    `label` distinguishes a program's forms and is stable across versions, as tunings refer to it. Each `blocks` blocks
+    of the grid, a divisor of `tasks`, form a cluster on neighbouring SMs (`clusters.py`). `early` means that it may
+    start while its dependences still run, and its dependents before it ends (`programmatic_launch.py`)."""
 
     source: str
     tasks: Expr
@@ -29,11 +28,11 @@ class Form:
 
 @dataclass(frozen=True)
 class TritonProgram:
-    """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then numbers of the types in
-    `sizes` (`i32` or `i64`), which are the extents `symbols`. `forms` are in order of preference: the first that fits
-    the target is taken. `key` says what it computes, on which extents, in a name that does not depend on what else
-    there is; `about` says it to people. `library` is a library's call that does the same, where there is one, for
-    tuning to choose; `call`, where it is there, is to run in the place of the program where the library is."""
+    """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then the extents `symbols` as
+    numbers of the types in `sizes` (`i32` or `i64`). `forms` are in order of preference: the first that fits the target
+    is used. `key` identifies the computation and its extents independently of the surrounding program; `about`
+    describes it to people. `library` is an equivalent library call, if there is one, as a candidate for tuning; `call`,
+    if set, replaces the program wherever the library is available."""
 
     symbol: str
     buffers: tuple[str, ...]

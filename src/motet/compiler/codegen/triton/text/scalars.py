@@ -1,18 +1,18 @@
 """Stage bodies as Triton expressions: MLIR's scalar operations on tiles.
 
-What a value is *carried* as, against what stands in memory:
+The types in which values are stored and in which they are computed with:
 
-| dtype | in memory | carried |
+| dtype | in memory | computed with |
 |---|---|---|
 | i1 | i8, 0 or 1 | int1 |
 | i8 … i64, ui8 … ui64, index | signed integers of the same width | the same |
 | f16, bf16, f8E4M3FN, f8E5M2 | the same | float32, rounded to the dtype after every operation that is not exact |
 | f32, f64 | the same | the same |
 
-The error function of short floats is a polynomial that is exact to 17 bits, of bf16 to 15, half as many instructions as
-the one of f32. Quotients and powers of e in f16 and 8 bits are the processor's own approximations of 22 bits and more:
-what lies between the least and the largest of these is far from where those end, which is not so with bf16. Hyperbolic
-tangents are made of these, near 0 of a polynomial.
+The error function of floats of at most 16 bits is a polynomial that is exact to 17 bits (for bf16 to 15), with half as
+many instructions as for f32. Quotients and exponentials in f16 and 8 bits use the GPU's approximations, which are
+exact to at least 22 bits: the range of these dtypes ends far from that of the approximations, unlike that of bf16.
+Hyperbolic tangents are computed from these, and near 0 by a polynomial.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _STORAGE = {
     "f8E4M3FN": "tl.float8e4nv", "f8E5M2": "tl.float8e5",
 }
 SHORT_FLOATS = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
-_NARROW = ("f16", "f8E4M3FN", "f8E5M2")  # floats of a much smaller range than f32's
+_NARROW = ("f16", "f8E4M3FN", "f8E5M2")  # floats with a much smaller range than f32
 
 
 def pointer_type(dtype: str) -> str:
-    """Triton's name of the elements that a pointer to `dtype` points to."""
+    """Triton's name of the element type of a pointer to `dtype`."""
     return POINTERS.get(dtype) or f"i{ITEM_BITS[dtype]}"
 
 
@@ -51,14 +51,14 @@ def carried_type(dtype: str) -> str:
 
 
 def from_storage(text: str, dtype: str) -> str:
-    """What was loaded, as it is carried."""
+    """Convert a loaded value of `dtype` to the type computed with."""
     if dtype == "i1":
         return f"({text} != 0)"
     return f"{text}.to(tl.float32)" if dtype in SHORT_FLOATS else text
 
 
 def to_storage(text: str, dtype: str) -> str:
-    """A carried value, as it stands in memory."""
+    """Convert a computed value to its type in memory."""
     return f"{text}.to({storage_type(dtype)})" if dtype == "i1" or dtype in SHORT_FLOATS else text
 
 
@@ -76,17 +76,17 @@ def number(value: float | int | None, dtype: str) -> str:
 
 
 def constant(value: float | int | None, dtype: str) -> str:
-    """`value` as a carried scalar of its own type."""
+    """`value` as a scalar of the type computed with."""
     return f"tl.full((), {number(value, dtype)}, {carried_type(dtype)})"
 
 
 def rounded(text: str, dtype: str) -> str:
-    """A carried float after an operation that is not exact."""
+    """Round a computed float after an operation that is not exact."""
     return f"({text}).to({storage_type(dtype)}).to(tl.float32)" if dtype in SHORT_FLOATS else text
 
 
 def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
-    """The operation `scalar` on operands `x` of dtypes `dtypes`, all carried.
+    """The operation `scalar` on operands `x` of dtypes `dtypes`, all in compute types.
 
     Raises `UnsupportedOnGpu` for an operation without code.
     """
@@ -110,10 +110,10 @@ def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
 
 
 def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[str]) -> str | None:
-    """A power or quotient whose second operand is a constant, as what takes less and gives the same: squares, and
-    products with reciprocals where these are exact or the result is rounded to a short float; quotients of f32 by
-    others are rounded as they should be. `first` is the number of the body's first operation. A square root would
-    differ for -0 and -inf."""
+    """A power or quotient with a constant second operand, as a cheaper operation with the same result: squares, and
+    products with reciprocals if these are exact or the result is rounded to at most 16 bits; other quotients of f32 are
+    rounded correctly. `first` is the number of the body's first operation. Square roots are excluded: they differ for
+    -0 and -inf."""
     if scalar.op not in ("math.powf", "math.fpowi", "arith.divf") or scalar.operands[1] < first:
         return None
     constant_ = body[scalar.operands[1] - first]
@@ -125,12 +125,12 @@ def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[
     exact = abs(math.frexp(value)[0]) == 0.5 and 2.0**-60 < abs(value) < 2.0**60
     if exact or (scalar.dtype in ("f16", "bf16") and 1e-30 < abs(value) < 1e30):
         return rounded(f"{x[0]} * {1 / value!r}", scalar.dtype)
-    # Means of equal numbers are these numbers: `/` is off by up to two units of f32's last place.
+    # The mean of equal numbers must be this number: `/` is off by up to two units in f32's last place.
     return f"tl.div_rn({x[0]}, {x[1]})" if scalar.dtype == "f32" else None
 
 
 def extreme(name: str, x: str, y: str) -> str:
-    """`maximumf` and its kin: `maximumf` gives a NaN where either is one, `maxnumf` the other."""
+    """`maximumf` and similar: `maximumf` gives NaN if either operand is NaN, `maxnumf` the other operand."""
     function = "tl.maximum" if name.startswith("max") else "tl.minimum"
     nan = "NONE" if "num" in name else "ALL"
     return f"{function}({x}, {y}, propagate_nan=tl.PropagateNan.{nan})"
@@ -175,11 +175,11 @@ _INTEGER: dict[str, Callable[..., str]] = {
 }
 _UNSIGNED = ("shrui", "maxui", "minui", "divui", "remui", "ceildivui")
 BOOLEAN = {"addi": "xori", "subi": "xori", "muli": "andi", "maxui": "ori", "minui": "andi", "maxsi": "andi",
-            "minsi": "ori"}  # as one bit, which as a signed number is 0 or -1
+            "minsi": "ori"}  # on one bit, which as a signed number is 0 or -1
 
 
 def _divisor(y: str) -> str:
-    """A divisor that never traps: lanes that are masked out may hold anything."""
+    """A divisor that never traps: lanes that are masked out may hold any value."""
     return f"tl.where({y} == 0, 1, {y})"
 
 
@@ -195,7 +195,7 @@ def _integer(name: str, x: Sequence[str], dtype: str) -> str:
         return _INTEGER[name](*x)
     if name in _UNSIGNED:
         return f"({_INTEGER[name](*(unsigned(operand, dtype) for operand in x))}).to({carried_type(dtype)})"
-    narrow = ITEM_BITS[dtype] < 32  # Triton computes with short integers as they are; a mixed operand is of 32 bits
+    narrow = ITEM_BITS[dtype] < 32  # Triton does not widen narrow integers; an operand of mixed width has 32 bits
     return f"({_INTEGER[name](*x)}).to({carried_type(dtype)})" if narrow or "div" in name else _INTEGER[name](*x)
 
 
@@ -229,7 +229,7 @@ def _compare_integers(predicate: str, x: str, y: str, dtype: str) -> str:
 
 
 def _typed(name: str, scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str | None:
-    """Operations that need more than their operands."""
+    """Operations that depend on types as well as on operands."""
     source, target = dtypes[0], carried_type(scalar.dtype)
     if name == "cmpf":
         return _compare_floats(scalar.predicate, x[0], x[1])
@@ -255,7 +255,7 @@ def _from_integer(name: str, x: str, source: str, target: str) -> str:
 
 
 def resize(x: str, source: str, dtype: str, signed: bool) -> str:
-    """An integer brought to the width of `dtype`."""
+    """An integer extended or truncated to the width of `dtype`."""
     target = carried_type(dtype)
     if dtype == "i1":
         return x if source == "i1" else f"(({x} & 1) != 0)"
@@ -294,9 +294,9 @@ _LIBRARY = {
     "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "log1p": "log1p", "expm1": "expm1", "log10": "log10",
     "powf": "pow", "atan2": "atan2", "erfc": "erfc",
 }
-# Which take subnormal numbers of f32 for 0, or worse: those go up by a power of two before, and down after.
+# Functions that flush subnormal f32 numbers to 0, or worse: these are scaled by a power of two before and after.
 _SCALED = {"sqrt": ("tl.sqrt", 24, -12), "rsqrt": ("tl.rsqrt", 24, 12), "cbrt": ("libdevice.cbrt", 24, -8)}
-_ROUNDINGS = {  # of the processor's floor and ceil subnormal numbers are 0
+_ROUNDINGS = {  # the GPU's floor and ceil of subnormal numbers are 0
     "floor": "tl.where(({0} < 0) & ({0} > -1), -1.0, tl.floor({0}))",
     "ceil": "tl.where(({0} > 0) & ({0} < 1), 1.0, tl.ceil({0}))",
     "absf": "tl.abs({0})", "trunc": "libdevice.trunc({0})",
@@ -304,11 +304,11 @@ _ROUNDINGS = {  # of the processor's floor and ceil subnormal numbers are 0
 }
 _INFINITY = 'float("inf")'
 
-_TANH = (1.0, -1 / 3, 2 / 15, -17 / 315)  # tanh(x) / x by x²
+_TANH = (1.0, -1 / 3, 2 / 15, -17 / 315)  # tanh(x) / x as a polynomial in x²
 
 
 def _short_erf(x: str, dtype: str) -> str:
-    """erf for a result that is rounded to the short float `dtype`; NaN gives NaN, and -0 itself."""
+    """erf for a result that is rounded to `dtype` of at most 16 bits; NaN gives NaN, and -0 gives -0."""
     end, coefficients = _ERF_BF16 if dtype == "bf16" else _ERF
     inside = extreme("minimumf", extreme("maximumf", x, str(-end)), str(end))
     power = f"({inside} * {inside})"
@@ -316,7 +316,7 @@ def _short_erf(x: str, dtype: str) -> str:
 
 
 def _short_tanh(x: str) -> str:
-    """tanh for a result that is rounded to a short float: 1 - 2 / (1 + e^2x), and its series where that loses bits."""
+    """tanh for a result rounded to at most 16 bits: 1 - 2 / (1 + e^2x), and its series where that loses bits."""
     power = f"libdevice.fast_expf({x} + {x})"
     far = f"1.0 - libdevice.fast_dividef(tl.full((), 2.0, tl.float32), 1.0 + {power})"
     return f"tl.where(tl.abs({x}) < 0.25, {x} * {_horner(f'({x} * {x})', _TANH)}, {far})"
@@ -331,7 +331,7 @@ def _scaled(name: str, x: str, dtype: str) -> str:
 
 
 def _horner(x: str, coefficients: Sequence[float]) -> str:
-    """A polynomial with the given coefficients, of the lowest power first."""
+    """A polynomial by its coefficients, lowest power first."""
     first, *rest = coefficients
     return f"({first!r} + {x} * {_horner(x, rest)})" if rest else repr(first)
 

@@ -1,7 +1,7 @@
 """Writes one program: the text of a Triton function over a tile of points.
 
-A tile has up to three axes. Every coordinate of a loop nest is an expression that varies over some of them, written
-so that expressions over different axes broadcast against each other: `i[:, None]` along axis 0 of two.
+A tile has up to three axes. Every coordinate of a loop nest is an expression that varies along some of them, written so
+that expressions along different axes broadcast against each other: `i[:, None]` along axis 0 of two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_AXES: Axes = frozenset()
 
 @dataclass(frozen=True)
 class Coordinate:
-    """The index of a loop: its text, and the axes of the tile that it varies over."""
+    """The index of a loop: its text, and the axes of the tile along which it varies."""
 
     text: str
     axes: Axes = NO_AXES
@@ -41,8 +41,8 @@ STATUS = Value((STATUS_BYTES // 8,), "i64", "temporary", (0,))
 
 
 def tell(status: str, check: int, index: str, extent: str, outside: str) -> list[str]:
-    """Lines that write to the words `status` points to which check fails where `outside` holds, and at which of a
-    tile's indices of what extent: of several any one."""
+    """Lines that report a failed check at the address `status`, with index and extent, where `outside` holds; of
+    several points of a tile, any one is reported."""
     return [
         f"tl.store({status} + ({word} + 0 * ({outside})), ({value}) + 0 * ({outside}).to(tl.int64), mask={outside})"
         for word, value in enumerate((str(check), index, extent))
@@ -50,8 +50,8 @@ def tell(status: str, check: int, index: str, extent: str, outside: str) -> list
 
 
 class Writer:
-    """The lines of one function over a tile of `shape`; its arguments are `buffers` (indices of values) and the
-    kernel's symbols."""
+    """Collects the lines of one function over a tile of `shape`; its arguments are `buffers` (indices of values) and
+    the kernel's symbols."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
         self.kernel = kernel
@@ -61,9 +61,9 @@ class Writer:
         self.lines: list[str] = []
         self.helpers: dict[str, str] = {}
         self.level = 1
-        self.remembered: dict[str, str] = {}  # names of what was read, by the text that reads it
+        self.remembered: dict[str, str] = {}  # names of loaded values, by the text that loads them
         self.wide = is_wide(kernel)
-        self.exact_quotients = False  # of f32; else off by up to two units of the last place, which takes less
+        self.exact_quotients = False  # of f32; otherwise off by up to two units in the last place, but faster
         self._dense: list[tuple[dict[int, Extent], dict[int, Coordinate], Coordinate]] = []
         self._count = 0
 
@@ -73,14 +73,14 @@ class Writer:
         self.lines.append("    " * self.level + text)
 
     def define(self, prefix: str, text: str) -> str:
-        """A new name for `text`."""
+        """Define a new name for `text`."""
         name = f"{prefix}{self._count}"
         self._count += 1
         self.line(f"{name} = {text}")
         return name
 
     def module(self, symbol: str, about: str) -> str:
-        """The whole source: the function `symbol` and what it calls."""
+        """The whole source: the function `symbol` and the functions that it calls."""
         arguments = ", ".join([*(f"v{value}" for value in self.buffers), *map(symbol_name, self.kernel.symbols)])
         body = "\n".join(self.lines)
         helpers = "".join(f"@triton.jit\n{text}\n\n\n" for text in self.helpers.values())
@@ -91,7 +91,7 @@ class Writer:
         )
 
     def described(self) -> str:
-        """What the arguments are, a line for each."""
+        """Descriptions of the arguments, one line each."""
         values = [self.kernel.values[value] for value in self.buffers]
         lines = [
             f"v{number}: {value.role} {'x'.join(map(str, (*value.shape, value.dtype)))}"
@@ -114,18 +114,18 @@ class Writer:
         return " * ".join(parts)
 
     def program(self) -> str:
-        """The number of this program in its grid."""
+        """The index of this program in its grid."""
         return self.define("p", "tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
 
     def range(self, axis: int) -> str:
-        """0, 1, … along `axis` of the tile, in its shape."""
+        """0, 1, … along `axis` of the tile, in a shape that broadcasts to the tile."""
         if len(self.shape) == 1:
             return f"tl.arange(0, {self.shape[axis]})"
         inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
         return f"tl.arange(0, {self.shape[axis]})[{inside}]"
 
     def decompose(self, linear: Coordinate, loops: Sequence[tuple[Extent, int]]) -> dict[int, Coordinate]:
-        """The coordinates of nested `loops` (extent, dimension), the outermost first, at point `linear`."""
+        """The coordinates of nested `loops` (extent, dimension), outermost first, at point `linear`."""
         found: dict[int, Coordinate] = {}
         rest = linear.text
         running = ONE
@@ -141,7 +141,7 @@ class Writer:
             extent = self.extent(size)
             found[dim] = Coordinate(self.define("i", f"{rest} % ({extent})"), linear.axes)
             rest = self.define("q", f"{rest} // ({extent})")
-        return dict(found)  # callers change theirs: coordinates that they move are no longer those of `linear`
+        return dict(found)  # a copy, as callers modify theirs
 
     def affine(self, entry: Affine, at: Mapping[int, Coordinate]) -> Coordinate:
         known = entry.constant
@@ -159,7 +159,7 @@ class Writer:
         return Coordinate(" + ".join(parts), frozenset(axes))
 
     def offset(self, place: StridedAccess, at: Mapping[int, Coordinate]) -> Coordinate:
-        """The element of its value's memory that `place` is at."""
+        """The element offset of `place` in its value's memory."""
         known = sum(part.factor for part in place.offset if not part.symbols)
         parts = [self.extent(part) for part in place.offset if part.symbols]
         axes: set[int] = set()
@@ -190,8 +190,8 @@ class Writer:
     # -- memory ------------------------------------------------------------------------------------
 
     def read(self, source: StridedAccess, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
-        """What is at `source`: as it is carried, or, if `raw`, as it stands in memory. Points that do not exist give
-        `other`, or anything."""
+        """Load the element at `source`, in its compute type or, if `raw`, in its storage type. Points out of bounds
+        give `other`, or an undefined value."""
         offset = self.offset(source, at)
         conditions = self.mask_of(offset.axes)
         for bound in source.bounds:
@@ -216,7 +216,7 @@ class Writer:
     def write(
         self, place: StridedAccess, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
     ) -> None:
-        """Store the carried `value`, which has the shape of the tile or `shape`."""
+        """Store `value`, in its compute type, with the shape of the tile or `shape`."""
         offset = self.offset(place, at)
         text = offset.text
         shape = self.shape if shape is None else shape
@@ -235,9 +235,9 @@ class Writer:
         at: Mapping[int, Coordinate], skip: frozenset[int] = frozenset(), tables: Mapping[int, int] | None = None,
         sizes: Sequence[Size] = (),
     ) -> list[str]:
-        """Names of all body values: `operands` (inputs, running values; None for what is not looked at), of
-        `dtypes`, then one per operation. The operations numbered in `skip` are left out.
-        `tables` are the values that operands stand for which are gathered from, in loops of `sizes`."""
+        """The names of all body values: `operands` (inputs, accumulators; None for unused ones) of `dtypes`, then one
+        per operation. The operations numbered in `skip` are omitted. `tables` maps operands that stand for whole
+        tensors, from which bodies gather, to their values, in loops of `sizes`."""
         names = [operand or "" for operand in operands]
         kinds = list(dtypes)
         for position, scalar in enumerate(body):
@@ -261,15 +261,15 @@ class Writer:
         return names
 
     def _quotient(self, scalar: Scalar, x: Sequence[str]) -> str | None:
-        """A quotient of f32 as it should be rounded: indices and truth values may be made of it."""
+        """A correctly rounded quotient of f32, if indices or truth values may depend on it."""
         if not self.exact_quotients or scalar.op != "arith.divf" or scalar.dtype != "f32":
             return None
         return f"tl.div_rn({x[0]}, {x[1]})"
 
     def _gather(self, value: int, indices: Sequence[str], ends: Sequence[Size | None], check: int) -> str:
-        """The element of a tensor at indices that were calculated; those outside are brought to its border, and the
-        status says that `check` fails, if it is one. An index that is known to be below `end` is taken as it is where
-        that is inside: elements side by side are then seen to be so, and moved together."""
+        """Load the element of a tensor at computed indices. Indices out of bounds are clamped, and reported as a
+        failure of `check`, if there is one. An index known to be below its `end` is not clamped if that is in bounds,
+        so that the compiler recognises contiguous accesses."""
         table = self.kernel.values[value]
         parts: list[str] = []
         exists = self.mask_of(range(len(self.shape)))
@@ -288,19 +288,19 @@ class Writer:
         return self.define("x", from_storage(text, table.dtype))
 
     def index(self, coordinate: Coordinate) -> str:
-        """A coordinate as bodies see it. One without axes may be a Python number, which has no type."""
+        """A coordinate as bodies see it. Without axes it may be a Python number, which has no type."""
         return f"({coordinate.text}).to(tl.int64)" if coordinate.axes else f"tl.full((), {coordinate.text}, tl.int64)"
 
     def spread(self, text: str, dtype: str) -> str:
-        """A carried value in every point of the tile, in exactly its type: what loops hand from turn to turn."""
+        """A value at every point of the tile, in exactly its compute type, as loops require of carried values."""
         return f"tl.broadcast_to({text}, {self.tile}).to({carried_type(dtype)})"
 
     def finish(
         self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, StridedAccess],
         beside: Mapping[int, str] | None = None,
     ) -> dict[int, str]:
-        """Run the stages of `epilogue` on the carried `value`; values in `stored` are written there. `beside` are other
-        values that are there already. Returns all that was made."""
+        """Run the stages of `epilogue` on `value`, in its compute type, and store the values in `stored`. `beside` are
+        other values already computed. Returns all computed values."""
         made = {**(beside or {}), epilogue.value: value}
         if epilogue.value in stored:
             self.write(stored[epilogue.value], at, value)
@@ -328,14 +328,14 @@ class Writer:
 
 
 def _end(body: Sequence[Scalar], position: int, sizes: Sequence[Size]) -> Size | None:
-    """What operation `position` of a body stays below, where it is the index of one of the loops of `sizes`."""
+    """The exclusive upper bound of operation `position` of a body if it is the index of one of the loops of `sizes`."""
     if position < 0 or body[position].op != "linalg.index" or not sizes:
         return None
     return sizes[int(body[position].value or 0)]
 
 
 def symbol_name(symbol: str) -> str:
-    """A symbol as the name of an argument."""
+    """The name of the argument for a symbol."""
     return f"s_{symbol}"
 
 

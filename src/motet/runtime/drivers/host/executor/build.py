@@ -1,4 +1,4 @@
-"""Builds the executor: a relocatable object for each machine, next to the loader. Needs LLVM; the runtime does not.
+"""Builds the executor: a relocatable object for each architecture, next to the loader. Needs LLVM.
 
     python -m motet.runtime.drivers.host.executor.build
 """
@@ -28,7 +28,7 @@ def build(target: ExecutorTarget) -> bytes:
 
 
 def path(target: ExecutorTarget) -> Path:
-    """Where the runtime looks for the object."""
+    """The path at which the runtime expects the object."""
     return Path(__file__).parent.parent / f"support-{target.name}.o"
 
 

@@ -1,6 +1,6 @@
 """The call of a compiled function from Python as LLVM IR, part of the executor (`source.py`).
 
-A METH_FASTCALL entry that checks its arrays' fields in place; what does not fit goes to Python.
+A METH_FASTCALL entry checks its arrays' fields in place and hands unsuitable arguments to Python.
 """
 
 CALL = r"""
@@ -287,25 +287,12 @@ ready:
   %lone = icmp eq i64 %parallel, 0
   %running = icmp ne i32 %started, 0
   %able = or i1 %lone, %running
-  br i1 %able, label %fix, label %long_way
-fix:
-  %p_fixed = getelementptr i8, ptr %call, i64 $CALL_FIXED
-  %fixed = load ptr, ptr %p_fixed
+  br i1 %able, label %fill, label %long_way
+fill:
   store i64 0, ptr %block
-  br label %copy
-copy:
-  %k = phi i64 [ 0, %fix ], [ %k_after, %copy_one ]
-  %copying = icmp ult i64 %k, %externals
-  br i1 %copying, label %copy_one, label %next_input
-copy_one:
-  %p_constant = getelementptr i64, ptr %fixed, i64 %k
-  %constant = load i64, ptr %p_constant
-  %p_slot = getelementptr i64, ptr %table, i64 %k
-  store i64 %constant, ptr %p_slot
-  %k_after = add i64 %k, 1
-  br label %copy
+  br label %next_input
 next_input:
-  %i = phi i64 [ 0, %copy ], [ %i_after, %enter_input ]
+  %i = phi i64 [ 0, %fill ], [ %i_after, %enter_input ]
   %more_inputs = icmp ult i64 %i, %inputs
   br i1 %more_inputs, label %input, label %next_result
 input:

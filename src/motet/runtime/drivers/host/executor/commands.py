@@ -1,11 +1,10 @@
-"""The runtime's executor of schedules as LLVM IR, part of the executor (`source.py`).
+"""The executor of schedules as LLVM IR, part of the executor (`source.py`).
 
-Commands run in order in one native call. A command with a single task runs in the caller. Commands
-that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them; `motet_wave_logged` also
-writes down which thread ran what when. Small commands of which some may run at once and others wait for them are one,
-too, a *flow* (`motet_flow`): its tasks are threads that take pieces of the commands in their order, and wait for what a
-piece needs, which others have taken before. A submitter that finds
-the pool taken works on its own tasks, and looks again after each share.
+Commands run in order in one native call. A command with a single task runs in the caller's thread. Commands that may
+run concurrently form a *wave* (`motet_wave`), one command with the tasks of all; `motet_wave_logged` also records which
+thread ran what when. Small commands with dependences among them form a *flow* (`motet_flow`): its tasks are threads
+that take pieces of the commands in order and wait for the dependences of a piece, which other threads have taken
+before. A submitter that finds the pool busy runs its tasks itself, and checks the pool again after each share.
 """
 
 from __future__ import annotations
@@ -302,10 +301,10 @@ define void @motet_copy(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scr
 }
 """
 
-# A call of a member: of a wave, of a flow.
+# A call of a member of a wave or a flow.
 RUN_MEMBER = "call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)"
 
-# The same, noted in the log as $MEMBER, with what has to be read first; goes on at $AFTER.
+# The same, recorded in the log as $MEMBER, with its preceding loads; continues at $AFTER.
 NOTED_CALL = r"""  %began = call i64 @now()
   $RUN_MEMBER
   %ended = call i64 @now()
@@ -389,7 +388,7 @@ def _noted_call(member: str, after: str, room: str = "", read: str = "", thread:
 
 
 def executor() -> str:
-    """The executor with its two forms of waves."""
+    """The executor with both variants of waves."""
     plain = {"NAME": "motet_wave", "LIST": "%sizes", "READ_LOG": "", "READ_REST": "", "WRITTEN": ""}
     logged = {
         "NAME": "motet_wave_logged", "LIST": "%wave", "READ_LOG": LOG, "READ_REST": ROOM + THREAD,

@@ -1,14 +1,13 @@
-"""The runtime's thread pool as LLVM IR, part of the executor (`source.py`).
+"""The thread pool as LLVM IR, part of the executor (`source.py`).
 
-The tasks of a job are cut in one *share* per thread, generation << 32 | tasks left, always alike, so
-that a thread works on what its caches hold from the job before. A thread claims three quarters of what is
-left of its own share, by compare-and-swap, and when that is empty half of what is left of those after it: what
-it takes from others it has to fetch. The job's description is read after
-a claim only, and cannot change before the claimed tasks are reported, so a thread that has claimed nothing
-is never waited for. Threads that find no more to claim spin, then sleep, until the *ticket*, which is
-generation << 32, changes; the submitter works too, then spins, then sleeps on the count of finished tasks.
-(Shares with stealing: Markatos and LeBlanc, "Using Processor Affinity in Loop Scheduling on Shared-Memory
-Multiprocessors", 1994.)
+The tasks of a job are divided into one *share* per thread, generation << 32 | remaining tasks, always in the same way,
+so that a thread works on data that its caches hold from the previous job. By compare-and-swap, a thread claims three
+quarters of the rest of its share, and when that is empty, half of the rest of the next ones: tasks of other threads
+need data from elsewhere. A thread reads the job's description only after a claim, and it cannot change before the
+claimed tasks are reported, so that the pool never waits for a thread without a claim. Threads without work spin, then
+sleep, until the *ticket*, generation << 32, changes. The submitter works too, then spins, then sleeps on the count of
+finished tasks. (Shares with stealing: Markatos and LeBlanc, "Using Processor Affinity in Loop Scheduling on
+Shared-Memory Multiprocessors", 1994.)
 """
 
 POOL = r"""

@@ -1,4 +1,4 @@
-"""The executor as LLVM IR, for each machine that it is built for.
+"""The executor as LLVM IR, for each architecture.
 
 `pool.py`, `commands.py`, `statuses.py` and `calls.py` have its parts; `build.py` compiles it.
 """
@@ -21,8 +21,7 @@ _WAIT, _WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE of <linux/futex.h>, private
 
 @dataclass(frozen=True)
 class ExecutorTarget:
-    """A machine that the executor is built for. `pause` is the intrinsic that eases a spinning
-    processor, with its arguments."""
+    """A machine for which the executor is built. `pause` is the intrinsic for spin loops, with its arguments."""
 
     name: str
     triple: str

@@ -1,6 +1,6 @@
 """The statuses of a call as LLVM IR, part of the executor (`source.py`).
 
-They are words in the call's arena that say which checks of its kernels failed (`motet/runtime/checks.py`).
+They are words in the call's arena that record which checks of its kernels failed (`motet/runtime/checks.py`).
 """
 
 STATUS = r"""

@@ -1,4 +1,4 @@
-"""Whether a module says anything of devices: what it does not say need not be looked for."""
+"""Whether a module has any device annotations; most programs have none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, TRANS
 
 
 def uses_devices(operation: ir.Operation | ir.Module) -> bool:
-    """Whether anything in a module or function is declared, placed or moved."""
+    """Whether a module or function contains declarations of devices, affinities or transfers."""
     found: list[str] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -25,7 +25,7 @@ def uses_devices(operation: ir.Operation | ir.Module) -> bool:
 
 
 def is_pinned(function: ir.Operation) -> bool:
-    """Whether any argument or result of a function has a place."""
+    """Whether any argument or result of a function has an affinity."""
     return any(
         AFFINITY in ir.DictAttr(attribute)
         for group in ("arg_attrs", "res_attrs") if group in function.attributes

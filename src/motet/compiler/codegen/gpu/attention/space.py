@@ -1,28 +1,27 @@
-"""How the loops of an attention are spread over programs and tiles, and which sizes of tiles suit a target."""
+"""Maps the loops of an attention to programs and tiles, and chooses tile sizes for a target."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from motet.compiler.codegen.gpu.accesses import source_of
-from motet.compiler.codegen.gpu.tasks import power_of_two, total
-from motet.compiler.codegen.triton.rows.loops import Loop
+from motet.compiler.codegen.gpu.tasks import Loop, power_of_two, total
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.strides import ONE, Extent
 from motet.compiler.targets.gpu import GpuTarget
 
-LEAST = 16  # of a tile's sides
-_FEW = 64  # rows, which one tile has all of
-_SHORT, _LONG = 1024, 1 << 20  # keys of a short sequence, and of one that is not known
-_ONE = 128  # keys that one tile has all of
-_ALIGNED = 16  # bytes, of what descriptors read
+LEAST = 16  # minimum side of a tile
+_FEW = 64  # rows that one tile holds entirely
+_SHORT, _LONG = 1024, 1 << 20  # keys of a short sequence, and the assumed number if it is unknown
+_ONE = 128  # keys that one tile holds entirely
+_ALIGNED = 16  # bytes; the alignment of tensors read through descriptors
 
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """`rows` queries against `keys` keys. Keys and values are read through `descriptors`, by the copying unit, or else
-    by pointers; where `specialised`, by warps of their own."""
+    """A tile of `rows` queries by `keys` keys. Keys and values are loaded by TMA with `descriptors`, else through
+    pointers; if `specialised`, by separate warps."""
 
     rows: int
     keys: int
@@ -39,7 +38,7 @@ class AttentionTile:
 
 @dataclass(frozen=True)
 class AttentionSpace:
-    """How the loops of an attention are spread: `batch` over programs, `rows` along the first side of tiles."""
+    """How the loops of an attention are mapped: `batch` to programs, `rows` to the first axis of tiles."""
 
     attention: Attention
     batch: tuple[Loop, ...]
@@ -47,7 +46,7 @@ class AttentionSpace:
 
     @property
     def merged(self) -> bool:
-        """Whether rows are queries of several heads."""
+        """Whether the rows are queries of several heads."""
         return len(self.rows) > 1
 
     @property
@@ -83,7 +82,7 @@ def space_of(attention: Attention) -> AttentionSpace:
 
 
 def choose_tiles(space: AttentionSpace, target: GpuTarget) -> list[AttentionTile]:
-    """Tiles for the shapes and the target, the best first, then smaller ones."""
+    """Tiles for the shapes and the target, best first, then smaller ones."""
     rows = max(LEAST, power_of_two(space.row_count.known or 1 << 20))
     width = max(power_of_two(space.depth), power_of_two(space.columns), LEAST)
     found = [tile for tile in _tiles(space, width, target) if tile.rows <= rows or tile.rows == LEAST]
@@ -92,8 +91,8 @@ def choose_tiles(space: AttentionSpace, target: GpuTarget) -> list[AttentionTile
 
 
 def _tiles(space: AttentionSpace, width: int, target: GpuTarget) -> list[AttentionTile]:
-    """By measurement on an H200, in bf16: what is read through descriptors waits for them to be made, which short
-    sequences do not pay for, nor heads of 64."""
+    """The tiles, from measurements on an H200 in bf16. Loads through descriptors wait until these are created, which
+    does not pay for short sequences and for heads of 64."""
     if space.attention.dtype == "f32":
         side = 64 if width <= 64 else 32
         return [
@@ -130,7 +129,7 @@ def _shared(space: AttentionSpace, tile: AttentionTile, width: int) -> int:
 
 
 def describable(space: AttentionSpace) -> bool:
-    """Whether keys and values lie so that the copying unit can read tiles of them."""
+    """Whether the layouts of keys and values allow TMA to load tiles of them."""
     a = space.attention
     return a.whole is not None and (
         lies_flat(a, a.whole.keys, a.key, a.depth) and lies_flat(a, a.whole.values, a.key, a.column)
@@ -138,7 +137,7 @@ def describable(space: AttentionSpace) -> bool:
 
 
 def lies_flat(a: Attention, access: Access, outer: int, inner: int) -> bool:
-    """Whether `access` is, over loops `outer` and `inner`, a matrix whose lines the copying unit can find."""
+    """Whether `access`, over loops `outer` and `inner`, is a matrix with a layout that TMA supports."""
     place = source_of(a.kernel, access, a.sizes)
     size = item_bytes(place.dtype)
     others = [stride for dim, stride in enumerate(place.strides) if dim != inner]

@@ -1,0 +1,1 @@
+"""Sorts, scans and scatters on GPUs: what they are, and how their lines are cut."""
