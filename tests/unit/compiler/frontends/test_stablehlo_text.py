@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.prepared import load_source
 from torch_mlir import ir
 from torch_mlir._mlir_libs import _stablehlo
 
-from motet.compiler.frontends import kinds, load_source
+from motet.compiler.frontends import kinds
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 

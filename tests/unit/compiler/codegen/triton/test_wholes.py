@@ -11,7 +11,8 @@ from tests.unit.compiler.codegen.triton.building import Generated, interpret, in
 from tests.unit.compiler.codegen.whole_texts import SCATTER, SCATTER_OF_NUMBERS, load, scan, sort
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton.ext import scans, sorts
+from motet.compiler.codegen.gpu.ext import scans
+from motet.compiler.codegen.triton.ext import sorts
 
 
 def generate(text: str) -> Generated:
