@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from motet.artifact.device_flags import parse_bindings
 from motet.errors import OptionError
 
 if TYPE_CHECKING:
@@ -139,6 +138,8 @@ def open_bound(
     physical devices; that of a program may name a target instead, or a physical device, for whose family it is then
     compiled."""
     if is_artifact(file):
+        from motet.artifact.device_flags import parse_bindings
+
         bindings = parse_bindings(devices)
         return open_artifact(file, format=format, placement=placement, places=places), bindings
     from motet.compiler.targets.device_flags import parse_device_flags_or_uris
