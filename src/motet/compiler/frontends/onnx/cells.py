@@ -2,9 +2,9 @@
 
     LSTM(x, w, r, b, …, peepholes)  →  inner = x · wᵀ + b; for each step: gates = inner[t] + h · rᵀ; i = f(gates[0]) …
 
-The product of the input is one for all steps, and a step has one product for all gates. The forms are peepholes, `clip`,
-`input_forget`, other activations, and sequences shorter than the input. Past the end of a sequence the results are zero
-and the states stay unchanged.
+The product of the input is one for all steps, and a step has one product for all gates. The forms are peepholes,
+`clip`, `input_forget`, other activations, and sequences shorter than the input. Past the end of a sequence the results
+are zero and the states stay unchanged.
 """
 
 from __future__ import annotations
