@@ -1,4 +1,5 @@
 // RUN: motet opt %s --pipeline unroll-loops | filecheck %s
+// RUN: motet opt %s --pipeline 'unroll-loops{products=true}' | filecheck %s --check-prefix=PRODUCTS
 
 // CHECK-LABEL: func.func @known
 // CHECK-NOT: scf.for
@@ -28,4 +29,30 @@ func.func @unknown(%x: tensor<4xf32>, %n: index) -> tensor<4xf32> {
     scf.yield %b : tensor<4xf32>
   }
   return %r : tensor<4xf32>
+}
+
+// With products=true, only a loop that multiplies matrices is unrolled.
+// PRODUCTS-LABEL: func.func @known
+// PRODUCTS: scf.for
+// PRODUCTS-LABEL: func.func @powers
+// PRODUCTS-NOT: scf.for
+// PRODUCTS-COUNT-3: arith.mulf
+func.func @powers(%w: tensor<4x4xf32>, %x: tensor<1x4xf32>) -> tensor<1x4xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %zero = arith.constant dense<0.0> : tensor<1x4xf32>
+  %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%s = %x) -> (tensor<1x4xf32>) {
+    %p = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>,
+                                          affine_map<(m, n, k) -> (m, n)>],
+                         iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%s, %w : tensor<1x4xf32>, tensor<4x4xf32>) outs(%zero : tensor<1x4xf32>) {
+    ^bb0(%l: f32, %q: f32, %out: f32):
+      %m = arith.mulf %l, %q : f32
+      %a = arith.addf %out, %m : f32
+      linalg.yield %a : f32
+    } -> tensor<1x4xf32>
+    scf.yield %p : tensor<1x4xf32>
+  }
+  return %r : tensor<1x4xf32>
 }

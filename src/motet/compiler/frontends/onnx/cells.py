@@ -1,9 +1,10 @@
-"""Unrolls recurrent operators of forms that the torch-mlir wheel cannot lower.
+"""Unrolls recurrent operators of few steps, and those of forms that the torch-mlir wheel cannot lower.
 
-    LSTM(x, w, r, b, …, peepholes)  →  for each step: gates = x · wᵀ + h · rᵀ + b; i = f(gates[0] + p · c) …
+    LSTM(x, w, r, b, …, peepholes)  →  inner = x · wᵀ + b; for each step: gates = inner[t] + h · rᵀ; i = f(gates[0]) …
 
-These forms are peepholes, `clip`, `input_forget`, other activations, and sequences shorter than the input. Past the end
-of a sequence the results are zero and the states stay unchanged.
+The product of the input is one for all steps, and a step has one product for all gates. The forms are peepholes,
+`clip`, `input_forget`, other activations, and sequences shorter than the input. Past the end of a sequence the results
+are zero and the states stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 USUAL = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _OF_STEP = 40  # nodes of one step, at most
+_SHORT = 2048  # nodes that unrolling creates in some three seconds of compilation
+_OF_PLAIN_STEP = 24  # of one without lengths, peepholes, clips and other activations
 _ALPHA = {"Affine": 1.0, "Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "ScaledTanh": 1.0, "ThresholdedRelu": 1.0}
 _BETA = {"Affine": 0.0, "HardSigmoid": 0.5, "ScaledTanh": 1.0}
 _PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
@@ -41,14 +44,32 @@ def is_special(node: onnx.NodeProto) -> bool:
     )
 
 
+def is_short(node: onnx.NodeProto, facts: ModelFacts) -> bool:
+    """Whether a node of a usual form has so few steps that it is faster unrolled: the input's products of all steps are
+    one product, and those of all gates of a step another."""
+    return facts.version >= 10 and 0 < _steps(node, facts) * _directions(node) * _nodes_of_step(node) <= _SHORT
+
+
+def _steps(node: onnx.NodeProto, facts: ModelFacts) -> int:
+    """The number of steps; 0 if it is unknown."""
+    extents = facts.extents(node.input[0])
+    return (extents[1 if attribute(node, "layout", 0) else 0] or 0) if extents else 0
+
+
+def _directions(node: onnx.NodeProto) -> int:
+    return 2 if attribute(node, "direction", b"forward") == b"bidirectional" else 1
+
+
+def _nodes_of_step(node: onnx.NodeProto) -> int:
+    return _OF_STEP if is_special(node) or any(node.input[4:5]) else _OF_PLAIN_STEP
+
+
 def write_steps(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     """The unrolled node. Raises CompileError for too many steps and for activations that ONNX does not define."""
     w, layout = NodeWriter(node, facts), attribute(node, "layout", 0)
-    extents = facts.extents(node.input[0])
-    steps = extents[1 if layout else 0] if extents else None
-    count = 2 if attribute(node, "direction", b"forward") == b"bidirectional" else 1
-    if not steps or steps * count * _OF_STEP > NODES:
-        most = NODES // _OF_STEP // count
+    steps, count = _steps(node, facts), _directions(node)
+    if not steps or steps * count * _nodes_of_step(node) > NODES:
+        most = NODES // _nodes_of_step(node) // count
         raise _refused(node, facts, "of this form, for a number of steps that only a call knows, or many",
                        f"at most {most} known steps; or no peepholes, clip, input_forget, other activations or lengths")
     found = [_Cell(w, number, count).run(steps) for number in range(count)]
@@ -132,7 +153,12 @@ class _Cell:
         self.size = int(size)
         self.clip = attribute(node, "clip", None)
         self.weights = w.add("Transpose", self._own(1), perm=[1, 0])
-        self.recurrent = w.add("Transpose", self._own(2), perm=[1, 0])
+        recurrent = w.add("Transpose", self._own(2), perm=[1, 0])
+        # The new gate of a GRU may have a product of its own, of the state that the reset gate has scaled.
+        self.scaled = node.op_type == "GRU" and not attribute(node, "linear_before_reset", 0)
+        self.recurrent = w.slice(recurrent, 1, 0, 2 * self.size) if self.scaled else recurrent
+        self.of_scaled = w.slice(recurrent, 1, 2 * self.size, 3 * self.size) if self.scaled else ""
+        self.bias, self.inner_bias = self._biases()
         self.peepholes = self._own(7) if self.inputs[7] else ""
 
     def number(self, value: float) -> str:
@@ -142,7 +168,7 @@ class _Cell:
         """The results of all steps, and the final states, each with an axis for the direction."""
         w, node = self.w, self.w.node
         x = w.add("Transpose", self.inputs[0], perm=[1, 0, 2]) if self.layout else self.inputs[0]
-        projected = w.add("MatMul", x, self.weights)
+        projected = self._sum(w.add("MatMul", x, self.weights), self.bias)  # of all steps at once
         step = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[node.op_type]
         states = [self._first(place) for place in ((5, 6) if node.op_type == "LSTM" else (5,))]
         lengths = w.over("Unsqueeze", self.inputs[4], [1]) if self.inputs[4] else ""
@@ -171,18 +197,22 @@ class _Cell:
         shape = w.add("Concat", batch, w.constant(np.array([self.size]), "size"), axis=0)
         return w.add("Expand", self.number(0.0), shape)
 
-    def _gates(self, value: str) -> list[str]:
-        count = _GATES[self.w.node.op_type]
+    def _gates(self, value: str, count: int) -> list[str]:
         return [self.w.slice(value, 1, n * self.size, (n + 1) * self.size) for n in range(count)]
 
-    def _biases(self) -> list[list[str]]:
-        """The input and recurrent biases of each gate; empty lists if there are no biases."""
+    def _biases(self) -> tuple[str, str]:
+        """What is added to the input's products of all gates, and to the state's product of a GRU's new gate, which the
+        reset gate scales with its bias; empty if there are no biases."""
         if not self.inputs[3]:
-            return []
-        w, count, own = self.w, _GATES[self.w.node.op_type], self._own(3)
-        at = [(part * count + gate) * self.size for part in range(2) for gate in range(count)]
-        every = [w.slice(own, 0, begin, begin + self.size) for begin in at]
-        return [every[:count], every[count:]]
+            return "", ""
+        w, own = self.w, self._own(3)
+        end = _GATES[w.node.op_type] * self.size
+        of_input, of_state = w.slice(own, 0, 0, end), w.slice(own, 0, end, 2 * end)
+        if w.node.op_type != "GRU" or self.scaled:
+            return w.add("Add", of_input, of_state), ""
+        zero = w.constant(np.zeros(self.size, self.dtype), "zero")
+        others = w.add("Concat", w.slice(of_state, 0, 0, 2 * self.size), zero, axis=0)
+        return w.add("Add", of_input, others), w.slice(of_state, 0, 2 * self.size, end)
 
     def _sum(self, *values: str) -> str:
         return self.w.joined("Add", [value for value in values if value])
@@ -192,28 +222,20 @@ class _Cell:
             value = self.w.add("Max", self.w.add("Min", value, self.number(self.clip)), self.number(-self.clip))
         return self.activations[which].of(self, value)
 
-    def _inner(self, x: str, h: str) -> list[str]:
-        """The pre-activation sums of all gates."""
-        own, biases = self._gates(self.w.add("MatMul", h, self.recurrent)), self._biases()
-        return [
-            self._sum(a, b, *(part[gate] for part in biases))
-            for gate, (a, b) in enumerate(zip(self._gates(x), own, strict=True))
-        ]
-
     def _rnn(self, x: str, h: str) -> list[str]:
-        return [self._act(0, self._inner(x, h)[0])]
+        return [self._act(0, self.w.add("Add", x, self.w.add("MatMul", h, self.recurrent)))]
 
     def _gru(self, x: str, h: str) -> list[str]:
-        w = self.w
-        update, reset = (self._act(0, gate) for gate in self._inner(x, h)[:2])
-        of_x, of_biases = self._gates(x)[2], [part[2] for part in self._biases()]
-        before = attribute(w.node, "linear_before_reset", 0)
-        weights = w.slice(self.recurrent, 1, 2 * self.size, 3 * self.size)
-        if before:
-            inner = self._sum(w.add("MatMul", h, weights), *of_biases[1:])
-            total = self._sum(of_x, w.add("Mul", reset, inner), *of_biases[:1])
+        w, two = self.w, 2 * self.size
+        product = w.add("MatMul", h, self.recurrent)
+        first = product if self.scaled else w.slice(product, 1, 0, two)
+        gates = w.add("Add", w.slice(x, 1, 0, two), first)
+        update, reset = (self._act(0, gate) for gate in self._gates(gates, 2))
+        if self.scaled:
+            inner = w.add("MatMul", w.add("Mul", reset, h), self.of_scaled)
         else:
-            total = self._sum(of_x, w.add("MatMul", w.add("Mul", reset, h), weights), *of_biases)
+            inner = w.add("Mul", reset, self._sum(w.slice(product, 1, two, 3 * self.size), self.inner_bias))
+        total = w.add("Add", w.slice(x, 1, two, 3 * self.size), inner)
         new = w.add("Mul", w.add("Sub", self.number(1.0), update), self._act(1, total))
         return [w.add("Add", new, w.add("Mul", update, h))]
 
@@ -225,7 +247,8 @@ class _Cell:
 
     def _lstm(self, x: str, h: str, c: str) -> list[str]:
         w = self.w
-        into, out, forget, cell = self._inner(x, h)
+        gates = w.add("Add", x, w.add("MatMul", h, self.recurrent))
+        into, out, forget, cell = self._gates(gates, 4)
         into = self._act(0, self._sum(into, self._peep(0, c)))
         coupled = attribute(w.node, "input_forget", 0)
         kept = w.add("Sub", self.number(1.0), into) if coupled else self._act(0, self._sum(forget, self._peep(2, c)))

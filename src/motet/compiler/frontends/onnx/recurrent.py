@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.cells import is_special, write_steps
+from motet.compiler.frontends.onnx.cells import is_short, is_special, write_steps
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
@@ -31,8 +31,9 @@ def _directions(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
     layout = attribute(node, "layout", 0)
     known = {"RNN": ("forward",), "GRU": ("forward",), "LSTM": ("forward", "bidirectional")}[node.op_type]
     whole = _without_lengths(node, facts, 1 if layout else 0) if given[4] else []
-    if whole is None or is_special(node):
-        return write_steps(whole[0] if whole else node, facts)
+    plain = whole[0] if whole else node
+    if whole is None or is_special(node) or is_short(plain, facts):
+        return write_steps(plain, facts)
     if direction in known:
         return whole or None
     given[4] = ""
