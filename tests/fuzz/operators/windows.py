@@ -262,7 +262,9 @@ def _norm_pool(attributes: Attributes, operands: Operands) -> list[Tracked]:
         x.dtype, windows.gather(x.value, 0.0), windows.gather(x.error, 0.0), windows.gather(x.unknown, False)
     )
     rank = len(parts.shape)
-    return [_norm(parts, tuple(range(rank - len(windows.kernel), rank)), attributes.get("p", 2), False)]
+    found = _norm(parts, tuple(range(rank - len(windows.kernel), rank)), attributes.get("p", 2), False)
+    # Forms that count no padding are a mean times the window's size: a sum that is a whole number is rounded, too.
+    return [divide(found, exact(np.ones(found.shape), x.dtype))]
 
 
 @meaning("GlobalLpPool")
