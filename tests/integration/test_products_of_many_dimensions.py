@@ -51,3 +51,19 @@ def test_products_by_parameters(seed: int) -> None:
         for command in variant.schedules["main"].commands:
             read = [variant.schedules["main"].buffers[number].kind for number in command.buffers[: command.reads]]
             assert set(read) != {"parameter"}, f"{command.kernel} moves parameters alone"
+
+
+@pytest.mark.parametrize("shapes", [
+    ((1, 1, 2, 2), (2,)), ((3, 2, 5, 4), (4,)), ((5,), (2, 3, 5, 4)), ((2, 3, 1, 4), (2, 3, 4, 1)),
+])
+def test_products_of_inputs_and_by_vectors(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    numbers = np.random.default_rng(0)
+    inputs = [numbers.standard_normal(shape, np.float32) for shape in shapes]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["y"], "product")], "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip("ab", shapes, strict=True)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    found = motet.load(motet.compile(model.SerializeToString(), cache=False))(*inputs)
+    np.testing.assert_allclose(found, inputs[0].astype(np.float64) @ inputs[1], rtol=1e-5, atol=1e-5)

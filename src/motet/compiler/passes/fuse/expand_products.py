@@ -200,8 +200,8 @@ def _is_broadcast(operation: ir.Operation, split: _Split) -> bool:
 def _expanded_copy(
     operation: ir.Operation, split: _Split, expansion: ir.Operation, shapes: Shapes
 ) -> ir.Value:
+    # `shapes` does not learn of the copy, which is erased: a later value may have its address, by which it is found.
     copy = operation.clone(ir.InsertionPoint(expansion)).operation
-    shapes.note(copy)
     made = _expanded_operation([copy], split, expansion, shapes)
     copy.erase()
     return made
