@@ -206,10 +206,19 @@ def _misfits(graph: Graph) -> Iterator[calls.Call]:
             yield calls.Call(tuple(feeds.values()), f"extents {symbols}: {reason}")
 
 
+def _is_read(graph: Graph, name: str) -> bool:
+    """Whether an element of a result may depend on the value `name`."""
+    types, read = types_of(graph), {name}
+    for node in graph.nodes:
+        if read & set(node.inputs):
+            read |= {output for output in node.outputs if output in types and 0 not in types[output][1]}
+    return bool(read & set(graph.results))
+
+
 def _outside(graph: Graph, own: Sequence[Array]) -> Iterator[calls.Call]:
-    """Indices outside."""
+    """Indices outside, of operators that some element of a result may depend on: the others are not run."""
     for number, entry in enumerate(graph.inputs):
-        if not entry.index or not own[number].size:
+        if not entry.index or not own[number].size or not _is_read(graph, entry.name):
             continue
         for outside in (10**6, -(10**6), int(entry.high or 0) + 1):
             changed = own[number].copy()
