@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from motet.compiler.ir._mlir import ir
 
 CONSTANT = "motet.constant"  # attribute of a kernel's argument: its data is known when compiling
@@ -46,6 +48,12 @@ def reassociation(operation: ir.Operation) -> list[list[int]]:
         [ir.IntegerAttr(index).value for index in ir.ArrayAttr(group)]
         for group in ir.ArrayAttr(operation.attributes["reassociation"])
     ]
+
+
+def reassociation_attribute(groups: Sequence[Sequence[int]]) -> ir.ArrayAttr:
+    """The attribute that `reassociation` reads."""
+    kind = ir.IntegerType.get_signless(64)
+    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.IntegerAttr.get(kind, a) for a in group]) for group in groups])
 
 
 def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import reassociation
+from motet.compiler.ir.attributes import reassociation, reassociation_attribute
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.sizes import extent_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.scheduling.shapes import Shapes
 
@@ -237,17 +238,12 @@ def _expansion_of(value: ir.Value, split: _Split, expansion: ir.Operation, shape
             if axis in split:
                 sizes += [extent.value for extent in split[axis] if not isinstance(extent.value, int)]
             elif kind.is_dynamic_dim(axis):
-                number = {"value": ir.IntegerAttr.get(ir.IndexType.get(), axis)}
-                index = ir.Operation.create("arith.constant", results=[ir.IndexType.get()], attributes=number).result
-                sizes.append(ir.Operation.create("tensor.dim", results=[index.type], operands=[value, index]).result)
-        whole = ir.IntegerType.get_signless(64)
+                sizes.append(extent_of(value, axis))
         groups = [range(first[axis], first[axis + 1]) for axis in range(kind.rank)]
         made = ir.Operation.create(
             "tensor.expand_shape", results=[after], operands=[value, *sizes],
             attributes={
-                "reassociation": ir.ArrayAttr.get(
-                    [ir.ArrayAttr.get([ir.IntegerAttr.get(whole, a) for a in group]) for group in groups]
-                ),
+                "reassociation": reassociation_attribute(groups),
                 "static_output_shape": ir.DenseI64ArrayAttr.get(list(after.shape)),
             },
         )

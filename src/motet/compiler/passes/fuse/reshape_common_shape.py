@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation_attribute
 from motet.compiler.ir.sizes import extent_of
 
 Size = int | None
@@ -326,14 +327,10 @@ def _runs(counts: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _groups(groups: Sequence[Sequence[int]]) -> ir.Attribute:
-    kind = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.IntegerAttr.get(kind, a) for a in group]) for group in groups])
-
-
 def _collapse(value: ir.Value, kind: ir.RankedTensorType, groups: Sequence[Sequence[int]]) -> ir.Value:
     return ir.Operation.create(
-        "tensor.collapse_shape", results=[kind], operands=[value], attributes={"reassociation": _groups(groups)}
+        "tensor.collapse_shape", results=[kind], operands=[value],
+        attributes={"reassociation": reassociation_attribute(groups)},
     ).results[0]
 
 
@@ -350,7 +347,7 @@ def _expand(value: ir.Value, kind: ir.RankedTensorType, groups: Sequence[Sequenc
     return ir.Operation.create(
         "tensor.expand_shape", results=[kind], operands=[value, *dynamic],
         attributes={
-            "reassociation": _groups(groups),
+            "reassociation": reassociation_attribute(groups),
             "static_output_shape": ir.DenseI64ArrayAttr.get(list(kind.shape)),
         },
     ).results[0]

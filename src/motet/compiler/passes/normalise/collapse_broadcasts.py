@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.passes.base import FunctionPass
 
@@ -38,10 +39,7 @@ def _collapse(reshape: ir.Operation) -> bool:
     if isinstance(broadcast, ir.Block) or not _is_broadcast(broadcast.operation):
         return False
     broadcast = broadcast.operation
-    groups = [
-        [ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(group)]
-        for group in ir.ArrayAttr(reshape.attributes["reassociation"])
-    ]
+    groups = reassociation(reshape)
     *maps, _ = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(broadcast.attributes["indexing_maps"])]
     shape = ir.RankedTensorType(reshape.operands[0].type).shape
     kept = [_kept(group, maps, shape) for group in groups]
