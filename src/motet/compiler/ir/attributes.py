@@ -50,10 +50,11 @@ def reassociation(operation: ir.Operation) -> list[list[int]]:
     ]
 
 
-def reassociation_attribute(groups: Sequence[Sequence[int]]) -> ir.ArrayAttr:
-    """The attribute that `reassociation` reads."""
-    kind = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.IntegerAttr.get(kind, a) for a in group]) for group in groups])
+def reassociation_attribute(groups: Sequence[Sequence[int]], context: ir.Context | None = None) -> ir.ArrayAttr:
+    """The attribute that `reassociation` reads, in `context` or the current one."""
+    kind = ir.IntegerType.get_signless(64, context)
+    axes = [ir.ArrayAttr.get([ir.IntegerAttr.get(kind, axis) for axis in group], context) for group in groups]
+    return ir.ArrayAttr.get(axes, context)
 
 
 def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:

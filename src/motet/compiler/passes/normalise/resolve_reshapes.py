@@ -16,6 +16,7 @@ from math import prod
 
 from motet.artifact.schema import Expr
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation_attribute
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.normalise.reassociation import Monomial, match_groups
 from motet.compiler.scheduling.shapes import Shapes
@@ -143,7 +144,7 @@ class _ReshapeBuilder:
         given: Sequence[ir.Value] = (), target: Sequence[Expr] = (),
     ) -> ir.Value:
         context = self._at.context
-        attributes: dict[str, ir.Attribute] = {"reassociation": ir.Attribute.parse(json.dumps(list(groups)), context)}
+        attributes: dict[str, ir.Attribute] = {"reassociation": reassociation_attribute(groups, context)}
         if name == "tensor.expand_shape":
             sizes = [extent if isinstance(extent, int) else ir.ShapedType.get_dynamic_size() for extent in target]
             attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(sizes, context)

@@ -8,7 +8,6 @@ Splitting a tensor in memory is free, and the slice can then be combined with tr
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import prod
 
@@ -58,7 +57,7 @@ def _exchange(expand: ir.Operation) -> bool:
     expanded = ir.Operation.create(
         "tensor.expand_shape", results=[wide], operands=[slice_.operands[0]],
         attributes={
-            "reassociation": ir.Attribute.parse(json.dumps(reassociation(expand)), context),
+            "reassociation": expand.attributes["reassociation"],
             "static_output_shape": ir.DenseI64ArrayAttr.get(split.extents, context),
         },
         loc=expand.location, ip=at,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation_attribute
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Split:
         return value if len(shape) == len(groups) else ir.Operation.create(
             "tensor.expand_shape", results=[kind], operands=[value],
             attributes={
-                "reassociation": ir.Attribute.parse(str(groups)),
+                "reassociation": reassociation_attribute(groups),
                 "static_output_shape": ir.DenseI64ArrayAttr.get(shape),
             }, ip=at,
         ).result
