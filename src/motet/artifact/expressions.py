@@ -109,6 +109,8 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
         return left
     if operator == "+" and left == 0:
         return right
+    if operator == "+" and left == right:
+        return apply("*", left, 2)
     if operator in ("*", "//", "ceildiv") and right == 1:
         return left
     if operator == "*":
@@ -118,8 +120,11 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
             return 0
         if isinstance(left, int):
             left, right = right, left  # numbers are on the right: equal products look equal
-        if right == ["min", left, 1] and at_most(0, left):
+        if right == ["min", left, 1] and not may_be_negative(left):
             return left  # plus 0, or times 1
+        extent = _broadcast_extent(left, right)
+        if extent is not None:
+            return extent
     if operator in ("max", "min"):
         return _extreme(operator, left, right)
     if operator == "//":
@@ -140,6 +145,50 @@ def _extreme(operator: str, left: Expr, right: Expr) -> Expr:
     if isinstance(left, list) and left[0] == operator and isinstance(left[2], int) and isinstance(right, int):
         return apply(operator, left[1], _calculate(operator, left[2], right))
     return [operator, left, right]
+
+
+def _broadcast_extent(left: Expr, right: Expr) -> Expr | None:
+    """The extent of a broadcast, `max(a, b) * min(min(a, b), 1)`, with each extent once; None for other products.
+
+    Broadcasts of broadcasts, as in a chain of operators, would otherwise double the expression at every operator. The
+    operation is associative, commutative and idempotent on non-negative numbers: 0 if one of them is, else the maximum.
+    """
+    if not (isinstance(left, list) and left[0] == "max") or may_be_negative(left):
+        return None
+    if right != ["min", ["min", left[1], left[2]], 1]:
+        return None
+    sides = [_broadcast_parts(side) for side in left[1:]]
+    if all(len(parts) == 1 for parts in sides):
+        return None  # it is as short as it can be
+    parts = sorted({show(part): part for side in sides for part in side}.items())
+    (_, greatest), *others = parts
+    least = greatest
+    for _, part in others:
+        greatest, least = ["max", greatest, part], ["min", least, part]
+    return ["*", greatest, ["min", least, 1]]
+
+
+def _broadcast_parts(extent: Expr) -> list[Expr]:
+    """The extents that are broadcast to one; the extent itself if it is not of a broadcast."""
+    if not (isinstance(extent, list) and extent[0] == "*" and isinstance(extent[2], list) and extent[2][0] == "min"):
+        return [extent]
+    greatest, least, parts = extent[1], extent[2][1], []
+    while isinstance(greatest, list) and isinstance(least, list) and (greatest[0], least[0]) == ("max", "min"):
+        if greatest[2] != least[2]:
+            return [extent]
+        parts.append(greatest[2])
+        greatest, least = greatest[1], least[1]
+    return [greatest, *parts] if greatest == least and extent[2][2] == 1 and parts else [extent]
+
+
+def may_be_negative(expression: Expr) -> bool:
+    """Whether an expression is not composed in a way that makes it non-negative for all symbols."""
+    if isinstance(expression, int):
+        return expression < 0
+    if isinstance(expression, str):
+        return False
+    sides = (may_be_negative(side) for side in expression[1:])
+    return expression[0] == "-" or (all(sides) if expression[0] == "max" else any(sides))
 
 
 def at_most(left: Expr, right: Expr) -> bool:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.artifact.expressions import evaluate, evaluate_all, show
+from motet.artifact.expressions import apply, evaluate, evaluate_all, show
+from motet.artifact.schema import Expr
 from motet.errors import CallError
 
 PYTHON = {
@@ -49,3 +50,41 @@ def test_values_beyond_sixty_two_bits_are_errors():
 def test_expressions_are_shown_as_one_reads_them():
     assert show(["*", ["+", "n", 1], ["ceildiv", "m", 4]]) == "(n + 1) * ceildiv(m, 4)"
     assert show(["max", ["-", "n", 1], 0]) == "max(n - 1, 0)"
+
+
+extents = st.sampled_from(["a", "b", ["*", "c", "d"], ["max", ["-", "d", 1], 0]])
+broadcasts = st.recursive(extents, lambda inner: st.tuples(st.just("broadcast"), inner, inner), max_leaves=12)
+
+
+def built(tree) -> Expr:
+    """The expression that the front ends write for a broadcast of two extents."""
+    if not isinstance(tree, tuple):
+        return tree
+    left, right = built(tree[1]), built(tree[2])
+    return apply("*", apply("max", left, right), apply("min", apply("min", left, right), 1))
+
+
+def broadcast_extent(tree, symbols: dict[str, int]) -> int:
+    if not isinstance(tree, tuple):
+        return evaluate(tree, symbols)
+    left, right = (broadcast_extent(side, symbols) for side in tree[1:])
+    return max(left, right) if min(left, right) else 0
+
+
+@given(broadcasts, st.lists(st.integers(0, 6), min_size=4, max_size=4))
+def test_extents_of_broadcasts_of_broadcasts_name_each_extent_once(tree, numbers: list[int]):
+    symbols = dict(zip("abcd", numbers, strict=True))
+    assert evaluate(built(tree), symbols) == broadcast_extent(tree, symbols)
+    assert len(show(built(tree))) < 140
+
+
+@given(trees, st.integers(1, 40), st.integers(1, 40))
+def test_folding_does_not_change_values(tree, n: int, m: int):
+    def folded(tree) -> Expr:
+        return apply(tree[0], folded(tree[1]), folded(tree[2])) if isinstance(tree, list) else tree
+
+    try:
+        expected = evaluate(tree, {"n": n, "m": m})
+    except CallError:
+        return
+    assert evaluate(folded(tree), {"n": n, "m": m}) == expected

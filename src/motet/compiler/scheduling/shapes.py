@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from motet.artifact.expressions import apply, product
+from motet.artifact.expressions import apply, may_be_negative, product
 from motet.artifact.schema import Expr, Symbol
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, reassociation
@@ -23,6 +23,7 @@ OF_TENSORS = ("tensor.dim", "tensor.cast", "tensor.collapse_shape", "tensor.expa
 PASSED_ON = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 
 
+_MOST_TERMS = 2000  # in an expression; each of a size that is used twice counts twice
 _LESS, _NOT_LESS = 2, 5  # predicates of arith.cmpi: slt, sge
 _COMPARED = {
     0: operator.eq, 1: operator.ne, 2: operator.lt, 3: operator.le, 4: operator.gt, 5: operator.ge,
@@ -80,7 +81,7 @@ class Shapes:
             left, right = (self.numbers.get(operand) for operand in operation.operands)
             undefined = OPERATORS[name] in ("//", "ceildiv") and right == 0
             if left is not None and right is not None and not undefined:
-                self.numbers[results[0]] = apply(OPERATORS[name], left, right)
+                self.numbers[results[0]] = _bounded(apply(OPERATORS[name], left, right))
         elif name == "arith.cmpi":
             self._read_comparison(operation)
         elif name == "arith.select":
@@ -118,7 +119,7 @@ class Shapes:
             if predicate in _COMPARED:
                 self.numbers[operation.results[0]] = int(_COMPARED[predicate](left, right))
             return
-        below = isinstance(right, int) and right <= 0 and left is not None and not _may_be_negative(left)
+        below = isinstance(right, int) and right <= 0 and left is not None and not may_be_negative(left)
         if below and predicate in (_LESS, _NOT_LESS):
             self.numbers[operation.results[0]] = int(predicate == _NOT_LESS)
         elif predicate == _LESS and left is not None and right == 0:
@@ -319,13 +320,18 @@ class Shapes:
         return self.tensors[value]
 
 
-def _may_be_negative(expression: Expr) -> bool:
-    """Whether an expression may be negative: it contains more than non-negative terms and operations."""
-    if isinstance(expression, int):
-        return expression < 0
-    if isinstance(expression, str):
-        return False
-    return expression[0] == "-" or any(_may_be_negative(part) for part in expression[1:])
+def _bounded(size: Expr) -> Expr:
+    """The size. Raises CompileError if it has so many terms that later steps would take minutes and gigabytes."""
+    count, rest = 0, [size]
+    while rest:
+        count, part = count + 1, rest.pop()
+        if count > _MOST_TERMS:
+            raise CompileError(
+                f"an extent that is calculated with more than {_MOST_TERMS} operations and extents of inputs; expected"
+                " fewer: give more extents as numbers, or one name to those that are always equal"
+            )
+        rest += part[1:] if isinstance(part, list) else []
+    return size
 
 
 def _evaluated(expression: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr | None:

@@ -189,12 +189,13 @@ class _Cell:
         return self.w.over("Squeeze", self.w.slice(self.inputs[place], axis, self.place, self.place + 1), [axis])
 
     def _first(self, place: int) -> str:
+        """The initial state, with the extents of all other states: not those that a broadcast would have."""
         w = self.w
-        if self.inputs[place]:
-            return self._own(place, 1 if self.layout else 0)
         batch = w.add("Shape", self.inputs[0])
         batch = w.slice(batch, 0, 0 if self.layout else 1, 1 if self.layout else 2)
         shape = w.add("Concat", batch, w.constant(np.array([self.size]), "size"), axis=0)
+        if self.inputs[place]:
+            return w.add("Reshape", self._own(place, 1 if self.layout else 0), shape)
         return w.add("Expand", self.number(0.0), shape)
 
     def _gates(self, value: str, count: int) -> list[str]:

@@ -162,6 +162,15 @@ def _sampled(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie
     yield _Tie(1, 0, 0, 0)
 
 
+def _recurrent(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """A length and initial states for each sequence; a number for each unit and direction of a state."""
+    batch = 0 if attribute(node, "layout", 0) else 1
+    yield from (_Tie(number, 0, 0, batch) for number in _present(node, [4]) if len(extents[number]) == 1)
+    for number in _present(node, [5, 6]):
+        if len(extents[number]) == 3 and len(extents[2]) == 3:
+            yield from (_Tie(number, batch, 0, batch), _Tie(number, 1 - batch, 2, 0), _Tie(number, 2, 2, 2))
+
+
 def _regions(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
     yield _Tie(2, 0, 1, 0)
 
@@ -199,8 +208,8 @@ def _joined(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]
 
 _RULES: dict[str, _Demands] = {
     "Attention": _masked, "BatchNormalization": _of_channels, "Concat": _joined, "DequantizeLinear": _linear,
-    "GridSample": _sampled, "GroupNormalization": _group_normalization, "InstanceNormalization": _of_channels,
-    "MatMulInteger": _integer_product, "NegativeLogLikelihoodLoss": _loss, "QuantizeLinear": _linear,
-    "RMSNormalization": _trailing, "ReverseSequence": _reversed, "RoiAlign": _regions,
-    "SoftmaxCrossEntropyLoss": _loss, "TensorScatter": _written,
+    "GRU": _recurrent, "GridSample": _sampled, "GroupNormalization": _group_normalization,
+    "InstanceNormalization": _of_channels, "LSTM": _recurrent, "MatMulInteger": _integer_product,
+    "NegativeLogLikelihoodLoss": _loss, "QuantizeLinear": _linear, "RMSNormalization": _trailing, "RNN": _recurrent,
+    "ReverseSequence": _reversed, "RoiAlign": _regions, "SoftmaxCrossEntropyLoss": _loss, "TensorScatter": _written,
 }  # fmt: skip
