@@ -31,7 +31,7 @@ class Split:
         """Replaces `operation`'s result by `value`, which is split, and splits the element-wise operations on it that
         follow, as far as possible. Erases `operation`."""
         last = operation
-        while (user := self._user(last)) is not None:
+        while (user := self.user(last)) is not None:
             value = self._moved(user, value, ir.InsertionPoint(user))
             last.results[0].replace_all_uses_with(user.operands[len(user.operands) - 1])  # `user` is erased too
             last.erase()
@@ -49,7 +49,7 @@ class Split:
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if owner is not None and owner.name == "tensor.empty":
             return ir.Operation.create("tensor.empty", results=[self._kind(value)], ip=at).result
-        if owner is not None and self._is_element_wise(owner) and not any(self._whole(owner)[:-1]):
+        if owner is not None and self.is_element_wise(owner) and not any(self._whole(owner)[:-1]):
             return self._moved(owner, None, at)
         return self._expand(value, range(len(self.groups)), at)
 
@@ -110,7 +110,7 @@ class Split:
         identity = ir.AffineMap.get_identity(len(self.groups), operation.context)
         return [each == identity for each in _maps(operation)]
 
-    def _is_element_wise(self, operation: ir.Operation) -> bool:
+    def is_element_wise(self, operation: ir.Operation) -> bool:
         """Whether an operation has one result, iterates over exactly its points, and does not depend on indices."""
         if operation.name != "linalg.generic" or len(operation.results) != 1:
             return False
@@ -121,10 +121,10 @@ class Split:
             isinstance(result, ir.AffineDimExpr) for each in _maps(operation) for result in each.results
         )
 
-    def _user(self, operation: ir.Operation) -> ir.Operation | None:
+    def user(self, operation: ir.Operation) -> ir.Operation | None:
         """The only reader of `operation`'s result, if it is element-wise with no other operand of that shape."""
         users = [use.owner.operation for use in operation.results[0].uses]
-        if not users or any(user != users[0] for user in users) or not self._is_element_wise(users[0]):
+        if not users or any(user != users[0] for user in users) or not self.is_element_wise(users[0]):
             return None
         operands = list(zip(users[0].operands, self._whole(users[0]), strict=True))[:-1]
         if any(whole != (operand == operation.results[0]) for operand, whole in operands):
