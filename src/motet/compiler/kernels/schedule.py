@@ -129,6 +129,16 @@ class DepthwiseSchedule(_Schedule, frozen=True, tag="depthwise"):
         return self.lanes * self.vectors
 
 
+class PlanesSchedule(_Schedule, frozen=True, tag="planes"):
+    """A reduction over windows of planes whose columns are contiguous, on a CPU: tiles of `rows` rows by `vectors`
+    vectors of `lanes` columns; tasks of `block` rows of the result (a divisor of all)."""
+
+    lanes: int
+    vectors: int
+    rows: int
+    block: int
+
+
 class LoopPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The next `stages` stages of a kernel, on a CPU, in vectors of `lanes` elements: with `by_rows` together row by
     row, else one stage as a loop nest. Long rows are split into strips of `strip` elements, None: not split. A task has
@@ -166,7 +176,7 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 KernelSchedule = (
     ContractionSchedule | IntegerProductSchedule | DirectSchedule | ConvolutionSchedule | DepthwiseSchedule
-    | LoopsSchedule | LaunchesSchedule
+    | PlanesSchedule | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}
