@@ -139,6 +139,12 @@ class PlanesSchedule(_Schedule, frozen=True, tag="planes"):
     block: int
 
 
+class InterleaveSchedule(_Schedule, frozen=True, tag="interleave"):
+    """Rows whose elements come from several tensors in turn, on a CPU, by vectors of `lanes` elements."""
+
+    lanes: int
+
+
 class LoopPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The next `stages` stages of a kernel, on a CPU, in vectors of `lanes` elements: with `by_rows` together row by
     row, else one stage as a loop nest. Long rows are split into strips of `strip` elements, None: not split. A task has
@@ -176,7 +182,7 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 KernelSchedule = (
     ContractionSchedule | IntegerProductSchedule | DirectSchedule | ConvolutionSchedule | DepthwiseSchedule
-    | PlanesSchedule | LoopsSchedule | LaunchesSchedule
+    | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}

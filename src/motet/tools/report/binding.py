@@ -14,7 +14,8 @@ from motet.runtime.uri import family_of, split_uri
 
 _CLASSES = {
     "contraction": "contraction", "convolution": "convolution", "depthwise": "convolution", "planes": "convolution",
-    "loops": "elementwise", "rows": "reduction", "generic": "generic", "products": "contraction",
+    "interleave": "elementwise", "loops": "elementwise", "rows": "reduction", "generic": "generic",
+    "products": "contraction",
 }
 
 

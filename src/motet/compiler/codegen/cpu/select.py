@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, plane_emitter
+from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, interleave, plane_emitter
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
 from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
@@ -23,7 +23,7 @@ Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of d
 
 CLASSES: Classes = (
     dot_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS, plane_emitter.CLASS,
-    loops.CLASS,
+    interleave.CLASS, loops.CLASS,
 )
 
 

@@ -27,6 +27,7 @@ _TASK_TERMS = 100_000  # of the reduction in one task, about ten microseconds of
 _MOST_TASKS = 64
 _MOST_ROWS = 64  # of a window: their terms are unrolled
 _SEPARATED_TAPS = 12  # of a window from which on columns and rows are reduced one after the other
+_MOST_SCRATCH = 256 << 20  # bytes of one thread
 _INDEXED = ("linalg.index", "tensor.extract", EXTENT)
 
 
@@ -186,11 +187,14 @@ def check(c: Planes, schedule: PlanesSchedule, target: CpuTarget) -> list[Reason
     reasons = [
         *lanes_reason(s.lanes, _lanes_of(c, target)),
         *in_range("vectors", s.vectors, 1, target.vector_registers),
-        *in_range("rows", s.rows, 1, max(1, s.block), "rows of a task"),
+        *in_range("rows", s.rows, 1, max(1, min(s.block, target.vector_registers // max(1, s.vectors)))),
         *in_range("block", s.block, 1, c.rows.size, "rows of the result"),
     ]
     if not reasons and c.rows.size % s.block:
         reasons.append(Reason("block", s.block, f"a divisor of {c.rows.size} rows"))
+    if not reasons and (size := sum(c.scratch(s.block, s.lanes))) > _MOST_SCRATCH:
+        text = f"fewer: scratch memory of a thread would take {size} bytes, at most {_MOST_SCRATCH}"
+        reasons.append(Reason("block", s.block, text))
     return reasons
 
 
