@@ -69,7 +69,8 @@ def match(kernel: Kernel, target: CpuTarget) -> Interleave | None:
     """Read `kernel` as rows of alternating elements; None if it is not one."""
     places = [_copied(kernel, stage) for stage in kernel.stages]
     copied = [place for place in places if place is not None]
-    if len(copied) < 2 or len(copied) != len(places):
+    ranks = {len(stage.sizes) for stage in kernel.stages}
+    if len(copied) < 2 or len(copied) != len(places) or len(ranks) != 1:
         return None
     values = {target.value for _, target in copied}
     dims = [d for d, stride in enumerate(copied[0][1].strides) if stride.known is not None and stride.known > 1]
@@ -116,11 +117,11 @@ def _copied(kernel: Kernel, stage: Stage) -> tuple[StridedAccess, StridedAccess]
 def _vector(kernel: Kernel, copied: Sequence[tuple[StridedAccess, StridedAccess]], column: int) -> int | None:
     """`column` if all sources are contiguous along it, else the dimension along which all others are."""
     rank = len(kernel.stages[0].sizes)
-    skewed = [source for source, _ in copied if len(source.strides) != rank or source.strides[column] != ONE]
+    skewed = [source for source, _ in copied if source.strides[column] != ONE]
     if not skewed:
         return column
     for d in range(rank):
-        if d != column and all(len(source.strides) == rank and source.strides[d] == ONE for source in skewed):
+        if d != column and all(source.strides[d] == ONE for source in skewed):
             return d if all(stage.sizes[d] != 1 for stage in kernel.stages) else None
     return None
 
