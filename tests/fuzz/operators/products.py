@@ -85,7 +85,8 @@ def _gemm(attributes: Attributes, operands: Operands) -> list[Tracked]:
         if np.broadcast_shapes(c.shape, found.shape) != found.shape:
             raise Invalid("C is larger")
         c = multiply(c, exact(np.array(beta), c.dtype)) if beta != 1 else c
-        found = biased(found, c, a, b, abs(alpha) * magnitude(a, b, matrix_product), a.shape[-1])
+        scaled = abs(alpha) * magnitude(a, b, matrix_product)
+        found = biased(found.as_operand(), c.as_operand(), a, b, scaled, a.shape[-1])
     return [found]
 
 
