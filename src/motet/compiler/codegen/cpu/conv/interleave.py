@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop
-from motet.compiler.codegen.cpu.emit.builder import I32, Index
+from motet.compiler.codegen.cpu.conv.shuffles import alternating
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame, task_function, transpose
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
@@ -218,7 +219,7 @@ class _InterleaveEmitter:
             read = [self._vectors(f, copy, source, q) for copy, source in zip(group, sources, strict=True)]
             for lane, vectors in enumerate(zip(*read, strict=True)):
                 place = f.iadd(f.imul(q, step), f.imul(self._across(f, group[0].target), lane))
-                for part, vector in enumerate(_alternating(f, list(vectors))):
+                for part, vector in enumerate(alternating(f, list(vectors))):
                     address = f.at(target, f.iadd(place, part * lanes), self.element)
                     f.store_vector(vector, address, self.element)
 
@@ -258,27 +259,3 @@ class _InterleaveEmitter:
         value = f.load_vector(f.at(source, place, self.element), self.element, 1)
         there = f.iadd(f.imul(self._across(f, copy.target), lane), column)
         f.store_vector(value, f.at(target, there, self.element), self.element)
-
-
-def _alternating(f: TileFrame, vectors: list[ir.Value]) -> list[ir.Value]:
-    """The elements of `vectors` in turn: the first of each, then the second of each, …"""
-    count = len(vectors)
-    if count == 1:
-        return vectors
-    lanes = vectors[0].type.count
-    kind = ir.VectorType(I32, lanes)
-    if count % 2 == 0:
-        even, odd = _alternating(f, vectors[::2]), _alternating(f, vectors[1::2])
-        half = [lane // 2 + (lanes if lane % 2 else 0) for lane in range(lanes)]
-        low, high = ir.Constant(kind, half), ir.Constant(kind, [place + lanes // 2 for place in half])
-        return [f.shuffle_vector(a, b, mask) for a, b in zip(even, odd, strict=True) for mask in (low, high)]
-    result: list[ir.Value] = []
-    for part in range(count):
-        places = [divmod(part * lanes + lane, count) for lane in range(lanes)]  # (element, vector)
-        first = ir.Constant(kind, [place if owner == 0 else 0 for place, owner in places])
-        value = f.shuffle_vector(vectors[0], vectors[0], first)
-        for number in range(1, count):
-            picked = [lanes + place if owner == number else lane for lane, (place, owner) in enumerate(places)]
-            value = f.shuffle_vector(value, vectors[number], ir.Constant(kind, picked))
-        result.append(value)
-    return result

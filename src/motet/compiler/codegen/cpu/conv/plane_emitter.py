@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate
 
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop
 from motet.compiler.codegen.cpu.conv.planes import Planes, check, choose, held, match
+from motet.compiler.codegen.cpu.conv.shuffles import separated
 from motet.compiler.codegen.cpu.emit.body import evaluate
-from motet.compiler.codegen.cpu.emit.builder import I32, Index
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, to_storage, widen
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
@@ -216,7 +219,7 @@ class _PlaneEmitter:
                            (first * stride + m) * lanes - c.columns.low)
                 for m in range(stride)
             ]
-            for residue, vector in enumerate(_separated(f, vectors)):
+            for residue, vector in enumerate(separated(f, vectors)):
                 place = f.iadd(residue * self.pitch, f.imul(number, lanes))
                 f.store_vector(vector, f.at(target, place, self.element), self.element)
 
@@ -406,39 +409,32 @@ class _PlaneEmitter:
         self, f: TileFrame, task: _Task, tile: _Tile, line: Index, sums: list[ir.Value]
     ) -> list[ir.Value]:
         """The sums after the rows of the window, whose columns are reduced."""
-        c, width = self.c, len(tile.lanes)
-        base = f.iadd(f.imul(line, self.width), tile.column)
-        users: dict[int, list[int]] = {}
-        for i in range(c.rows.taps):
-            for r in range(tile.rows):
-                users.setdefault(r * c.rows.stride + i * c.rows.dilation, []).append(r)
         result = list(sums)
-        for there, rows in sorted(users.items()):
-            for v in range(width):
-                place = f.iadd(base, there * self.width + v * self.plan.lanes)
-                raw = f.load_vector(f.at(task.reduced, place, self.sum_element), self.sum_element, self.plan.lanes)
-                value = from_storage(f, raw, c.combiner.accumulator)
-                for r in rows:
-                    result[r * width + v] = combine(f, c.combiner, result[r * width + v], value)
+        for v in range(len(tile.lanes)):
+            base = f.iadd(f.iadd(f.imul(line, self.width), tile.column), v * self.plan.lanes)
+
+            def at(there: int, base: Index = base) -> ir.Value:
+                place = f.at(task.reduced, f.iadd(base, there * self.width), self.sum_element)
+                return from_storage(
+                    f, f.load_vector(place, self.sum_element, self.plan.lanes), self.c.combiner.accumulator)
+
+            for r, value in enumerate(self._windows_of(f, tile.rows, at)):
+                number = r * len(tile.lanes) + v
+                result[number] = combine(f, self.c.combiner, result[number], value)
         return result
 
+    def _windows_of(self, f: TileFrame, rows: int, at: Callable[[int], ir.Value]) -> list[ir.Value]:
+        """The lines `at` of each of `rows` windows combined. Neighbouring windows share the lines that all of them
+        have; those before and after are combined from these outwards."""
+        w = self.c.rows
 
-def _separated(f: TileFrame, vectors: list[ir.Value]) -> list[ir.Value]:
-    """For each residue, the elements of `vectors`, one after the other, whose number has it modulo their count."""
-    count = len(vectors)
-    if count == 1:
-        return vectors
-    lanes = vectors[0].type.count
-    result: list[ir.Value] = []
-    for residue in range(count):
-        places = [divmod(lane * count + residue, lanes) for lane in range(lanes)]
-        value = vectors[0]
-        picked = [place if number == 0 else 0 for number, place in places]
-        for number in range(count):
-            lanes_of = [
-                lanes + place if own == number else (picked[lane] if number == 0 else lane)
-                for lane, (own, place) in enumerate(places)
-            ]
-            value = f.shuffle_vector(value, vectors[number], ir.Constant(ir.VectorType(I32, lanes), lanes_of))
-        result.append(value)
-    return result
+        def add(a: ir.Value, b: ir.Value) -> ir.Value:
+            return combine(f, self.c.combiner, a, b)
+
+        if w.stride != 1 or w.dilation != 1 or w.taps < rows:
+            return [reduce(add, [at(r * w.stride + i * w.dilation) for i in range(w.taps)]) for r in range(rows)]
+        shared = reduce(add, map(at, range(rows - 1, w.taps)))
+        after = list(accumulate(map(at, range(w.taps, w.taps + rows - 1)), add))
+        before = list(accumulate(map(at, range(rows - 2, -1, -1)), add))[::-1]
+        ends = [before[r : r + 1] + after[max(0, r - 1) : r] for r in range(rows)]
+        return [reduce(add, own, shared) for own in ends]
