@@ -52,6 +52,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     Cleaned(("lower-transposed-conv",)),
     "merge-groups",
     "fold-widening-casts",
+    "narrow-quantised-products{symmetric=true}",
     "fuse-attention",
     "reshape-rows",
     "fold-widening-casts{all-readers=true}",

@@ -34,16 +34,18 @@ _MOST_STEPS = 12  # element-wise operations between a product and its rounding
 
 @dataclass(frozen=True)
 class NarrowQuantisedProducts(FunctionPass):
-    """Products whose operands both are dequantised bytes, of known depth."""
+    """Products whose operands both are dequantised bytes, of known depth. With `symmetric`, only matrix products of
+    signed bytes without zero points, which GPUs multiply as they are."""
 
     name = "narrow-quantised-products"
+    symmetric: bool = False
 
     def run_on(self, function: ir.Operation) -> bool:
         changed = False
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:
                 if each.name == "linalg.generic" and MARK not in each.attributes and _is_product(each):
-                    changed |= _narrow(each)
+                    changed |= _narrow(each, self.symmetric)
         if changed:
             erase_unused(function)
         return changed
@@ -60,11 +62,11 @@ def _is_product(operation: ir.Operation) -> bool:
     left, right, accumulator = body.arguments
     return (
         set(product.operands) == {left, right} and set(total.operands) == {accumulator, product.result}
-        and role_of(operation) is Role.CONTRACTION
+        and role_of(operation) in (Role.CONTRACTION, Role.CONVOLUTION)
     )
 
 
-def _narrow(operation: ir.Operation) -> bool:
+def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
     maps = maps_of(operation)
     structure = structure_of(operation)
     if structure is None or not all(isinstance(each, ir.AffineDimExpr) for each in maps[2].results):
@@ -75,6 +77,8 @@ def _narrow(operation: ir.Operation) -> bool:
     factors = [read_dequantised(operand) for operand in list(operation.operands)[:2]]
     a, b = factors
     if a is None or b is None or not (a.is_real and b.is_real):
+        return False
+    if symmetric and (role_of(operation) is not Role.CONTRACTION or any(each.unsigned or each.zero for each in (a, b))):
         return False
     if int(np.prod([size or 1 for size in sizes], dtype=np.float64)) * a.greatest * b.greatest > _LARGEST:
         return False
