@@ -1,9 +1,9 @@
-"""Quantises a network of convolutions to 8 bits: `python examples/quantise.py resnet18.onnx resnet18_int8.onnx`.
+"""Quantises a network of convolutions: `python examples/quantise.py resnet18.onnx resnet18_int8.onnx`.
 
-The result has QuantizeLinear and DequantizeLinear around convolutions, products, additions and pools, as the quantiser of
-ONNX Runtime writes them: bytes with one zero point for activations, signed bytes with one scale per filter for weights, and
-biases of 32 bits. Batch normalisation becomes part of the convolution before it. The ranges of activations are those
-of one random image, which suits networks with random weights: a trained network needs images of its task.
+The result has QuantizeLinear and DequantizeLinear around convolutions, products, additions and pools, in the form that
+ONNX Runtime's quantiser writes: bytes with one zero point for activations, signed bytes with one scale per filter for
+weights, and biases of 32 bits. Batch normalisation becomes part of the convolution before it. The ranges of
+activations are those of one random image, which suits random weights: a trained network needs images of its task.
 """
 
 from __future__ import annotations

@@ -77,7 +77,10 @@ def _convolution(what: Convolution, random: np.random.Generator) -> tuple[bytes,
     return _model(nodes, constants, (x, "x"), (exact.shape, what.kind)), x, exact / step + zeros[2]
 
 
-def _model(nodes: list[onnx.NodeProto], constants: dict[str, Any], given: tuple[np.ndarray, str], made: tuple[tuple[int, ...], type]) -> bytes:
+def _model(
+    nodes: list[onnx.NodeProto], constants: dict[str, Any], given: tuple[np.ndarray, str],
+    made: tuple[tuple[int, ...], type],
+) -> bytes:
     used = {name for node in nodes for name in node.input}
     initializers = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items() if k in used]
     x, name = given

@@ -223,8 +223,10 @@ def _operand(operation: ir.Operation, operand: ir.Value, each: ir.AffineMap, sam
         return None
     if len([axis for axis in axes if axis is not None]) < each.n_dims:
         return Side(operand, axes)
+    if None in axes:
+        return Side(operand, axes)
     permuted = read_dequantised(operand)
-    if permuted is None or permuted.unsigned is None or None in axes or set(axes) != set(range(each.n_dims)):
+    if permuted is None or permuted.unsigned is None or set(axes) != set(range(each.n_dims)):
         return None
     places = {axis: place for axis, place in enumerate(axes) if place is not None}
     return _with_axes(replace(permuted, bytes=_transposed(operation, permuted.bytes, each)), places)
@@ -247,10 +249,10 @@ def _axes(each: ir.AffineMap, shape: list[int]) -> tuple[int | None, ...] | None
     """The dimension of each result of a map; None for one that is 0. None if a result is something else."""
     axes: list[int | None] = []
     for result, extent in zip(each.results, shape, strict=True):
-        if isinstance(result, ir.AffineDimExpr):
-            axes.append(ir.AffineDimExpr(result).position)
-        elif isinstance(result, ir.AffineConstantExpr) and extent == 1:
+        if extent == 1:
             axes.append(None)
+        elif isinstance(result, ir.AffineDimExpr):
+            axes.append(ir.AffineDimExpr(result).position)
         else:
             return None
     return tuple(axes)

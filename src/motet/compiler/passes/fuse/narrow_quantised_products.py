@@ -72,7 +72,7 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
     if structure is None or not all(isinstance(each, ir.AffineDimExpr) for each in maps[2].results):
         return False
     sizes = [structure.sizes[dim] for dim in structure.reduced]
-    if any(size is None for size in sizes) or not _has_columns(structure):
+    if any(size is None for size in sizes) or not _has_columns(structure, role_of(operation)):
         return False
     factors = [read_dequantised(operand) for operand in list(operation.operands)[:2]]
     a, b = factors
@@ -92,11 +92,14 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
     return True
 
 
-def _has_columns(structure: Structure) -> bool:
-    """Whether each operand has a dimension that the other one lacks. A product without, such as a depthwise
-    convolution, moves more than it computes."""
-    left, right = ({d for entry in each for d in entry.dims} for each in structure.maps[:2])
-    return all(any(structure.sizes[d] != 1 for d in own) for own in (left - right, right - left))
+def _has_columns(structure: Structure, role: Role) -> bool:
+    """Whether each element of an operand is multiplied by several of the other one; a convolution also has no groups."""
+    left, right = (
+        {d for entry in each for d in entry.dims if structure.sizes[d] != 1} for each in structure.maps[:2]
+    )
+    if role is Role.CONVOLUTION:
+        return bool(left - right) and bool(right - left) and left & right <= structure.reduced
+    return bool(left - right) or bool(right - left)
 
 
 def _result_maps(factor: Dequantised, own: ir.AffineMap, result: ir.AffineMap) -> list[_Scale] | None:
