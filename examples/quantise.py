@@ -123,12 +123,12 @@ class Quantiser:
                 numpy_helper.from_array(a, n) for a, n in zip((step, zero), names, strict=True))
         return names
 
-    def _dequantise(self, name: str, value: str, step: np.ndarray, zero: np.ndarray, **attributes: int) -> None:
+    def _dequantise(self, name: str, value: str, step: np.ndarray, zero: np.ndarray, axis: int = 1) -> None:
         result = self.made[name] = f"{name}_real"
         self.scales[result] = step
         self.nodes.append(helper.make_node(
             "DequantizeLinear", [value, *self._numbers(name, step, zero)], [result], name=f"{name}_dequantise",
-            **attributes))
+            axis=axis))
 
 
 def quantise(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -63,7 +63,9 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 )
 
 # A normalised program → one with larger kernels, for all other targets.
-FUSE_FOR_CPU: tuple[Step, ...] = ("unroll-loops{products=true}", "expand-products", "narrow-quantised-products")
+FUSE_FOR_CPU: tuple[Step, ...] = (
+    "unroll-loops{products=true}", "expand-products", "narrow-quantised-products", "sink-dequantisations",
+)
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")

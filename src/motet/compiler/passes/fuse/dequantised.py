@@ -143,20 +143,24 @@ def _read_pad(operation: ir.Operation) -> Dequantised | None:
         return None
     if not (0 <= source.zero <= 255 if source.unsigned else -128 <= source.zero <= 127):
         return None
+    return replace(source, bytes=pad_bytes(operation, source.bytes, (source.zero + 128) % 256 - 128))
+
+
+def pad_bytes(operation: ir.Operation, source: ir.Value, number: int) -> ir.Value:
+    """`source` padded as the tensor.pad `operation` pads, by the signed byte `number`."""
     kind = ir.RankedTensorType(operation.results[0].type)
-    element = ir.RankedTensorType(source.bytes.type).element_type
-    zero = (source.zero + 128) % 256 - 128
+    element = ir.RankedTensorType(source.type).element_type
     with operation.location:
-        value = {"value": ir.IntegerAttr.get(element, zero)}
+        value = {"value": ir.IntegerAttr.get(element, number)}
         constant = create("arith.constant", [element], [], operation, value).result
         attributes = {name: operation.attributes[name] for name in operation.attributes}
         narrow = ir.RankedTensorType.get(kind.shape, element)
-        padded = create("tensor.pad", [narrow], [source.bytes, *list(operation.operands)[1:]], operation, attributes, 1)
+        padded = create("tensor.pad", [narrow], [source, *list(operation.operands)[1:]], operation, attributes, 1)
         index = ir.IndexType.get()
         inner = ir.Block.create_at_start(padded.regions[0], [index] * kind.rank, [operation.location] * kind.rank)
         with ir.InsertionPoint(inner):
             ir.Operation.create("tensor.yield", operands=[constant])
-    return replace(source, bytes=padded.result)
+    return padded.result
 
 
 # -- element-wise operations -----------------------------------------------------------------------------

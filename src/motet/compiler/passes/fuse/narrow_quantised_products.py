@@ -93,7 +93,7 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
 
 
 def _has_columns(structure: Structure, role: Role) -> bool:
-    """Whether each element of an operand is multiplied by several of the other one; a convolution also has no groups."""
+    """Whether each element of an operand is multiplied by several of the other one; a convolution has no groups."""
     left, right = (
         {d for entry in each for d in entry.dims if structure.sizes[d] != 1} for each in structure.maps[:2]
     )

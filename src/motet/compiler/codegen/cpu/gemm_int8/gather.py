@@ -14,7 +14,7 @@ from llvmlite import ir
 from motet.artifact.expressions import apply
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
-from motet.compiler.codegen.cpu.gemm_int8.image import Image, ImageAxis
+from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage, ImageAxis
 from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, PackedLines, packing_function
 from motet.compiler.codegen.cpu.gemm_int8.space import LINES, Int8Space
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH
@@ -92,7 +92,7 @@ class Int8Gather(Int8Space):
         f.loop(0, count, LINES, some)
         return target
 
-    def _packing(self, image: Image) -> ir.Function:
+    def _packing(self, image: ByteImage) -> ir.Function:
         """The function that packs gathered lines as the register tiles read them."""
         name = f"{self.kernel.name}.pack_lines"
         how = self.how
@@ -105,14 +105,14 @@ class Int8Gather(Int8Space):
 
         return self.module.globals.get(name) or packing_function(self.module, self.kernel, name, lines)
 
-    def _gather(self, image: Image) -> ir.Function:
+    def _gather(self, image: ByteImage) -> ir.Function:
         """The function `(buffers, sizes, target, first, count, outer…)` that gathers lines one after the other."""
         arguments = [PTR, PTR, PTR, I64, I64] + [I64] * len(self.c.outer)
         return shared_function(
             self.module, f"{self.kernel.name}.gather", arguments, self.kernel, lambda f: self._write_gather(f, image)
         )
 
-    def _write_gather(self, f: TileFrame, image: Image) -> None:
+    def _write_gather(self, f: TileFrame, image: ByteImage) -> None:
         target, first, count = f.arguments[2:5]
         source = f.pointer(image.value) if image.transposed is None else self.memory(f, self.image_workspace)
         points: dict[int, Index] = {dim: f.arguments[5 + i] for i, (_, dim) in enumerate(self.c.outer)}
@@ -126,17 +126,17 @@ class Int8Gather(Int8Space):
             here[image.lines[0][1]] = rest
             begins = [f.isub(f.imul(here.get(axis.dim, 0), axis.by), axis.low) for axis in image.axes]
             to = f.at(target, f.imul(i, self.padded_depth(f)), I8)
-            _Line(f, image, source, begins).copy(0, 0, to, None)
+            _GatheredLine(f, image, source, begins).copy(0, 0, to, None)
             known = image.depth
             fill_run(f, f.at(to, known, I8), -known % DEPTH, 0)
 
         f.loop(0, count, 1, line)
 
 
-class _Line:
+class _GatheredLine:
     """Emits the copy of one line: loops over the taps of each axis, the last two as runs."""
 
-    def __init__(self, f: TileFrame, image: Image, source: ir.Value, begins: Sequence[Index]) -> None:
+    def __init__(self, f: TileFrame, image: ByteImage, source: ir.Value, begins: Sequence[Index]) -> None:
         self.f, self.image, self.source, self.begins = f, image, source, begins
         self.runs: list[int] = []  # the bytes of one step of each axis's taps
         size = image.channels

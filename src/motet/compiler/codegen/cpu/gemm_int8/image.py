@@ -3,7 +3,7 @@
     y[n, f, h, w] += x[n, c, h + i, w + j] * g[f, c, i, j]     →     lines (n, h, w), columns f, K = (i, j, c)
 
 K runs over the channels first, which are contiguous in a channels-last image, then over the taps from the last axis on.
-An image with contiguous pixels is transposed before (`Image.transposed`).
+An image with contiguous pixels is transposed before (`ByteImage.transposed`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Transposed:
 
 
 @dataclass(frozen=True)
-class Image:
+class ByteImage:
     """The operand `value` of a product that is read through windows: A if `is_a`, else B. `axes` are those besides the
     channels, outermost in memory first. `lines` are the dimensions that number its lines, outermost first, with their
     extents; elements outside the image are `padding`."""
@@ -71,7 +71,7 @@ class Image:
         return taps * self.channels
 
 
-def match_image(kernel: Kernel, read: Windows) -> tuple[Contraction, Image] | None:
+def match_image(kernel: Kernel, read: Windows) -> tuple[Contraction, ByteImage] | None:
     """The product that computes the convolution `read` of `kernel`; None if it is not of a supported form."""
     stage, dims = read.stage, read.dims
     epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
@@ -97,7 +97,7 @@ def match_image(kernel: Kernel, read: Windows) -> tuple[Contraction, Image] | No
     is_a = stored.strides[column[1]] == ONE or stored.strides[row[1]] != ONE
     if not isinstance(channels, int) or filters.order != row_major(filters.rank):
         return None
-    image = Image(
+    image = ByteImage(
         read.image.value, is_a, axes, channels, tuple(lines), int(read.image.padding or 0), transposed,
         read.filters.value, _packing(order, len(order) - 1 - order.index(column_axis), is_a),
     )
@@ -112,7 +112,7 @@ def match_image(kernel: Kernel, read: Windows) -> tuple[Contraction, Image] | No
     return Contraction(kernel, product, a, b, init, output.dtype, tuple(outer), m, n, depth, epilogue, rank), image
 
 
-def _places(image: Image, rank: int, column: int, deep: int) -> tuple[StridedAccess, StridedAccess]:
+def _places(image: ByteImage, rank: int, column: int, deep: int) -> tuple[StridedAccess, StridedAccess]:
     """The accesses of both operands as lines of K; that of the image, which is gathered, has no strides."""
     strides = [ZERO] * rank
     lines = StridedAccess(image.value, "i8", (), tuple(strides))

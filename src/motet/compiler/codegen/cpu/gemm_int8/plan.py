@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
-from motet.compiler.codegen.cpu.gemm_int8.image import Image
+from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
 from motet.compiler.kernels.contraction import Contraction, Loop
@@ -57,7 +57,7 @@ def choose(found: DotProduct, target: CpuTarget) -> IntegerProductSchedule | Non
 
 
 def _with_lines(
-    image: Image, plan: IntegerProductSchedule, extents: tuple[Extent, Extent], how: Arithmetic, target: CpuTarget
+    image: ByteImage, plan: IntegerProductSchedule, extents: tuple[Extent, Extent], how: Arithmetic, target: CpuTarget
 ) -> IntegerProductSchedule:
     """Divide a convolution along the lines of its image, so that no task gathers the lines of another one again."""
     tiles, panels = -(-guess(extents[0]) // plan.rows), -(-guess(extents[1]) // plan.width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.gemm_int8.image import Image, match_image
+from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage, match_image
 from motet.compiler.codegen.cpu.gemm_int8.tiles import arithmetic_of
 from motet.compiler.kernels import contraction as contraction_reading
 from motet.compiler.kernels.contraction import Contraction
@@ -34,7 +34,7 @@ class DotProduct:
     c: Contraction
     a: Factor
     b: Factor
-    image: Image | None = None
+    image: ByteImage | None = None
 
     @property
     def zeros(self) -> list[StridedAccess]:
