@@ -52,6 +52,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     Cleaned(("lower-transposed-conv",)),
     "merge-groups",
     "fold-widening-casts",
+    "narrow-quantised-products{symmetric=true}",
     "fuse-attention",
     "reshape-rows",
     "fold-widening-casts{all-readers=true}",
@@ -63,7 +64,8 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 
 # A normalised program → one with larger kernels, for all other targets.
 FUSE_FOR_CPU: tuple[Step, ...] = (
-    "unroll-loops{products=true}", "expand-products", Cleaned(("transposed-conv-by-phases",)),
+    "unroll-loops{products=true}", "expand-products", "narrow-quantised-products", "sink-dequantisations",
+    Cleaned(("transposed-conv-by-phases",)),
 )
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.

@@ -97,7 +97,8 @@ def _match(operation: ir.Operation) -> _Upsampling | None:
     if operation.name != "linalg.generic" or role_of(operation) is not Role.CONVOLUTION:
         return None
     structure = structure_of(operation)
-    if structure is None or not all(shape_of(value) for value in operation.operands):
+    tensors = all(isinstance(value.type, ir.RankedTensorType) for value in operation.operands)
+    if structure is None or not tensors or not all(shape_of(value) for value in operation.operands):
         return None
     for image, filters in ((0, 1), (1, 0)):
         among = operation.operands[image]

@@ -15,11 +15,9 @@ from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm_int8.packing import PackedLines, packing_function
 from motet.compiler.codegen.cpu.gemm_int8.plan import used_loops
-from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space, count_of
+from motet.compiler.codegen.cpu.gemm_int8.space import LINES, Int8Space, count_of
 from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.kernels.strides import Extent, StridedAccess
-
-_PACKED_LINES = 64  # packed by one task
 
 
 class Int8PackPhase(Int8Space):
@@ -31,7 +29,7 @@ class Int8PackPhase(Int8Space):
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
-            count = apply("*", count_of(used_loops(c.outer, place)), ceildiv(extent.expression, _PACKED_LINES))
+            count = apply("*", count_of(used_loops(c.outer, place)), ceildiv(extent.expression, LINES))
             counts.append(count if packed else 0)
         if counts == [0, 0]:
             return None
@@ -39,7 +37,7 @@ class Int8PackPhase(Int8Space):
         f = task_function(self.module, self.kernel, name)
         first = 0
         if self.a_workspace >= 0:
-            first = f.imul(self._outer_count(f, c.a), f.iceil(f.extent(self.m), _PACKED_LINES))
+            first = f.imul(self._outer_count(f, c.a), f.iceil(f.extent(self.m), LINES))
             self._pack_loop(f, f.arguments[2], f.imin(f.arguments[3], first), self._pack_a(f))
         if self.b_workspace >= 0:
             pack = self._pack_b(f)
@@ -102,19 +100,19 @@ class Int8PackPhase(Int8Space):
         self, f: TileFrame, index: Index, place: StridedAccess, extent: Extent
     ) -> tuple[list[Index], Index, Index]:
         """The coordinates in the outer loops, their linear index among the loops of `place`, and the first line."""
-        groups = f.iceil(f.extent(extent), _PACKED_LINES)
+        groups = f.iceil(f.extent(extent), LINES)
         outer, group = f.idiv(index, groups), f.irem(index, groups)
         at: list[Index] = [0] * self.c.rank
         rest = outer
         for size, dim in reversed(used_loops(self.c.outer, place)):
             at[dim] = f.irem(rest, f.extent(size))
             rest = f.idiv(rest, f.extent(size))
-        return at, outer, f.imul(group, _PACKED_LINES)
+        return at, outer, f.imul(group, LINES)
 
     def _call_pack(
         self, f: TileFrame, function: ir.Value, source: ir.Value, target: ir.Value, sums: ir.Value, left: Index
     ) -> None:
-        numbers = [f.index(value) for value in (f.imin(left, _PACKED_LINES), f.extent(self.k), self.padded_depth(f))]
+        numbers = [f.index(value) for value in (f.imin(left, LINES), f.extent(self.k), self.padded_depth(f))]
         f.call(function, [*f.arguments[:2], source, target, sums, f.arguments[4], *numbers])
 
     def _outer_count(self, f: TileFrame, place: StridedAccess) -> Index:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
+from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
 from motet.compiler.kernels.contraction import Contraction, Loop
@@ -45,19 +46,34 @@ def choose(found: DotProduct, target: CpuTarget) -> IntegerProductSchedule | Non
     blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
     in_place = reads_in_place(found, how, tile_rows if how.way == "tiles" else 1)
     depth_block = None
-    if k.known is not None and k.known > _DEPTH_BLOCK[how.way] and guess(m) > 2 * tile_rows:
+    if found.image is None and k.known is not None and k.known > _DEPTH_BLOCK[how.way] and guess(m) > 2 * tile_rows:
         pieces = -(-k.known // (_DEPTH_BLOCK[how.way] * 2 // 3))
         depth_block = -(-k.known // (pieces * DEPTH)) * DEPTH
     plan = IntegerProductSchedule(
         how.way, tile_rows, blocks, 1, 1, in_place=in_place, depth_block=depth_block
     )
-    return _with_grid(c, plan, how, target)
+    plan = _with_grid(c, plan, how, target)
+    return plan if found.image is None else _with_lines(found.image, plan, (m, n), how, target)
+
+
+def _with_lines(
+    image: ByteImage, plan: IntegerProductSchedule, extents: tuple[Extent, Extent], how: Arithmetic, target: CpuTarget
+) -> IntegerProductSchedule:
+    """Divide a convolution along the lines of its image, so that no task gathers the lines of another one again."""
+    tiles, panels = -(-guess(extents[0]) // plan.rows), -(-guess(extents[1]) // plan.width)
+    if image.is_a:
+        fitting = max(1, target.l2 // 4 // (plan.rows * image.depth * how.a_bytes))
+        return replace(plan, tile_rows=min(plan.tile_rows, fitting), panels=panels, group=1)
+    work = max(1, guess(extents[0]) * guess(extents[1]) * image.depth // _TASK_WORK[how.way])
+    return replace(plan, tile_rows=max(1, tiles), panels=max(1, panels // min(work, _MOST_TASKS)), group=1)
 
 
 def reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
     """Whether A can be read in place: its K is contiguous and whole, and so is every tile."""
     c = found.c
     k = c.depth[0][0].known
+    if found.image is not None and found.image.is_a:
+        return False
     if c.a.strides[c.depth[0][1]] != ONE or k is None or how.flips_a or how.a_bytes != 1 or needs_row_sums(found):
         return False
     if how.way == "tiles":

@@ -18,6 +18,8 @@ from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.schedule import IntegerProductSchedule
 from motet.compiler.kernels.strides import ONE, StridedAccess
 
+LINES = 64  # packed by one task, and gathered at a time
+
 
 class Int8Space:
     """An 8-bit product with its schedule `plan`, and the module for its code."""
@@ -25,7 +27,9 @@ class Int8Space:
     def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
         self.found, self.plan, self.c = found, plan, found.c
         self.how = how
-        self.packing = packing_of(found)
+        self.image = found.image
+        filters = None if found.image is None else found.image.filter_packing
+        self.packing = packing_of(found) if found.image is None else filters if found.image.is_a else None
         self.kernel = self.c.kernel
         self.module = ir.Module(self.kernel.name)
         self.m = self.c.m[0] if self.c.m else ONE
@@ -38,12 +42,36 @@ class Int8Space:
         tile_height = plan.rows * (plan.tile_rows if self.blocked else 1)
         self.scratch_columns = tile_height * self.tile_width * 4
         self.scratch = max(self.scratch_columns + plan.width * 4, SQUARE)
+        self.repacks = False
+        self.scratch_lines = self.scratch_raw = self.scratch_square = self.scratch_sums = 0
+        self._plan_gathering()
         self.workspaces: list[Expr] = []
-        self.a_workspace = self.b_workspace = self.sums_workspace = -1
+        self.a_workspace = self.b_workspace = self.sums_workspace = self.image_workspace = -1
         self.aligns_a = plan.in_place and worth_aligning(self.c, self.how)
         self._plan_workspaces()
 
+    def _plan_gathering(self) -> None:
+        """Place gathered lines in scratch memory after the sums (see `gather.py`)."""
+        image = self.image
+        if image is None:
+            return
+        deep = -(-image.depth // DEPTH) * DEPTH
+        count = self.plan.rows * self.plan.tile_rows if image.is_a else self.plan.width
+        count = -(-count // BLOCK) * BLOCK
+        self.repacks = not image.is_a or self.row_sums or self.how.flips_a or self.how.a_bytes > 1
+        self.scratch_lines = -(-self.scratch // LINE) * LINE
+        self.scratch_raw = self.scratch_lines + count * deep * (self.how.a_bytes if image.is_a else 1)
+        self.scratch_square = self.scratch_raw + (LINES * deep if self.repacks else 0)
+        self.scratch_sums = self.scratch_square + (SQUARE if self.repacks else 0)
+        self.scratch = self.scratch_sums + count * 4
+        if image.transposed is not None:
+            padded = -(-image.channels // DEPTH) * DEPTH
+            self.scratch = max(self.scratch, SQUARE + LINES * padded)
+
     def _plan_workspaces(self) -> None:
+        if self.image is not None:
+            self._plan_image()
+            return
         a_outer, b_outer = (count_of(used_loops(self.c.outer, place)) for place in (self.c.a, self.c.b))
         lines = apply("*", a_outer, round_up(self.m.expression, BLOCK))
         deep = round_up(self.k.expression, DEPTH)
@@ -52,6 +80,21 @@ class Int8Space:
         if self.packing is None:
             columns = round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
             self.b_workspace = self._workspace(product((b_outer, columns, deep)))
+        if self.row_sums:
+            self.sums_workspace = self._workspace(apply("*", lines, 4))
+
+    def _plan_image(self) -> None:
+        """Workspaces of a convolution: the transposed image, and filters that are packed for each call."""
+        image = self.image
+        assert image is not None
+        if image.transposed is not None:
+            what = image.transposed
+            self.image_workspace = self._workspace(apply("*", what.count.expression, what.channels * what.pixels))
+        if image.is_a:
+            return
+        lines = round_up(self.m.expression, BLOCK)
+        if not self.plan.in_place or self.aligns_a:
+            self.a_workspace = self._workspace(product((lines, round_up(self.k.expression, DEPTH), self.how.a_bytes)))
         if self.row_sums:
             self.sums_workspace = self._workspace(apply("*", lines, 4))
 
