@@ -38,7 +38,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     ),
     "motet.compiler.passes.fuse": (
         "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
-        "fuse-multi-gemm", "inline-indices", "merge-groups", "outline-kernels", "reshape-rows", "sink-reshapes",
+        "fuse-multi-gemm", "hoist-loop-invariants", "hoist-loop-products", "inline-indices", "join-loop-products",
+        "merge-groups", "outline-kernels", "reshape-rows", "sink-reshapes",
         "unroll-loops",
     ),
 })
