@@ -100,6 +100,15 @@ def emit_generic(function: ir.Operation, symbol: str, gathers: bool, generate: G
     The buffers of the compiled function are the arguments, then the results, dense and row-major. `function` is not
     modified. Raises `CompileError` for an operation or a type that upstream cannot lower.
     """
+    if generate is not None:
+        try:
+            return _emit(function, symbol, gathers, generate)
+        except CompileError:
+            pass  # bufferization may refuse calls that read what the iteration overwrites
+    return _emit(function, symbol, gathers, None)
+
+
+def _emit(function: ir.Operation, symbol: str, gathers: bool, generate: Generate | None) -> GenericCode:
     with function.context, ir.Location.unknown():
         module, entry = _extract(function)
         store_short_elements(module)

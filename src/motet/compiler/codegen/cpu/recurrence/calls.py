@@ -67,6 +67,7 @@ class _Caller:
         self.module, self.function, self.calls = module, function, calls
         self.block = function.regions[0].blocks[0]
         self.dense: set[ir.Value] = set(self.block.arguments)
+        self.made: set[ir.Value] = set()  # results of calls
         self.packed: dict[tuple[ir.Value, str], ir.Value] = {}
         self.replaced: dict[ir.Value, ir.Value] = {}  # results of kernels, until their operations are erased
         self.i64 = ir.IntegerType.get_signless(64)
@@ -103,6 +104,7 @@ class _Caller:
                 ).result
                 value.replace_all_uses_with(made)
                 self.dense.add(made)
+                self.made.add(made)
                 self.replaced[value] = made
         buffers = len(read) + len(memory) + len(work)
         self.calls.parts.append(f"{code.llvm}\n{_wrapper(name, code.phases, buffers, len(sizes))}")
@@ -231,19 +233,24 @@ class _Caller:
         if loop.name != "scf.for":
             return
         terminator = block.operations[len(block.operations) - 1].operation
+        moved: list[tuple[int, ir.Value]] = []
         for number, value in enumerate(terminator.operands):
-            own = block.arguments[1 + number]
             if not isinstance(value.type, ir.RankedTensorType):
                 continue
             initial = loop.operands[3 + number]
             if not self._is_dense(initial):
                 with ir.InsertionPoint(loop), loop.location:
                     loop.operands[3 + number] = _copied(initial)
-            if written_into(value) != own:
-                with ir.InsertionPoint(terminator), terminator.location:
-                    terminator.operands[number] = ir.Operation.create(
-                        "bufferization.materialize_in_destination", results=[value.type], operands=[value, own]
-                    ).result
+            if written_into(value) != block.arguments[1 + number]:
+                moved.append((number, value))
+        with ir.InsertionPoint(terminator), terminator.location:
+            # What may be the memory of a carried tensor is read before any of them is written.
+            moved = [(number, value if value in self.made else _copied(value)) for number, value in moved]
+            for number, value in moved:
+                terminator.operands[number] = ir.Operation.create(
+                    "bufferization.materialize_in_destination", results=[value.type],
+                    operands=[value, block.arguments[1 + number]],
+                ).result
 
     def finish(self, count: int) -> None:
         """Drops constants that only calls read, as they are packed."""
