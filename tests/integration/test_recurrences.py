@@ -106,7 +106,8 @@ func.func @main(%x: tensor<{B}x?x{K}x{T}>, %w: tensor<{K}x{N}x{T}>, %r: tensor<{
     %q = linalg.matmul ins(%u, %r : tensor<{B}x{N}x{T}>, tensor<{N}x{N}x{T}>) outs(%f : tensor<{B}x{N}x{T}>)
       -> tensor<{B}x{N}x{T}>
     %n = linalg.generic {{indexing_maps = [#id, #id, #id, #id], iterator_types = ["parallel", "parallel"]}}
-        ins(%p, %q, %v : tensor<{B}x{N}x{T}>, tensor<{B}x{N}x{T}>, tensor<{B}x{N}x{T}>) outs(%small : tensor<{B}x{N}x{T}>) {{
+        ins(%p, %q, %v : tensor<{B}x{N}x{T}>, tensor<{B}x{N}x{T}>, tensor<{B}x{N}x{T}>)
+        outs(%small : tensor<{B}x{N}x{T}>) {{
     ^bb0(%i: {T}, %j: {T}, %k: {T}, %out: {T}):
       %s = arith.addf %i, %j : {T}
       %d = arith.subf %s, %k : {T}
