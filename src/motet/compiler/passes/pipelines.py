@@ -64,8 +64,8 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 
 # A normalised program → one with larger kernels, for all other targets.
 FUSE_FOR_CPU: tuple[Step, ...] = (
-    "unroll-loops{products=true}", "expand-products", "narrow-quantised-products", "sink-dequantisations",
-    Cleaned(("transposed-conv-by-phases",)),
+    "hoist-loop-invariants", "join-loop-products", "hoist-loop-products", "unroll-loops{products=true most=512}",
+    "expand-products", "narrow-quantised-products", "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
 )
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.

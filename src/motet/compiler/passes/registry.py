@@ -39,8 +39,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     ),
     "motet.compiler.passes.fuse": (
         "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
-        "fuse-multi-gemm", "inline-indices", "merge-groups", "narrow-quantised-products", "outline-kernels",
-        "reshape-rows", "sink-dequantisations", "sink-reshapes", "unroll-loops",
+        "fuse-multi-gemm", "hoist-loop-invariants", "hoist-loop-products", "inline-indices", "join-loop-products",
+        "merge-groups", "narrow-quantised-products", "outline-kernels", "reshape-rows", "sink-dequantisations",
+        "sink-reshapes", "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
@@ -55,9 +55,17 @@ class CpuBackend(PlainBackend):
 
         if is_whole(function):
             return launched(*emit_whole(function, base_of(self.target)))
-        made = emit_generic(function, name, self.target.gathers)
+        base = base_of(self.target)
+        made = emit_generic(function, name, self.target.gathers, lambda kernel: generate(kernel, base))
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
-        return whole_operands(function, made.code, extents)
+        whole = whole_operands(function, made.code, extents)
+        results = len(whole.shapes) - len(whole.operands)
+        taken = (*made.operands, *range(len(whole.operands), len(whole.operands) + results))
+        return replace(
+            whole, operands=made.operands, packings=made.packings,
+            shapes=tuple(whole.shapes[number] for number in taken),
+            items=tuple(whole.items[number] for number in taken),
+        )
 
     def assemble(
         self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
@@ -80,7 +88,9 @@ class CpuBackend(PlainBackend):
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         units = units_of(compiled)
-        return "\n".join(unit.llvm if stage == "llvm" else assembly(unit, self.target) for unit in units)
+        return "\n".join(
+            "\n".join((unit.llvm, *unit.parts)) if stage == "llvm" else assembly(unit, self.target) for unit in units
+        )
 
 
 def open(target: Target, choice: Choice) -> CpuBackend:
@@ -94,7 +104,7 @@ def open(target: Target, choice: Choice) -> CpuBackend:
 def units_of(compiled: Mapping[str, Compiled]) -> list[ObjectUnit]:
     """The LLVM IR of `compiled` kernels; kernels of equal structure share one unit."""
     units = {
-        code.phases[0].symbol: ObjectUnit(code.phases[0].symbol, code.llvm, code.kind == "generic")
+        code.phases[0].symbol: ObjectUnit(code.phases[0].symbol, code.llvm, code.kind == "generic", code.parts)
         for entry in compiled.values()
         if (code := entry.code).phases
     }

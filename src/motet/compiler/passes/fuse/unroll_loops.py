@@ -29,17 +29,18 @@ _TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", 
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Keeps loops that would become more than `MOST` operations, and with `products` those without matrix products."""
+    """Keeps loops that would become more than `most` operations, and with `products` those without matrix products."""
 
     name = "unroll-loops"
     products: bool = False
+    most: int = MOST
 
     def run(self, program: Program) -> bool:
         found = False
         for function in public_functions(program.module):
             for block in function.regions[0].blocks:
                 for operation in [each.operation for each in block.operations]:
-                    if is_taken_apart(operation) and (not self.products or _multiplies(operation)):
+                    if is_taken_apart(operation, self.most) and (not self.products or _multiplies(operation)):
                         results = _unroll(operation, ir.InsertionPoint(operation))
                         for old, new in zip(operation.results, results, strict=True):
                             old.replace_all_uses_with(new)
@@ -50,8 +51,8 @@ class UnrollLoops(Pass):
         return found
 
 
-def is_taken_apart(operation: ir.Operation) -> bool:
-    return operation.name == FOR and 0 < _length(operation) <= MOST
+def is_taken_apart(operation: ir.Operation, most: int = MOST) -> bool:
+    return operation.name == FOR and 0 < _length(operation) <= most
 
 
 def _multiplies(loop: ir.Operation) -> bool:
