@@ -32,6 +32,7 @@ from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, widen
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
+from motet.compiler.codegen.cpu.rows import skipped_points
 from motet.compiler.codegen.cpu.rows.grouping import RowGroup, combiners_of, group, is_sequential
 from motet.compiler.codegen.cpu.rows.plan import choose_rows, row_extents
 from motet.compiler.codegen.cpu.rows.row_memory import asked_ahead, line_shift, streamed_results
@@ -194,8 +195,23 @@ class _RowEmitter:
         return result
 
     def in_order(self, step: _Step, vectors: int, first: Index, end: Index, carried: list[Value]) -> list[Value]:
-        """Emit the elements `[first, end)` of a segment one after the other."""
-        return self.f.loop(first, end, 1, lambda j, values: step(j, vectors, None, values), carried)
+        """Emit the elements `[first, end)` of a segment one after the other; blocks that change nothing are skipped."""
+        f = self.f
+
+        def points(begin: Index, stop: Index, values: list[Value]) -> list[Value]:
+            return f.loop(begin, stop, 1, lambda j, values: step(j, vectors, None, values), values)
+
+        if self.lanes == 1 or not all(skipped_points.may_skip(nest) for nest in step.nests):
+            return points(first, end, carried)
+        size = skipped_points.VECTORS * self.lanes
+
+        def block(j: Index, values: list[Value]) -> list[Value]:
+            starts = [f.iadd(j, u * self.lanes) for u in range(skipped_points.VECTORS)]
+            may_change = skipped_points.any_set(f, [step.changed(at, values) for at in starts])
+            return f.branches(may_change, lambda: points(j, f.iadd(j, size), values), lambda: values)
+
+        middle = f.isub(end, f.irem(f.isub(end, first), size))
+        return points(middle, end, f.loop(first, middle, size, block, carried))
 
     def by_vectors(self, step: _Step, vectors: int, first: Index, end: Index, carried: list[Value]) -> list[Value]:
         """Emit the elements `[first, end)` of a segment, `vectors` vectors per iteration."""
@@ -366,6 +382,26 @@ class _Step:
                 if operand.value not in row.group.private or operand.value in row.group.kept:
                     streaming = self.streaming and operand.value not in row.group.private
                     store_values(f, values[position], place, point, lanes, streaming)
+        return result
+
+    def changed(self, at: Index, carried: Sequence[Value]) -> Value:
+        """For each lane of the row's vector at `at`, whether it may change `carried`, the accumulators of sequential
+        stages."""
+        row = self.row
+        point = [*row.indices, *row.segment, at]
+        lanes = Lanes(len(point) - 1, row.lanes)
+        result: Value = None
+        position = 0
+        for nest, uniform in zip(self.nests, self.known, strict=True):
+            known = dict(uniform)
+            for k, operand in enumerate(nest.inputs):
+                if k not in known:
+                    known[k] = row.read(operand, point, lanes, {})
+            own = carried[position : position + len(nest.outputs)]
+            position += len(nest.outputs)
+            values = row.evaluated(nest, known, own, point, lanes, skipped_points.wanted(nest))
+            flags = skipped_points.changed(row.f, nest, values, row.lanes)
+            result = flags if result is None else row.f.or_(result, flags)
         return result
 
     def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
