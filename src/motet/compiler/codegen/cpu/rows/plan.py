@@ -117,7 +117,7 @@ def row_extents(found: RowGroup) -> tuple[tuple[Extent, ...], tuple[Extent, ...]
 
 
 def _choose_loop(loop: StageLoop) -> LoopPhase:
-    nest, lanes = loop.nest, loop.lanes
+    nest, lanes = loop.nest, _tile_lanes(loop)
     reduced = 1
     for d in nest.dims_of("reduction"):
         reduced *= guess(nest.sizes[d])
@@ -131,6 +131,16 @@ def _choose_loop(loop: StageLoop) -> LoopPhase:
     sizes = [nest.sizes[d] for d in loop.outer(lanes)]
     division = Division.of(sizes, last, cost, cut=True, multiple=lanes * loop.vectors)
     return LoopPhase(1, lanes, division.grain, division.strip)
+
+
+def _tile_lanes(loop: StageLoop) -> int:
+    """The most lanes with which inputs are transposed in registers; those of the loop if they cannot be."""
+    lanes = loop.lanes
+    while lanes >= 4:
+        if loop.transposed(lanes) is not None:
+            return lanes
+        lanes //= 2
+    return loop.lanes
 
 
 # -- legality ------------------------------------------------------------------------------------------
