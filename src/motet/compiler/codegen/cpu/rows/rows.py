@@ -1,11 +1,12 @@
 """Row kernels: stages over the same rows, with reductions along the contiguous dimension.
 
 Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a block of rows.
-A row is processed in *passes*: one loop runs all stages that do not depend on each other's reductions, so that softmax
-is three passes (maximum; exponential and sum; scaling). Reductions have several accumulators. Values that later passes
-of a row read again stay in scratch memory, or in the memory of the result. Large results are written past the caches,
-and while a pass computes, the next row is prefetched: rows in memory then take the larger of the time to compute and
-the time to load, instead of the sum.
+A row may consist of segments, such as the channels of a group: vectors run along each, and accumulators continue from
+one to the next. A row is processed in *passes*: one loop runs all stages that do not depend on each other's reductions,
+so that softmax is three passes (maximum; exponential and sum; scaling). Reductions have several accumulators. Values
+that later passes of a row read again stay in scratch memory, or in the memory of the result. Large results are written
+past the caches, and while a pass computes, the next row is prefetched: rows in memory then take the larger of the time
+to compute and the time to load, instead of the sum.
 """
 
 from __future__ import annotations
