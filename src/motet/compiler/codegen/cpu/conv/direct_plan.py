@@ -8,7 +8,8 @@ from itertools import groupby
 
 from motet.compiler.codegen.cpu.balance import unevenness
 from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
-from motet.compiler.codegen.cpu.conv.plan import filter_packing, lanes_of
+from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of
+from motet.compiler.codegen.cpu.conv.prepared import Prepared, prepare
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.convolution import match as match_convolution
@@ -19,6 +20,8 @@ from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 1_500_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 128
+_LEAST_FILLED = 0.5  # of the lanes of vectors along filters
+_LEAST_DEPTH = 64  # from which on copying and transposing take less time than they save
 MOST_EDGES = 6  # kinds of tiles; each has separate code
 
 Seen = tuple[tuple[int, int], ...]  # for each window column, the pixels of the tile that see the image there
@@ -35,20 +38,53 @@ class Run:
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
-    """Read `kernel` as a convolution of constant filters with an image whose channels are contiguous, zero-padded or
-    unpadded, with an element-wise epilogue; None if it is not one."""
+    """Read `kernel` as a convolution of constant filters with an element-wise epilogue, whose image is read in place or
+    should be copied; None if it is not one."""
     c = match_convolution(kernel)
-    if c is None or c.stored.strides[c.filter_dim] != ONE or c.padding not in (None, 0):
+    if c is None or any(kernel.values[p.value].role != "constant" for p in c.filters):
         return None
-    if any(kernel.values[p.value].role != "constant" for p in c.filters):
+    if not along_filters(c) and (c.columns.out < 0 or c.stored.strides[c.columns.out] != ONE):
         return None
-    if c.channel_step != 1 or c.channels * item_bytes(c.image.dtype) < LINE or c.image.dtype != c.product.dtype:
+    return c if _reads_in_place(c) or _copy_pays(c, target) else None
+
+
+def _reads_in_place(c: Convolution) -> bool:
+    """Whether the image is zero-padded or unpadded, and its channels are contiguous and fill cache lines."""
+    if c.padding not in (None, 0) or c.image.dtype != c.product.dtype:
+        return False
+    return c.channel_step == 1 and c.channels * item_bytes(c.image.dtype) >= LINE
+
+
+def _copy_pays(c: Convolution, target: CpuTarget) -> bool:
+    """Whether the convolution of a copy is faster than the other classes, which read the image in vectors of pixels or
+    copy rows in each task."""
+    if c.depth == c.channels:
+        return False
+    if along_filters(c):
+        return bool(c.planes)
+    lanes = lanes_of(c, target)
+    filled = c.filter_count / (-(-c.filter_count // lanes) * lanes)
+    return filled >= _LEAST_FILLED and c.depth >= _LEAST_DEPTH
+
+
+def prepared_form(c: Convolution, target: CpuTarget) -> Prepared | None:
+    """The copy of the image that the convolution reads; None if it reads the image itself."""
+    if _reads_in_place(c):
         return None
-    return c
+    if c.padding not in (None, 0) or c.channels * item_bytes(c.product.dtype) < LINE:
+        return prepare(c, True)
+    height, _ = register_tile(c.columns.size, c.filter_count, lanes_of(c, target), target)
+    return prepare(c, c.padding is not None and edges(c, height) > MOST_EDGES)
+
+
+def _form(c: Convolution, target: CpuTarget) -> Convolution:
+    prepared = prepared_form(c, target)
+    return c if prepared is None else prepared.c
 
 
 def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
     """Choose the register tile and the tasks from the extents."""
+    c = _form(c, target)
     lanes = lanes_of(c, target)
     height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
     stays = _stays(c, lanes * vectors, target)
@@ -67,7 +103,7 @@ def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
 
 def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[Reason]:
     """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
-    s = schedule
+    s, c = schedule, _form(c, target)
     if reasons := list(check_tile(c, s, target)):
         return reasons
     if filter_packing(c, s.width) is None:
@@ -77,8 +113,8 @@ def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[R
                                                         f" of the image, at most {MOST_EDGES}"))
     if s.depth_block is not None:
         reasons += in_range("depth_block", s.depth_block, 1, -(-c.channels // AHEAD_STEPS) * AHEAD_STEPS)
-        if len(c.filters) != 1 or c.columns.size == 1:
-            text = "null: siblings, and single columns, take the whole depth"
+        if len(c.filters) != 1 or c.columns.size == 1 or c.planes:
+            text = "null: siblings, single columns, and several planes take the whole depth"
             reasons.append(Reason("depth_block", s.depth_block, text))
         if s.block != c.rows.size:
             reasons.append(Reason("block", s.block, f"{c.rows.size}, all rows, with depth_block"))
@@ -91,7 +127,8 @@ def _stays(c: Convolution, width: int, target: CpuTarget) -> bool:
     first-level cache for all of them."""
     filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
     sums = c.rows.size * c.columns.size * width * item_bytes(c.product.dtype)
-    return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
+    fits = filters > target.l2 and sums <= target.l1 // 2
+    return fits and len(c.filters) == 1 and not c.planes and c.columns.size > 1
 
 
 def _stationary_depth(c: Convolution, width: int, target: CpuTarget) -> int:
