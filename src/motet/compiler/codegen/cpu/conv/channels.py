@@ -30,13 +30,14 @@ from motet.compiler.kernels.strides import Extent, StridedAccess
 @dataclass(frozen=True)
 class RowBlock:
     """What a task that makes rows of the result from `first` on reads and writes: where its image and its filters
-    begin, coordinates in the outer loops, scratch memory."""
+    begin, coordinates in the outer loops, scratch memory; of each row it makes piece `piece`."""
 
     image: ir.Value
     filters: Sequence[ir.Value]
     first: Index
     outer: Sequence[ir.Value]
     scratch: ir.Value
+    piece: Index = 0
 
 
 class Channels(Emitter):

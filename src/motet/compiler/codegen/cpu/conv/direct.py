@@ -15,6 +15,7 @@ part of the filters that the next panel uses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -47,6 +48,7 @@ from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import DirectSchedule
+from motet.compiler.kernels.strides import ZERO
 from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -86,11 +88,15 @@ class _Direct(Channels):
         assert packing is not None
         super().__init__(c, plan, packing, panels=1, copies=False)
         self.prepared = prepared
+        self.pieces = plan.pieces
         self.runs = runs_of(c, plan.tile_rows)
         self.tiles = sum(run.count for run in self.runs)  # of one row
         self.column_step = c.columns.dilation * c.columns.step
         panel = c.depth * plan.width * item_bytes(c.filters[0].dtype)
-        self.ahead = self.panel_count > 1 and len(c.filters) == 1 and self.panel_count * panel > target.l2 // 2
+        groups = [size.known or 1 for size, d in c.outer if c.filters[0].strides[d] != ZERO]
+        panels = self.panel_count * math.prod(groups)
+        self.blocks *= plan.pieces
+        self.ahead = panels > 1 and len(c.filters) == 1 and panels * panel > target.l2 // 2
         self.stride = self.ahead_stride(c.rows.size * self.tiles)
         self.share = c.depth // AHEAD_STEPS * self.stride
 
@@ -113,7 +119,8 @@ class _Direct(Channels):
         panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
         outer = [f.index(at[dim]) for _, dim in c.outer]
         column = f.index(f.imul(split, plan.width))
-        task = RowBlock(image, panels, f.imul(block, plan.block), outer, scratch)
+        piece, block = f.irem(block, self.pieces), f.idiv(block, self.pieces)
+        task = RowBlock(image, panels, f.imul(block, plan.block), outer, scratch, piece)
 
         whole = c.filter_count // plan.width
         if isinstance(split, int) or whole in (0, self.panel_count):
@@ -158,7 +165,8 @@ class _Direct(Channels):
                      f.index(w), *counts, *task.outer],
                 )
 
-            f.loop(0, run.count, 1, one)
+            begin, end = (f.idiv(f.imul(run.count, p), self.pieces) for p in (task.piece, f.iadd(task.piece, 1)))
+            f.loop(begin, end, 1, one)
             done += run.count
 
     def plane_at(self, task: RowBlock, plane: Window) -> Index:
