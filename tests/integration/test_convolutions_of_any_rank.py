@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -49,14 +50,16 @@ class Layer:
         return np.concatenate(results, 1) + self.bias.astype(np.float64).reshape(-1, *[1] * spatial)
 
 
-def layer(draw: random.Random, channels: int, spatial: int, groups: int) -> Layer:
+def layer(draw: random.Random, channels: int, spatial: int, groups: int, same: bool = False) -> Layer:
+    """With `same`, the padding is at least that which keeps extents."""
     rng = np.random.default_rng(draw.randrange(1 << 30))
     taps = [draw.choice((1, 2, 3, 5)) for _ in range(spatial)]
     filters = groups * draw.choice((1, 3, 7, 16, 19, 33))
     dilations = [draw.choice((1, 1, 2, 3)) for _ in range(spatial)]
-    pads = [draw.randint(0, (k - 1) * d) for k, d in zip(taps, dilations, strict=True)]
+    reach = [(k - 1) * d for k, d in zip(taps, dilations, strict=True)]
+    pads = [draw.randint(-(-each // 2) if same else 0, each) for each in reach]
     return Layer(
-        rng.standard_normal((filters, channels // groups, *taps)).astype(np.float32) / np.prod(taps),
+        rng.standard_normal((filters, channels // groups, *taps)).astype(np.float32) / math.prod(taps),
         rng.standard_normal(filters).astype(np.float32), groups, [draw.choice((1, 1, 2, 3)) for _ in range(spatial)],
         dilations, [*pads, *pads])
 
@@ -67,14 +70,14 @@ def test_two_convolutions_of_any_geometry(seed, tmp_path):
     spatial, groups = 1 + seed % 3, draw.choice((1, 1, 2, 3))
     channels = groups * draw.choice((1, 5, 16, 24))
     first = layer(draw, channels, spatial, groups)
-    second = layer(draw, len(first.bias), spatial, 1)
+    second = layer(draw, len(first.bias), spatial, 1, same=True)
     extents = [draw.randint(17, (300, 40, 21)[spatial - 1]) for _ in range(spatial)]
     x = np.random.default_rng(seed).standard_normal((draw.choice((1, 2)), channels, *extents)).astype(np.float32)
     weights = {f"{name}{i}": array for i, each in enumerate((first, second))
                for name, array in (("w", each.weights), ("b", each.bias))}
     graph = helper.make_graph(
         [first.node(0, "x", "h"), helper.make_node("Relu", ["h"], ["r"]), second.node(1, "r", "y")], "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n" if seed % 2 else len(x), *x.shape[1:]])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(array, name) for name, array in weights.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
