@@ -23,7 +23,7 @@ from motet.compiler.passes.normalise.splitting import Split, dynamic_extents
 
 @dataclass(frozen=True)
 class SplitGroups(FunctionPass):
-    """Keeps convolutions whose split extents are dynamic."""
+    """Keeps convolutions with dynamic extents other than the batch: padded, they would have no fast kernel."""
 
     name = "split-groups"
 
@@ -45,7 +45,7 @@ def _split(operation: ir.Operation) -> bool:
         return False
     groups = tuple(map(tuple, reassociation(users[0])))
     result = ir.RankedTensorType(operation.results[0].type)
-    if any(result.is_dynamic_dim(axis) for group in groups if len(group) > 1 for axis in group):
+    if any(result.is_dynamic_dim(axis) for group in groups for axis in group if axis or len(group) > 1):
         return False
     split = Split(groups, tuple(result.shape))
     last = len(operation.operands) - 1
