@@ -78,7 +78,9 @@ def _filter_share(vectors: int) -> float:
 def _pixel_share(c: Convolution, target: CpuTarget) -> float:
     """The share of the peak that the class which takes the convolution otherwise reaches; measured."""
     if c.padding is None:  # a contraction
-        return 0.7 if c.columns.stride == 1 and not c.planes else 0.5
+        if c.planes or c.columns.stride > 1:
+            return 0.5
+        return 0.85 if c.depth <= _SHALLOW else 0.7
     if c.planes:  # loops
         return 0.05
     row = c.columns.size * c.channels * pixel_copies(c) * c.rows.taps * item_bytes(c.product.dtype)
