@@ -79,15 +79,17 @@ class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
 
 
 class DirectSchedule(_Schedule, frozen=True, tag="direct"):
-    """A convolution of a channels-last image read in place, on a CPU: tiles of `tile_rows` pixels by `vectors` vectors
-    of `lanes` filters; a task has `block` output rows (a divisor of all) and one panel of filters. `depth_block`
-    channels of a panel stay in the first-level cache for all pixels; None: a tile processes all of K at once."""
+    """A convolution of a channels-last image, or of a copy of that layout, on a CPU: tiles of `tile_rows` pixels by
+    `vectors` vectors of `lanes` filters; a task has `block` output rows (a divisor of all), of which it computes one of
+    `pieces` pieces, and one panel of filters. `depth_block` channels of a panel stay in the first-level cache for all
+    pixels; None: a tile processes all of K at once."""
 
     lanes: int
     tile_rows: int
     vectors: int
     block: int
     depth_block: int | None = None
+    pieces: int = 1
 
     @property
     def width(self) -> int:
