@@ -35,6 +35,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "collapse-broadcasts", "decompose-softmax", "drop-casts", "fold-empty-tensors", "fold-uninitialized-slices",
         "hoist-constants", "lower-transposed-conv", "resolve-extracts", "resolve-reshapes", "reuse-sorted-extents",
         "simplify-sizes", "slice-after-splitting", "slice-extracts", "split-groups", "store-loop-scalars",
+        "window-scatters",
     ),
     "motet.compiler.passes.fuse": (
         "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
