@@ -1,0 +1,80 @@
+"""Scatters of rows and windows, in random shapes, against numpy in f64; and that they are not done element by element."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import motet
+from motet.compiler import service
+from motet.compiler.request import CompileRequest
+from motet.errors import CallError
+
+COMBINED: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "none": None}
+
+
+def scatter_nd(shape: list[int], count: list[int], depth: int, reduction: str) -> bytes:
+    """ScatterND of `count` indices of `depth` components."""
+    from onnx import TensorProto, helper
+
+    inside = [*count, *shape[depth:]]
+    inputs = [("x", 1, shape), ("i", TensorProto.INT64, [*count, depth]), ("u", 1, inside)]
+    node = helper.make_node("ScatterND", ["x", "i", "u"], ["y"], "written", reduction=reduction)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info("y", 1, shape)],
+    )
+    return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+
+
+def expected(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, reduction: str) -> np.ndarray:
+    y = x.astype(np.float64)
+    depth = indices.shape[-1]
+    rows = updates.reshape(-1, *x.shape[depth:]).astype(np.float64)
+    for place, row in zip(indices.reshape(-1, depth), rows, strict=True):
+        at = tuple(place)
+        y[at] = row if reduction == "none" else COMBINED[reduction](y[at], row)
+    return y
+
+
+def drawn(seed: int) -> tuple[list[int], list[int], int, str]:
+    """A shape, a shape of indices, the number of indexed dimensions, and what is done."""
+    rng = random.Random(seed)
+    rank = rng.randint(1, 4)
+    shape = [rng.choice((1, 2, 3, 5, 7, 16, 17)) for _ in range(rank)]
+    if seed % 4 == 0:
+        shape[-1] = rng.choice((33, 127, 300, 1031))  # long rows are divided into strips
+    depth = rng.randint(1, rank)
+    count = [rng.choice((1, 2, 5, 31))] if seed % 3 else [rng.choice((1, 3)), 4]
+    return shape, count, depth, rng.choice(list(COMBINED))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_scatters_agree_with_numpy(seed: int) -> None:
+    shape, count, depth, reduction = drawn(seed)
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape, np.float32)
+    indices = np.stack([rng.integers(-size, size, count) for size in shape[:depth]], -1)
+    updates = rng.standard_normal([*count, *shape[depth:]], np.float32)
+    before = x.copy()
+    with motet.load(motet.compile(scatter_nd(shape, count, depth, reduction))) as session:
+        found = session.main(x, indices, updates)
+        np.testing.assert_array_equal(x, before)
+    np.testing.assert_allclose(found, expected(x, indices, updates, reduction), 2e-5, 2e-5)
+
+
+def test_rows_are_windows_of_one_index() -> None:
+    text = service.emit(CompileRequest(source=scatter_nd([50, 1, 6, 33], [20], 1, "add")), "kernels")
+    (scatter,) = [line for line in text.splitlines() if "= tm_tensor.scatter" in line]
+    assert "dimension_map = array<i64: 0>" in scatter
+    assert "tensor<20x1x6x33xf32>, tensor<20x1xi64>" in scatter
+
+
+def test_index_outside_is_an_error_of_the_call() -> None:
+    with motet.load(motet.compile(scatter_nd([4, 40], [3], 1, "add"))) as session:
+        given = np.zeros((4, 40), np.float32), np.array([[0], [4], [1]]), np.ones((3, 40), np.float32)
+        with pytest.raises(CallError, match='ScatterND "written"'):
+            session.main(*given)
