@@ -1,4 +1,4 @@
-"""Scatters of rows and windows, in random shapes, against numpy in f64; and that they are not done element by element."""
+"""Scatters of rows and windows, in random shapes, against numpy in f64, and the windows that are recovered."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -117,8 +116,6 @@ def compile_program(
     from motet.compiler import service
     from motet.compiler.process.prefork import Standby
     from motet.tools.progress import Progress
-    from motet.tools.show import show_bytes
-    from motet.tools.slow_kernels import slow_kernels
 
     worker = context.obj if isinstance(context.obj, Standby) else None
     with Progress(f"compiling {request.path}") as progress:
@@ -126,8 +123,15 @@ def compile_program(
     if prove:
         _print_proofs(artifact)
     save(artifact, path, "external" if parameters == "external" else "embedded")
-    for line in slow_kernels(artifact):
-        logging.getLogger("motet").warning("%s", line)
+    _report(artifact, path)
+
+
+def _report(artifact: Artifact, path: Path) -> None:
+    """Prints what was written, and warnings."""
+    from motet.tools.show import show_bytes
+    from motet.tools.slow_kernels import warn_of_slow_kernels
+
+    warn_of_slow_kernels(artifact)
     names = ", ".join(each.name for each in artifact.callable_functions)
     typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {names}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,12 @@ _SHARE = 0.25  # of the estimated time of a function
 _LEAST = 5e-4  # seconds of the generic path on one thread, below which a program is too small to matter
 _STEP = 5e-11  # seconds of a step of vectorised code
 _ROOF = 10  # times the estimate by traffic alone from which on a kernel is far from what the processor can do
+
+
+def warn_of_slow_kernels(artifact: Artifact) -> None:
+    """Log each line of `slow_kernels` as a warning."""
+    for line in slow_kernels(artifact):
+        logging.getLogger("motet").warning("%s", line)
 
 
 def slow_kernels(artifact: Artifact) -> list[str]:

@@ -42,7 +42,7 @@ class WindowScatters(FunctionPass):
 
 
 @dataclass(frozen=True)
-class _Element:
+class _UpdatePart:
     """The element of `tensor` at an update's coordinates, or, without a tensor, coordinate `axis` itself."""
 
     tensor: ir.Value | None
@@ -56,7 +56,7 @@ class _Updates:
 
     extents: tuple[int, ...]
     tensor: ir.Value
-    columns: tuple[_Element, ...]
+    columns: tuple[_UpdatePart, ...]
 
 
 def _rewrite(scatter: ir.Operation) -> bool:
@@ -103,7 +103,7 @@ def _outer(found: _Updates, shape: Sequence[int]) -> int:
     return outer
 
 
-def _is_constant_along(column: _Element, axis: int) -> bool:
+def _is_constant_along(column: _UpdatePart, axis: int) -> bool:
     """Whether an index does not depend on coordinate `axis`."""
     if column.tensor is None:
         return column.axis != axis
@@ -200,23 +200,23 @@ class _Coordinates:
             return True
         return self.values.get(value) == (math.prod(self.extents[axis + 1 :]), self.extents[axis])
 
-    def element(self, result: ir.Value, position: int) -> _Element | None:
+    def element(self, result: ir.Value, position: int) -> _UpdatePart | None:
         """What the generic writes as `result`, the indices along dimension `position`."""
         value = _yielded(self.generic, result)
         rank = len(self.extents)
         if integer_constant(value) == 0 and position < rank and self.extents[position] == 1:
-            return _Element(None, position)
+            return _UpdatePart(None, position)
         if isinstance(value.owner, ir.Block):
             return None
         owner = value.owner.operation
         if owner.name == "arith.index_cast":
-            return next((_Element(None, a) for a in range(rank) if self.is_coordinate(owner.operands[0], a)), None)
+            return next((_UpdatePart(None, a) for a in range(rank) if self.is_coordinate(owner.operands[0], a)), None)
         if owner.name != "tensor.extract":
             return None
         tensor, *places = owner.operands
         if tuple(ir.RankedTensorType(tensor.type).shape) != self.extents:
             return None
-        return _Element(tensor) if all(self.is_coordinate(p, axis) for axis, p in enumerate(places)) else None
+        return _UpdatePart(tensor) if all(self.is_coordinate(p, axis) for axis, p in enumerate(places)) else None
 
 
 def _yielded(generic: ir.Operation, result: ir.Value) -> ir.Value:
@@ -245,7 +245,7 @@ def _divided(generic: ir.Operation) -> dict[ir.Value, tuple[int, int]]:
 
 
 def _column(
-    column: _Element, extents: Sequence[int], outer: int, count: int, at: ir.Operation
+    column: _UpdatePart, extents: Sequence[int], outer: int, count: int, at: ir.Operation
 ) -> ir.Value:
     """The indices along one dimension, `count`x1, for the coordinates before `outer`."""
     if column.tensor is None:

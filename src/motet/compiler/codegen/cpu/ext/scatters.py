@@ -52,7 +52,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     module = ir.Module(whole.kernel.name)
     names = (whole.kernel.name, f"{whole.kernel.name}_1")
     copies = _copy(Frame(module, names[0], whole.kernel, {}, {}), whole, target)
-    updates = _Scatter(Frame(module, names[1], whole.kernel, {}, {}), whole, _lanes(whole, target)).emit()
+    updates = _Updating(Frame(module, names[1], whole.kernel, {}, {}), whole, _lanes(whole, target)).emit()
     return KernelCode(
         "scatter", str(module), (Phase(names[0], copies), Phase(names[1], updates)),
         bytes=traffic(whole.kernel), checks=whole.checks, updates=_shared(whole),
@@ -112,7 +112,7 @@ def _copy(f: Frame, whole: Whole, target: CpuTarget) -> Expr:
 
 
 @dataclass
-class _Scatter:
+class _Updating:
     """Emits the phase that applies the updates."""
 
     f: Frame
