@@ -78,3 +78,28 @@ def test_index_outside_is_an_error_of_the_call() -> None:
         given = np.zeros((4, 40), np.float32), np.array([[0], [4], [1]]), np.ones((3, 40), np.float32)
         with pytest.raises(CallError, match='ScatterND "written"'):
             session.main(*given)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_elements_agree_with_numpy(seed: int) -> None:
+    """ScatterElements with an extreme, along any axis, of fewer indices than elements along the others."""
+    from onnx import TensorProto, helper
+
+    rng = random.Random(seed)
+    shape = [rng.randint(1, 9) for _ in range(rng.randint(1, 3))]
+    axis, reduction = rng.randrange(len(shape)), rng.choice(("max", "min"))
+    count = [rng.randint(1, 20) if d == axis else rng.randint(1, size) for d, size in enumerate(shape)]
+    node = helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=axis, reduction=reduction)
+    inputs = [("x", 1, shape), ("i", TensorProto.INT64, count), ("u", 1, count)]
+    values = [helper.make_tensor_value_info(*each) for each in inputs]
+    graph = helper.make_graph([node], "g", values, [helper.make_tensor_value_info("y", 1, shape)])
+    model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)])
+    draw = np.random.default_rng(seed)
+    x, updates = draw.standard_normal(shape, np.float32), draw.standard_normal(count, np.float32)
+    indices = draw.integers(-shape[axis], shape[axis], count)
+    y = x.copy()
+    for point in np.ndindex(*count):
+        place = tuple(indices[point] if d == axis else at for d, at in enumerate(point))
+        y[place] = COMBINED[reduction](y[place], updates[point])
+    with motet.load(motet.compile(model.SerializeToString())) as session:
+        np.testing.assert_array_equal(session.main(x, indices, updates), y)
