@@ -103,3 +103,28 @@ def test_elements_agree_with_numpy(seed: int) -> None:
         y[place] = COMBINED[reduction](y[place], updates[point])
     with motet.load(motet.compile(model.SerializeToString())) as session:
         np.testing.assert_array_equal(session.main(x, indices, updates), y)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["dies", "is read again"])
+def test_tensor_that_a_call_makes_is_updated_in_place(again: bool) -> None:
+    """The sum is updated in its own memory, unless another operation needs it as it was."""
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["sum"]),
+        helper.make_node("ScatterND", ["sum", "i", "u"], ["written"], reduction="add"),
+        helper.make_node("Sub", ["written", "sum" if again else "x"], ["difference"]),
+        helper.make_node("Cos", ["difference"], ["y"]),
+    ]
+    inputs = [("x", 1, [60, 37]), ("i", TensorProto.INT64, [9, 1]), ("u", 1, [9, 37])]
+    values = [helper.make_tensor_value_info(*each) for each in inputs]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info("y", 1, [60, 37])])
+    model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)])
+    rng = np.random.default_rng(5)
+    x, updates = rng.standard_normal((60, 37), np.float32), rng.standard_normal((9, 37), np.float32)
+    indices = rng.integers(-60, 60, (9, 1))
+    before = 2 * x.astype(np.float64)
+    y = np.cos(expected(before, indices, updates, "add") - (before if again else x))
+    with motet.load(motet.compile(model.SerializeToString())) as session:
+        for _ in range(2):
+            np.testing.assert_allclose(session.main(x, indices, updates), y, 1e-4, 1e-5)
