@@ -128,3 +128,33 @@ def test_tensor_that_a_call_makes_is_updated_in_place(again: bool) -> None:
     with motet.load(motet.compile(model.SerializeToString())) as session:
         for _ in range(2):
             np.testing.assert_allclose(session.main(x, indices, updates), y, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 20, 16), (3, 7, 5), (2, 3, 4, 5, 9), (5, 1, 33), (4, 6, 1)], ids=str)
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_inner_dimension_is_written_where_it_is(shape: tuple[int, ...], reduction: str) -> None:
+    """Indices of the last dimension but one: the tensor is transposed before and after, as frontends write it."""
+    from onnx import TensorProto, helper
+
+    rank, axis, count = len(shape), len(shape) - 2, 4
+    order = [axis, *(d for d in range(rank) if d != axis)]
+    own = [count if d == axis else extent for d, extent in enumerate(shape)]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=order),
+        helper.make_node("Transpose", ["u"], ["v"], perm=order),
+        helper.make_node("ScatterND", ["t", "i", "v"], ["s"], reduction=reduction),
+        helper.make_node("Transpose", ["s"], ["y"], perm=list(np.argsort(order))),
+    ]
+    inputs = [("x", 1, shape), ("i", TensorProto.INT64, [count, 1]), ("u", 1, own)]
+    values = [helper.make_tensor_value_info(*each) for each in inputs]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info("y", 1, shape)])
+    model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    rng = np.random.default_rng(3)
+    x, updates = rng.standard_normal(shape, np.float32), rng.standard_normal(own, np.float32)
+    indices = rng.integers(-shape[axis], shape[axis], (count, 1))
+    y = expected(x.transpose(order), indices, updates.transpose(order), reduction).transpose(np.argsort(order))
+    with motet.load(motet.compile(model)) as session:
+        np.testing.assert_allclose(session.main(x, indices, updates), y, 1e-5, 1e-5)
+    text = service.emit(CompileRequest(source=model), "kernels")
+    (scatter,) = [line for line in text.splitlines() if "= tm_tensor.scatter" in line]
+    assert "x".join(map(str, shape)) + "xf32>) {" in scatter or 1 in shape

@@ -62,7 +62,12 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 )
 
 # A normalised program → one with larger kernels, for all other targets.
-FUSE_FOR_CPU: tuple[Step, ...] = ("unroll-loops{products=true}", "expand-products", "inline-gathers")
+FUSE_FOR_CPU: tuple[Step, ...] = (
+    "unroll-loops{products=true}",
+    "expand-products",
+    "scatter-in-place",
+    "inline-gathers",
+)
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")

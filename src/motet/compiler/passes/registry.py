@@ -40,7 +40,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.passes.fuse": (
         "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
         "fuse-multi-gemm", "inline-gathers", "inline-indices", "merge-groups", "outline-kernels", "reshape-rows",
-        "sink-reshapes", "unroll-loops",
+        "scatter-in-place", "sink-reshapes", "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({
