@@ -58,11 +58,16 @@ def is_taken_apart(operation: ir.Operation, most: int = MOST) -> bool:
 def _multiplies(loop: ir.Operation) -> bool:
     """Whether an iteration has a product of matrices: a reduction of several operands."""
     return any(
-        "reduction" in str(entry.operation.attributes["iterator_types"]) and len(entry.operation.operands) > 2
+        "reduction" in str(entry.operation.attributes["iterator_types"]) and _inputs(entry.operation) > 1
         if entry.operation.name == "linalg.generic"
         else entry.operation.name == FOR and _multiplies(entry.operation)
         for entry in loop.regions[0].blocks[0].operations
     )
+
+
+def _inputs(generic: ir.Operation) -> int:
+    """The number of operands that are only read: a maximum with its position has one, and two results."""
+    return next(iter(ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"])))
 
 
 def _length(loop: ir.Operation) -> int:
