@@ -119,7 +119,8 @@ def build_partitioned(
         if early is not None:
             early(packed[0][1][0])
 
-    for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
+    # A level follows those that it extends, whose code it shares: it requires more features.
+    for number, target in enumerate(sorted(wanted, key=lambda target: (bool(target.base), len(target.requires)))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own_program, own_kernels = partitioned.of(target)
         own = [

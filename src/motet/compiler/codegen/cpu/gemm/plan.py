@@ -274,7 +274,7 @@ def packing_of(c: Contraction, width: int) -> Packing | None:
     axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
     used: list[list[int]] = []
     for size, dim in (*(loop for loop in c.outer if c.b.strides[loop[1]] != ZERO), c.n, *c.depth):
-        axes = _axes_of(c, size, c.b.strides[dim], axis_of)
+        axes = axes_of(c, size, c.b.strides[dim], axis_of)
         if axes is None:
             return None
         used.append(axes)
@@ -294,7 +294,7 @@ def packing_of(c: Contraction, width: int) -> Packing | None:
     return Packing(permutation, blocks, (*order, 2 * block_axis + 1))
 
 
-def _axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
+def axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
     """The constant's axes, outermost first, that a (possibly merged) loop runs over."""
     shape = c.kernel.values[c.b.value].shape
     axes: list[int] = []
