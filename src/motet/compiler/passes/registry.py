@@ -38,8 +38,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     ),
     "motet.compiler.passes.fuse": (
         "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
-        "fuse-multi-gemm", "inline-indices", "merge-groups", "outline-kernels", "reshape-rows", "sink-reshapes",
-        "unroll-loops",
+        "fuse-multi-gemm", "inline-indices", "merge-groups", "narrow-products", "outline-kernels", "reshape-rows",
+        "sink-reshapes", "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

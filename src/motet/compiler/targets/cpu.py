@@ -93,6 +93,11 @@ def base_of(target: CpuTarget) -> CpuTarget:
     return CPU_TARGETS[target.base] if target.base else target
 
 
+def multiplies(target: CpuTarget, dtype: str) -> bool:
+    """Whether `target` has instructions for products of `dtype`, a 16-bit float, with sums in f32."""
+    return dtype == "bf16" and target.has("avx512bf16")
+
+
 def bases_of(target: CpuTarget) -> tuple[str, ...]:
     """The names of the levels that `target` extends, the nearest first."""
     return (target.base, *bases_of(CPU_TARGETS[target.base])) if target.base else ()
