@@ -29,11 +29,13 @@ from motet.compiler.kernels.kernel import Kernel
 @dataclass(frozen=True)
 class BfloatLines:
     """What is packed: the strides in numbers from line to line and from number to number, as ints if they are 1.
-    `pairs` selects the order [block][K / 2][16][2] instead of line after line."""
+    `pairs` selects the order [block][K / 2][16][2] instead of line after line. With `exact` only lines that exist are
+    written, else groups of 16."""
 
     line: Index
     number: Index
     pairs: bool
+    exact: bool = False
 
 
 def packing_function(
@@ -61,7 +63,12 @@ def _emit(f: TileFrame, what: BfloatLines) -> None:
                 f.store_vector(vector, f.at(to, q * PAIR_NUMBERS, I16), I32)
             return
         for i, vector in enumerate(vectors):
-            f.store_vector(vector, f.at(target, f.iadd(f.imul(f.iadd(line, i), padded), number), I16), I32)
+            to = f.at(target, f.iadd(f.imul(f.iadd(line, i), padded), number), I16)
+            if not what.exact:
+                f.store_vector(vector, to, I32)
+                continue
+            with f.if_then(f.icmp_signed("<", f.index(i), f.index(here))):
+                f.store_vector(vector, to, I32)
 
     def all_numbers(line: Index, _: list[ir.Value]) -> None:
         f.loop(0, depth, DEPTH, lambda number, _: pack(line, number))

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
 from motet.compiler.codegen.cpu.gemm.plan import axes_of
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, DEPTH, PAIR, Way, ways_of
-from motet.compiler.kernels.contraction import Contraction, Loop
+from motet.compiler.codegen.cpu.gemm_bf16.windows import BfloatProduct
+from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import BfloatProductSchedule
@@ -23,7 +24,7 @@ _WORK_PER_BYTE = {"tiles": 16, "dots": 2}
 _DEPTH_BLOCK = 1024  # numbers along K: longer ones are multiplied in several passes, whose operands stay in the caches
 
 
-def choose(c: Contraction, target: CpuTarget) -> BfloatProductSchedule | None:
+def choose(c: BfloatProduct, target: CpuTarget) -> BfloatProductSchedule | None:
     """Choose instructions, register tile and grid; None if A has several loops along K and must be packed, or
     if B is constant and cannot be packed when compiling."""
     way = ways_of(target)[0]
@@ -55,13 +56,15 @@ def tile_height(m: Extent) -> int:
     return BLOCK if m.known is None else -(-m.known // -(-m.known // BLOCK))
 
 
-def reads_in_place(c: Contraction, way: Way) -> bool:
-    """Whether A can be read in place: K is contiguous and divides into steps."""
+def reads_in_place(c: BfloatProduct, way: Way) -> bool:
+    """Whether A, or the copy of an image, can be read in place: K is contiguous and divides into steps."""
+    if c.image is not None:
+        return True
     k, dim = c.depth[-1]
     return c.a.strides[dim] == ONE and k.known is not None and k.known % (DEPTH if way == "tiles" else PAIR) == 0
 
 
-def packing_of(c: Contraction) -> Packing | None:
+def packing_of(c: BfloatProduct) -> Packing | None:
     """Blocks of B as the tiles read them, packed when compiling; None if B is not constant or its strides do not
     fit."""
     value = c.kernel.values[c.b.value]
@@ -90,7 +93,7 @@ def packing_of(c: Contraction) -> Packing | None:
     return Packing((*units, *flat), tuple(blocks), (*order, 2 * place + 1, 2 * count - 1), tuple(multiples))
 
 
-def _divides(c: Contraction, axes: Sequence[int], multiple: int) -> bool:
+def _divides(c: BfloatProduct, axes: Sequence[int], multiple: int) -> bool:
     """Whether the product of the extents of `axes` of B is a multiple of `multiple`."""
     total = ONE
     for axis in axes:
@@ -103,7 +106,7 @@ def used_loops(loops: Sequence[Loop], place: StridedAccess) -> list[Loop]:
     return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 
 
-def _with_grid(c: Contraction, plan: BfloatProductSchedule, target: CpuTarget) -> BfloatProductSchedule:
+def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget) -> BfloatProductSchedule:
     """Choose the tiles and panels per task that move the fewest bytes, with enough tasks."""
     m, n = guess(c.m[0] if c.m else ONE), guess(c.n[0])
     k, outer = guess(product_of(c.depth)), guess(product_of(c.outer))

@@ -29,21 +29,22 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 )
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm_bf16 import tiles as pair_tiles
+from motet.compiler.codegen.cpu.gemm_bf16.image_phase import BfloatImagePhase
 from motet.compiler.codegen.cpu.gemm_bf16.legality import check
 from motet.compiler.codegen.cpu.gemm_bf16.pack_phase import BfloatPackPhase
 from motet.compiler.codegen.cpu.gemm_bf16.plan import choose
 from motet.compiler.codegen.cpu.gemm_bf16.reading import match
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, DEPTH, LANES, PAIR, PAIR_NUMBERS, BfloatOperands
+from motet.compiler.codegen.cpu.gemm_bf16.windows import BfloatProduct
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
-from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.schedule import BfloatProductSchedule
 from motet.compiler.kernels.strides import StridedAccess, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 
-def emit(c: Contraction, schedule: BfloatProductSchedule, target: CpuTarget) -> KernelCode:
+def emit(c: BfloatProduct, schedule: BfloatProductSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for a bf16 product by `schedule`."""
     return _BfloatEmitter(c, schedule).run()
 
@@ -72,7 +73,7 @@ class _TileRows:
     count: Index
 
 
-class _BfloatEmitter(BfloatPackPhase):
+class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
     """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
 
     # -- phases --------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ class _BfloatEmitter(BfloatPackPhase):
         if plan.way == "tiles":
             pair_tiles.release(f)
         f.ret_void()
-        if (packs := self.pack_phase()) is not None:
+        if (packs := self.pack_phase() if c.image is None else self.image_phase(c.image)) is not None:
             phases.insert(0, packs)
         flops = 2 * guess(self.m * self.n) * guess(product_of([*c.outer, *c.depth]))
         packings = {c.b.value: self.packing} if self.packing is not None else {}
@@ -140,6 +141,8 @@ class _BfloatEmitter(BfloatPackPhase):
 
     def _factor_a(self, f: TileFrame, at: list[Index]) -> ir.Value:
         """The address of A's first row at outer coordinates `at`."""
+        if self.c.image is not None:
+            return f.at(self.memory(f, self.a_workspace), f.offset(self.c.a, at), I16)
         if self.plan.in_place:
             return f.address(self.c.a, at)
         row = f.imul(self.outer_number(f, at, self.c.a), self.padded_rows(f))

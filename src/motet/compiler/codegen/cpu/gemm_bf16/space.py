@@ -12,15 +12,16 @@ from motet.compiler.codegen.cpu.emit.builder import PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 from motet.compiler.codegen.cpu.gemm_bf16.plan import packing_of, tile_height, used_loops
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, DEPTH
-from motet.compiler.kernels.contraction import Contraction, Loop
+from motet.compiler.codegen.cpu.gemm_bf16.windows import BfloatProduct
+from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.schedule import BfloatProductSchedule
-from motet.compiler.kernels.strides import ONE, StridedAccess, product_of
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, product_of
 
 
 class BfloatSpace:
     """A bf16 product with its schedule `plan`, and the module for its code."""
 
-    def __init__(self, c: Contraction, plan: BfloatProductSchedule) -> None:
+    def __init__(self, c: BfloatProduct, plan: BfloatProductSchedule) -> None:
         self.c, self.plan, self.kernel = c, plan, c.kernel
         self.packing = packing_of(c)
         self.module = ir.Module(self.kernel.name)
@@ -37,6 +38,9 @@ class BfloatSpace:
         if not plan.in_place:
             lines = apply("*", count_of(used_loops(c.outer, c.a)), round_up(self.m.expression, BLOCK))
             self.a_workspace = self._workspace(product((lines, deep, 2)))
+        if c.image is not None:
+            sizes = [Extent.of(axis.size).expression for axis in c.image.axes]
+            self.a_workspace = self._workspace(product((*sizes, c.image.padded, 2)))
         if self.packing is None:
             columns = round_up(self.n.expression, BLOCK if self.n.known is not None else plan.width)
             self.b_workspace = self._workspace(product((count_of(used_loops(c.outer, c.b)), columns, deep, 2)))
