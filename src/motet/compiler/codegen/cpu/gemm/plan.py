@@ -170,10 +170,10 @@ def _plan_blocks(
     depth_total = product_of(c.depth)
     few = m.known is not None and m.known <= 16
     transposed = c.m is not None and c.a.strides[c.m[1]] == ONE and c.depth[-1][1] >= 0 and m != ONE
-    converted = c.a.dtype != c.product.dtype and columns_total > 2
+    converted = c.a.dtype != c.product.dtype  # by vectors when packing, else one element at a time for every panel
     pack_a = (
-        c.m is not None and not few and len(c.depth) == 1 and c.depth[0][1] >= 0
-        and (converted or (transposed and columns_total > 1))
+        c.m is not None and len(c.depth) == 1 and c.depth[0][1] >= 0
+        and ((converted and (not few or plan.b_mode == "packed")) or (transposed and columns_total > 1 and not few))
     )
     if pack_a and plan.keeps:
         plan = _with_pack_tasks(c, replace(plan, keeps=False), n, k)  # several panels for each block of A

@@ -118,7 +118,13 @@ def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget)
         # The rows of a tile stay in the first-level cache while neighbouring panels are streamed from the second-level
         # one.
         cut = min(panels, max(-(-panels * plan.width * k * 2 // (target.l2 // 2)), -(-wanted // tiles)))
-        return replace(plan, panels=max(1, -(-panels // cut)), group=group if tiles == 1 and cut <= 1 else 1)
+        if not used_loops(c.outer, c.b):
+            # All outer iterations of a task use its panels, which stay in the second-level cache.
+            tasks = max(1, min(_MOST_TASKS, m * n * k * outer // work))
+            group = -(-outer // max(1, -(-tasks // (tiles * cut))))
+        elif tiles > 1 or cut > 1:
+            group = 1
+        return replace(plan, panels=max(1, -(-panels // cut)), group=group)
     deep = min(k, plan.depth_block or k)
     most_rows = max(1, min(512, target.l2 // 4 // max(1, deep)) // plan.rows)
     most_panels = panels
