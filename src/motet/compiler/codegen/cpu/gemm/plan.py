@@ -135,7 +135,8 @@ def _b_mode(
     if not along_n:
         return "scratch"
     total = n * product_of(c.depth)
-    if few or (total.known is not None and total.known * item_bytes(c.b.dtype) <= target.l1 * 4):
+    plain = c.b.dtype == c.product.dtype  # else it is widened once when packing, in place for every tile of rows
+    if few or (plain and total.known is not None and total.known * item_bytes(c.b.dtype) <= target.l1 * 4):
         return "place"
     return "scratch"
 
