@@ -169,6 +169,16 @@ def test_random_shapes_orders_and_dynamic_extents_agree_with_double_precision(ta
         assert agrees(case, target), (seed, case)
 
 
+@on(X86_64_V4, X86_64_V3)
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize(("m", "n", "k"), [(100, 200, 64), (48, 17, 1300), (5, 70, 300), (16, 33, 129)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_levels_without_instructions_widen(
+    m: int, n: int, k: int, dtype: str, constant: bool, target: CpuTarget
+) -> None:
+    assert agrees(Case(m, n, k, constant=constant, dtype=dtype), target)
+
+
 def test_instructions_for_bf16_multiply_it() -> None:
     case = Case(64, 64, 64)
     assert kinds(case.text(), X86_64_V4_AMX) == ["bf16 product, tiles"] or not _runs(X86_64_V4_AMX)

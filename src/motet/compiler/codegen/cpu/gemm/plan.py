@@ -24,6 +24,7 @@ _TASK_BYTES = 128 << 10  # bytes of B, likewise
 _MOST_TASKS = 64
 _KEPT_ROWS = 128  # minimum rows of a task that may have to pack a panel
 _HIDING_TILES = 8  # tiles of one panel, enough to hide the prefetch of the next panel
+_WIDENING_TILES = 3  # that read a panel of 16-bit numbers, so that widening it once is faster than in each
 _FEW_TILES = 256  # up to so many rows, the last tile's waste matters
 _ROWS_AT_ONCE = 16  # of B, if it is read in place for few rows of A: each row is one stream of memory
 _STREAMED_COLUMNS = 1024  # of each row in one task
@@ -78,6 +79,12 @@ def sums_stay(c: Contraction, plan: ContractionSchedule) -> bool:
     return c.epilogue.operations <= 6 and plan.b_mode != "along_k"
 
 
+def widens_panels(c: Contraction, plan: ContractionSchedule) -> bool:
+    """Whether a task widens each packed panel to scratch memory, since enough tiles read it."""
+    narrow = c.b.dtype in ("f16", "bf16") and c.product.dtype == "f32"
+    return plan.b_mode == "packed" and narrow and plan.tile_rows >= _WIDENING_TILES
+
+
 def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int, int, int]:
     """The offsets of the tile of sums, the panel of B and the block of A in scratch memory, and its size in bytes."""
     bytes_each = item_bytes(c.product.dtype)
@@ -87,7 +94,8 @@ def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int,
     if plan.b_mode == "along_k":
         tile = 0
     deep = plan.depth_block or guess(product_of(c.depth))
-    b = deep * plan.width * bytes_each if plan.b_mode == "scratch" and not plan.shared else 0
+    copied = (plan.b_mode == "scratch" and not plan.shared) or widens_panels(c, plan)
+    b = deep * plan.width * bytes_each if copied else 0
     a = plan.tile_rows * plan.rows * deep * bytes_each if plan.pack_a else 0
     tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
     return 0, tile, tile + b, tile + b + a
