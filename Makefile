@@ -40,7 +40,7 @@ run: $(STAMP) build/resnet18.onnx
 	$(BIN)/motet bench build/resnet18.motet
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow' --timeout 600  # seconds, for each test
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tests.fuzz.dtypes import FLOATS, ROUNDING
+from tests.fuzz.dtypes import FLOATS, LARGEST, ROUNDING
 from tests.fuzz.registry import Attributes, Operands, Rejected, drawn, given, meaning
 from tests.fuzz.tracked import Array, Invalid, Tracked, Undefined, biased, contract, exact, magnitude, multiply
 
@@ -77,13 +77,16 @@ def _gemm(attributes: Attributes, operands: Operands) -> list[Tracked]:
         # Factors may be multiplied by alpha first: then each is rounded, and what they make is not whole any more.
         scaled = abs(alpha) * magnitude(a, b, matrix_product)
         more = (a.shape[-1] + 1) * ROUNDING[found.dtype] * scaled
-        found = replace(found, error=np.where(np.isfinite(found.value), found.error + more, found.error))
+        error = np.where(np.isfinite(found.value), found.error + more, found.error)
+        # Scaled terms that overflow may have different signs, where their sum does not overflow or is finite.
+        found = replace(found, error=error, unknown=found.unknown | (scaled > LARGEST[found.dtype] / 2))
     if len(operands) > 2 and operands[2] is not None:
         c = operands[2]
         if np.broadcast_shapes(c.shape, found.shape) != found.shape:
             raise Invalid("C is larger")
         c = multiply(c, exact(np.array(beta), c.dtype)) if beta != 1 else c
-        found = biased(found, c, a, b, abs(alpha) * magnitude(a, b, matrix_product), a.shape[-1])
+        scaled = abs(alpha) * magnitude(a, b, matrix_product)
+        found = biased(found.as_operand(), c.as_operand(), a, b, scaled, a.shape[-1])
     return [found]
 
 

@@ -10,11 +10,12 @@ elements of tensors is checked in every call.
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.places import EQUAL, compare, on_indices
+from motet.compiler.frontends.onnx.places import ABOVE, EQUAL, compare, on_indices
 from motet.compiler.frontends.onnx.tensors import create, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.sizes import constant_index, extent_of
 
+_COMPARING = {"Equal": EQUAL, "Greater": ABOVE}
 _JOINING = {"And": "arith.andi", "Or": "arith.ori"}
 _ARITHMETIC = {"Add": "arith.addi", "Div": "arith.floordivsi"}  # of non-negative numbers
 _SAME = ("Identity", "Reshape")  # that keep the one element
@@ -27,9 +28,10 @@ def condition_of(value: ir.Value) -> ir.Value | None:
         return None
     if operator in _SAME:
         return condition_of(op.operands[0])
-    if operator == "Equal":
+    if operator in _COMPARING:
         sizes = [_number(operand) for operand in op.operands]
-        return compare(EQUAL, sizes[0], sizes[1]) if sizes[0] is not None and sizes[1] is not None else None
+        predicate = _COMPARING[operator]
+        return compare(predicate, sizes[0], sizes[1]) if sizes[0] is not None and sizes[1] is not None else None
     if operator not in _JOINING:
         return None
     sides = [condition_of(operand) for operand in op.operands]

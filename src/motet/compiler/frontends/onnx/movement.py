@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
@@ -78,10 +79,20 @@ def _exceeds(extents: Sequence[int | None] | None, sides: np.ndarray) -> bool:
 
 
 def _pad_by_sides(node: onnx.NodeProto, facts: ModelFacts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
-    """Slices off what negative pads remove first, so that no mode repeats it."""
+    """Slices off what negative pads remove first, so that no mode repeats it. A slice may be asked for more elements
+    than there are, a pad may not."""
     w, value = NodeWriter(node, facts), node.input[0]
+    n, extents = Numbers(w), facts.extents(node.input[0])
     for axis in np.flatnonzero((sides < 0).any(0)).tolist():
         low, high = sides[:, axis].tolist()
+        removed = -min(low, 0) - min(high, 0)
+        said = f"axis {axis} of input 0 must be at least {removed}, what its pads remove"
+        known = extents[axis] if extents else None
+        if known is not None and known < removed:
+            raise facts.model.error(f"node {node.name!r}: Pad: {said}: it is {known}")
+        if known is None:
+            extent = w.add("Gather", w.add("Shape", value), n.of(axis))
+            value = n.require(value, w.add("Greater", extent, n.of(removed - 1)), said)
         value = w.slice(value, axis, max(0, -low), high if high < 0 else _TO_THE_END)
     wider = np.maximum(sides, 0)
     if gathered:

@@ -10,7 +10,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import names_of
 
-EQUAL, AT_MOST = 0, 3  # predicates of arith.cmpi
+EQUAL, AT_MOST, ABOVE = 0, 3, 4  # predicates of arith.cmpi
 
 Extents = Mapping[str, Sequence[int | str | None]]  # by name of the value: numbers, symbols, None if unknown
 

@@ -45,16 +45,20 @@ def _assert_inside(index: ir.Value, data: ir.Value, along: int | None, what: str
         is_dynamic = DYNAMIC in (kinds[0].extents[axis], kinds[1].extents[axis])
         if not is_dynamic or (along is not None and axis == along % rank):
             continue
-        sizes = [_size(value, axis) for value in (index, data)]
-        predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _AT_MOST)
-        condition = create("arith.cmpi", ir.IntegerType.get_signless(1), sizes, {"predicate": predicate})
-        message = ir.StringAttr.get(f"axis {axis} of its index must be at most that of {what}")
-        ir.Operation.create(
-            "cf.assert", operands=[condition], attributes={"msg": message, OF_EXTENTS: ir.UnitAttr.get()}
-        )
+        said = f"axis {axis} of its index must be at most that of {what}"
+        assert_at_most(size_along(index, axis), size_along(data, axis), said)
 
 
-def _size(value: ir.Value, axis: int) -> ir.Value:
+def assert_at_most(least: ir.Value, most: ir.Value, said: str) -> None:
+    """Asserts, at the current insertion point, that one extent is at most another; `said` is the error."""
+    predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _AT_MOST)
+    condition = create("arith.cmpi", ir.IntegerType.get_signless(1), [least, most], {"predicate": predicate})
+    attributes = {"msg": ir.StringAttr.get(said), OF_EXTENTS: ir.UnitAttr.get()}
+    ir.Operation.create("cf.assert", operands=[condition], attributes=attributes)
+
+
+def size_along(value: ir.Value, axis: int) -> ir.Value:
+    """The extent of a tensor of the dialect `torch`, as an index."""
     kind = kind_of(value)
     if kind is None:
         raise TypeError("no tensor")

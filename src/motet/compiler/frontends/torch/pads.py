@@ -3,6 +3,8 @@
     %1 = torch.aten.constant_pad_nd %0, [1, -1], %c   →   %a = torch.aten.slice.Tensor %0, 0, 0, 3, 1   // of [4]
                                                           %1 = torch.aten.constant_pad_nd %a, [1, 0], %c
 
+A slice may be asked for more elements than there are, a pad may not: its extents are asserted.
+
 If one side grows by what the other shrinks, the result has the type of the source, and upstream would fold the pad to
 its source.
 """
@@ -12,8 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from motet.compiler.frontends.onnx.tensors import know_operations
+from motet.compiler.frontends.torch.extents import assert_at_most, size_along
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.sizes import constant_index
 
 _TYPE = re.compile(r"!torch\.vtensor<\[(.*)\],(\w+)>")
 _TO_THE_END = (1 << 63) - 1
@@ -22,7 +27,10 @@ _TO_THE_END = (1 << 63) - 1
 def settle_pads(module: ir.Module) -> None:
     """Rewrites the module in place."""
     with module.context:
-        for pad in find_operations(module, "torch.aten.constant_pad_nd"):
+        pads = find_operations(module, "torch.aten.constant_pad_nd")
+        if pads:
+            know_operations(module)
+        for pad in pads:
             amounts = _constants(pad.operands[1])
             match = _TYPE.fullmatch(str(pad.operands[0].type))
             if amounts is not None and match is not None and min(amounts, default=0) < 0:
@@ -63,7 +71,11 @@ def _settle(pad: ir.Operation, amounts: Sequence[int], extents: list[str], eleme
         low, high = (min(amount, 0) for amount in amounts[place : place + 2])
         if not low and not high:
             continue
-        if extents[axis] != "?":
+        if extents[axis] == "?":
+            with pad.location, at:
+                said = f"axis {axis} of its input must be at least {-low - high}, what its pads remove"
+                assert_at_most(constant_index(-low - high), size_along(pad.operands[0], axis), said)
+        else:
             extents[axis] = str(max(0, int(extents[axis]) + low + high))
         kind = ir.Type.parse(f"!torch.vtensor<[{','.join(extents)}],{element}>")
         bounds = [number(value) for value in (axis, -low, high or _TO_THE_END, 1)]
