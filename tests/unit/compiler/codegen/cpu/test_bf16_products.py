@@ -179,6 +179,19 @@ def test_levels_without_instructions_widen(
     assert agrees(Case(m, n, k, constant=constant, dtype=dtype), target)
 
 
+@on(X86_64_V4_AMX, X86_64_V4_BF16)
+@pytest.mark.parametrize("order", list(MAPS))
+def test_infinities_stay_in_their_rows_and_columns(order: str, target: CpuTarget) -> None:
+    case = Case(33, 40, 45, order)
+    a, b = case.operands()
+    (a.T if order in ("ta", "tt") else a)[7, 44] = np.inf
+    (b.T if order in ("tb", "tt") else b)[44, 33] = np.nan
+    got = np.asarray(build(case.text(), target).main(a, b)).astype(np.float64)
+    expected = np.zeros((33, 40), bool)
+    expected[7] = expected[:, 33] = True
+    assert (~np.isfinite(got) == expected).all()
+
+
 def test_instructions_for_bf16_multiply_it() -> None:
     case = Case(64, 64, 64)
     assert kinds(case.text(), X86_64_V4_AMX) == ["bf16 product, tiles"] or not _runs(X86_64_V4_AMX)
