@@ -25,11 +25,12 @@ each_target = pytest.mark.parametrize("target", TARGETS)
 
 
 def agrees(
-    image: tuple[int, ...], count: int, geometry: Geometry, target: CpuTarget, split: int = 1, **orders: tuple[int, ...]
+    image: tuple[int, ...], count: int, geometry: Geometry, target: CpuTarget, split: int = 1,
+    source: tuple[int, ...] = NCHW, result: tuple[int, ...] = NCHW,
 ) -> None:
-    kernel = conv_kernel(image, count, geometry, dtype="bf16", clamp=True, **orders)
+    kernel = conv_kernel(image, count, geometry, dtype="bf16", clamp=True, source=source, result=result)
     rng = np.random.default_rng(sum(image))
-    x, w = random(rng, image, "bf16"), random(rng, kernel.values[1].shape, "bf16")
+    x, w = random(rng, image, "bf16"), random(rng, (count, image[1], *geometry.kernel), "bf16")
     bias = random(rng, (count,), "f32")
     (got,) = build(products.CLASS.generate, kernel, target)(x, w, bias, split=split)
     expected = np.clip(reference(x, w, geometry) + bias.astype(np.float64)[:, None, None], 0, 6)
