@@ -78,6 +78,28 @@ class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
         return 16 * self.blocks
 
 
+class BfloatProductSchedule(_Schedule, frozen=True, tag="bfloat-product"):
+    """A product of bf16 numbers summed in f32, on a CPU.
+
+    `way` selects the instructions: `tiles` AMX, `dots` AVX-512 BF16. The other fields are those of
+    `IntegerProductSchedule`.
+    """
+
+    way: Literal["tiles", "dots"]
+    rows: int
+    blocks: int
+    tile_rows: int
+    panels: int
+    group: int = 1
+    in_place: bool = False
+    depth_block: int | None = None
+
+    @property
+    def width(self) -> int:
+        """The columns of a register tile."""
+        return 16 * self.blocks
+
+
 class DirectSchedule(_Schedule, frozen=True, tag="direct"):
     """A convolution of a channels-last image, or of a copy of that layout, on a CPU: tiles of `tile_rows` pixels by
     `vectors` vectors of `lanes` filters; a task has `block` output rows (a divisor of all), of which it computes one of
@@ -183,8 +205,8 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 
 KernelSchedule = (
-    ContractionSchedule | IntegerProductSchedule | DirectSchedule | ConvolutionSchedule | DepthwiseSchedule
-    | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
+    ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | DirectSchedule | ConvolutionSchedule
+    | DepthwiseSchedule | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}
