@@ -24,8 +24,18 @@ def _is_unseen(graph: Graph, node: Node) -> bool:
     """Whether no element of `node` reaches a result: what reads it asks for shapes alone, or is unseen itself."""
     readers = [other for other in graph.nodes if set(node.outputs) & set(other.inputs)]
     return not set(node.outputs) & set(graph.results) and all(
-        other.op in ("Shape", "Size") or _takes_nothing(graph, other) or _is_unseen(graph, other) for other in readers
+        other.op in ("Shape", "Size") or _takes_nothing(graph, other) or _never_chosen(graph, other, node.outputs)
+        or _is_unseen(graph, other) for other in readers
     )
+
+
+def _never_chosen(graph: Graph, node: Node, names: Sequence[str]) -> bool:
+    """Whether a constant condition never chooses an operand of a Where that is one of `names`."""
+    condition = graph.constants.get(node.inputs[0]) if node.op == "Where" else None
+    if condition is None:
+        return False
+    sides = zip(node.inputs[1:], (condition, ~condition), strict=True)
+    return all(name not in names or not chosen.any() for name, chosen in sides)
 
 
 def _takes_nothing(graph: Graph, node: Node) -> bool:

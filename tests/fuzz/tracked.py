@@ -179,6 +179,11 @@ def _may_be_nothing(factor: Tracked, other: Tracked) -> Array:
     return np.isinf(other.value) & (factor.error > 0) & (np.abs(factor.value) <= factor.error)
 
 
+def _vanishing(factor: Tracked) -> Array:
+    """1 where a factor may be 0 within its error, as a number that underflows; else 0."""
+    return ((factor.error > 0) & (np.abs(factor.value) <= factor.error)).astype(np.float64)
+
+
 def divide(a: Tracked, b: Tracked, ulps: float = 2.0) -> Tracked:
     """Floats; by 0 the sign of what comes out is that of a zero, which sums may change."""
     a, b = broadcast(a, b)
@@ -215,7 +220,8 @@ def contract(a: Tracked, b: Tracked, product: Callable[[Array, Array], Array], t
     error = _product_error(a.value, a.error, b.value, b.error, product) + terms * ROUNDING[dtype] * scale
     # A product below the normal numbers is rounded to a multiple of the smallest one; sums of such are exact.
     error = error + TINY[dtype] * product((a.value != 0).astype(np.float64), (b.value != 0).astype(np.float64))
-    unknown = (touched > 0) | (scale > LARGEST[dtype] / 2)
+    vanish = product(_vanishing(a), np.isinf(b.value) * 1.0) + product(np.isinf(a.value) * 1.0, _vanishing(b))
+    unknown = (touched > 0) | (vanish > 0) | (scale > LARGEST[dtype] / 2)
     found = rounded(dtype, value, error, unknown)
     if _is_whole(a) and _is_whole(b):
         small = (scale <= 2.0 ** MANTISSA[dtype]) & (value != 0)
