@@ -289,7 +289,8 @@ def apply(
         low, high = function(a.low()), function(a.high())
         error = np.maximum(np.abs(low - value), np.abs(high - value))
         error = np.where(a.error > 0, error, 0.0)
-        unknown = unknown | ((a.error > 0) & ~np.isfinite(error) & ~np.isnan(value))
+        settled_nan = np.isnan(a.value) | (np.isnan(low) & np.isnan(high))  # not just near the edge of the domain
+        unknown = unknown | ((a.error > 0) & ~np.isfinite(error) & ~settled_nan)
     error = np.nan_to_num(error, nan=0.0, posinf=0.0) + LOST[a.dtype]
     return rounded(a.dtype, value, error, unknown, ulps, absolute)
 

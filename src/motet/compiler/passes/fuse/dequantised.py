@@ -269,7 +269,7 @@ def _evaluate(
     if name == "arith.constant":
         return constant_number(operation)
     operands = [known.get(each, known_number(each)) for each in operation.operands]
-    if any(each is None for each in operands):
+    if not operands or any(each is None for each in operands):
         return None
     first = operands[0]
     if name in (*_WIDENING, *_TO_FLOAT):
