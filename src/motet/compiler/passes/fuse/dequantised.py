@@ -19,6 +19,7 @@ from motet.compiler.passes.fuse.roles import known_number
 
 _WIDENING = ("arith.extsi", "arith.extui")
 _TO_FLOAT = ("arith.sitofp", "arith.uitofp")
+_READ = ("arith.constant", *_WIDENING, *_TO_FLOAT, "arith.subi", "arith.addi", "arith.subf", "arith.mulf")
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
 
@@ -59,9 +60,19 @@ class Dequantised:
         return 383 if isinstance(zero, Side) else max(abs(low - zero), abs(high - zero))
 
 
-def read_dequantised(value: ir.Value) -> Dequantised | None:
+_Known = dict[ir.Value, "Dequantised | None"]  # what has been read: a tensor may have several readers
+
+
+def read_dequantised(value: ir.Value, known: _Known | None = None) -> Dequantised | None:
     """`value` as dequantised bytes; None if it is something else. Views that must be repeated on the bytes are created
     before their operation."""
+    known = {} if known is None else known
+    if value not in known:
+        known[value] = _read(value, known)
+    return known[value]
+
+
+def _read(value: ir.Value, known: _Known) -> Dequantised | None:
     kind = value.type
     if not isinstance(kind, ir.RankedTensorType):
         return None
@@ -71,11 +82,11 @@ def read_dequantised(value: ir.Value) -> Dequantised | None:
         return None
     operation = value.owner.operation
     if operation.name == "linalg.generic":
-        return _read_generic(operation)
+        return _read_generic(operation, known)
     if operation.name == "tensor.pad":
-        return _read_pad(operation)
+        return _read_pad(operation, known)
     if operation.name in (*_RESHAPES, "tensor.cast", "tensor.extract_slice"):
-        return _read_view(operation)
+        return _read_view(operation, known)
     return None
 
 
@@ -88,8 +99,8 @@ def _repeated(operation: ir.Operation, source: Dequantised) -> ir.Value:
     return create(operation.name, [narrow], [source.bytes, *list(operation.operands)[1:]], operation, attributes).result
 
 
-def _read_view(operation: ir.Operation) -> Dequantised | None:
-    source = read_dequantised(operation.operands[0])
+def _read_view(operation: ir.Operation, known: _Known) -> Dequantised | None:
+    source = read_dequantised(operation.operands[0], known)
     if source is None or source.unsigned is None:
         return None
     moved = _moved_axes(operation)
@@ -131,9 +142,9 @@ def _with_axes(what: Dequantised, axes: dict[int, int]) -> Dequantised:
     return replace(what, zero=zero, scales=tuple(scales))  # type: ignore[arg-type]
 
 
-def _read_pad(operation: ir.Operation) -> Dequantised | None:
+def _read_pad(operation: ir.Operation, known: _Known) -> Dequantised | None:
     """Padding by zero, which is padding of the bytes by their zero point."""
-    source = read_dequantised(operation.operands[0])
+    source = read_dequantised(operation.operands[0], known)
     if source is None or source.unsigned is None or isinstance(source.zero, Side):
         return None
     if any(isinstance(scale, Side) and any(axis is not None for axis in scale.axes) for scale in source.scales):
@@ -180,24 +191,26 @@ def is_elementwise(operation: ir.Operation) -> bool:
     return output == ir.AffineMap.get_identity(output.n_dims, operation.context)
 
 
-def _read_generic(operation: ir.Operation) -> Dequantised | None:
+def _read_generic(operation: ir.Operation, known: _Known) -> Dequantised | None:
     if not is_elementwise(operation):
         return None
     inputs = maps_of(operation)[:-1]
     block = operation.regions[0].blocks[0]
+    *body, last = [entry.operation for entry in block.operations]
+    if any(each.name not in _READ for each in body):
+        return None
     operands = list(operation.operands)[: len(inputs)]
-    known: dict[ir.Value, Dequantised | Number] = {}
+    values: dict[ir.Value, Dequantised | Number] = {}
     for argument, operand, each in zip(block.arguments, operands, inputs, strict=False):
-        found = _operand(operation, operand, each, _is_whole(operand, each))
+        found = _operand(operation, operand, each, known)
         if found is not None:
-            known[argument] = found
-    for entry in list(block.operations)[:-1]:
-        result = _evaluate(entry.operation, known)
+            values[argument] = found
+    for each in body:
+        result = _evaluate(each, values)
         if result is None:
             return None
-        known[entry.operation.results[0]] = result
-    (value,) = block.operations[len(list(block.operations)) - 1].operation.operands
-    found = known.get(value)
+        values[each.results[0]] = result
+    found = values.get(last.operands[0])
     if isinstance(found, Dequantised):
         return found
     return None
@@ -211,15 +224,17 @@ def _is_whole(operand: ir.Value, each: ir.AffineMap) -> bool:
     return axes is not None and all(axis in (None, place) for place, axis in enumerate(axes))
 
 
-def _operand(operation: ir.Operation, operand: ir.Value, each: ir.AffineMap, same: bool) -> Dequantised | Number | None:
+def _operand(
+    operation: ir.Operation, operand: ir.Value, each: ir.AffineMap, known: _Known
+) -> Dequantised | Number | None:
     """An operand of an element-wise nest: a number, a dequantised tensor of all points, or a side."""
     number = known_number(operand)
     if number is not None:
         return number
     if not isinstance(operand.type, ir.RankedTensorType):
         return None
-    if same and each.n_dims > 0:
-        found = read_dequantised(operand)
+    if _is_whole(operand, each) and each.n_dims > 0:
+        found = read_dequantised(operand, known)
         if found is not None:
             return found
     axes = _axes(each, list(ir.RankedTensorType(operand.type).shape))
@@ -229,7 +244,7 @@ def _operand(operation: ir.Operation, operand: ir.Value, each: ir.AffineMap, sam
         return Side(operand, axes)
     if None in axes:
         return Side(operand, axes)
-    permuted = read_dequantised(operand)
+    permuted = read_dequantised(operand, known)
     if permuted is None or permuted.unsigned is None or set(axes) != set(range(each.n_dims)):
         return None
     places = {axis: place for axis, place in enumerate(axes) if place is not None}
