@@ -17,7 +17,9 @@ def _may_vanish(graph: Graph, node: Node, operands: Sequence[Tracked | None]) ->
     data = operands[0] if operands else None
     uniform = data is not None and node.op.startswith("Gather") and len(set(data.value.reshape(-1).tolist())) < 2
     empty = data is not None and data.value.size == 0 and not node.op.startswith("Gather")
-    return _is_unseen(graph, node) or uniform or empty
+    places = operands[1] if node.op.startswith("Gather") else None
+    nowhere = places is not None and places.value.size == 0
+    return _is_unseen(graph, node) or uniform or empty or nowhere
 
 
 def _is_unseen(graph: Graph, node: Node) -> bool:

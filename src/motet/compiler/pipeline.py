@@ -126,7 +126,7 @@ def build_partitioned(
             early(packed[0][1][0])
 
     # A level follows those that it extends, whose code it shares: it requires more features.
-    for number, target in enumerate(sorted(wanted, key=lambda target: (bool(target.base), len(target.requires)))):
+    for number, target in enumerate(sorted(wanted, key=lambda target: len(target.requires) if target.base else 0)):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own_program, own_kernels = partitioned.of(target)
         own = [

@@ -325,6 +325,25 @@ def test_power_by_constant_integer(n, dtype):
         assert "ctlz" not in llvm, "a power of a known exponent needs no loop over its bits"
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("n", [np.inf, -np.inf, np.nan, 0.0, 0.5, -0.5, 1.0, 3.0, -4.0, 5.0, 2.5, 1e300])
+def test_power_by_constant_float(n, dtype):
+    """As numpy calculates them."""
+    if dtype == "f32" and n == 1e300:
+        n = 1e30
+    x = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 1.25, np.inf, -np.inf, np.nan], DTYPES[dtype])
+    made = kernel(
+        [value((len(x),), dtype), value((len(x),), dtype, "result")],
+        stage((len(x),), "p", [at(0, 1, 0)], [at(1, 1, 0)], [
+            op("arith.constant", dtype=dtype, value=n), op("math.powf", 0, 2, dtype=dtype),
+        ]),
+    )  # fmt: skip
+    got = build(loops.CLASS.generate, made)(x)[0]
+    with np.errstate(all="ignore"):
+        expected = np.power(x, np.full_like(x, n))  # by C's pow; numpy takes a square root for a scalar 0.5
+    np.testing.assert_allclose(got, expected, rtol=2e-6 if dtype == "f32" else 1e-13)
+
+
 @pytest.mark.parametrize("dtype, tolerance", [("f16", 1e-3), ("bf16", 8e-3), ("f32", 1e-6), ("f64", 1e-14)])
 @pytest.mark.parametrize(
     "name, function", [("exp", np.exp), ("tanh", np.tanh), ("log", np.log), ("sqrt", np.sqrt)]
