@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import constant_number, reassociation
+from motet.compiler.ir.attributes import constant_number, maps_of, reassociation
 from motet.compiler.ir.create import create
 from motet.compiler.passes.fuse.roles import known_number
 
@@ -175,10 +175,6 @@ def pad_bytes(operation: ir.Operation, source: ir.Value, number: int) -> ir.Valu
 
 
 # -- element-wise operations -----------------------------------------------------------------------------
-
-
-def maps_of(operation: ir.Operation) -> list[ir.AffineMap]:
-    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]
 
 
 def is_elementwise(operation: ir.Operation) -> bool:

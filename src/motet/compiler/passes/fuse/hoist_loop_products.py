@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir, run_pipeline
-from motet.compiler.ir.attributes import integer_constant, reassociation, reassociation_attribute
+from motet.compiler.ir.attributes import integer_constant, maps_of, reassociation, reassociation_attribute
 from motet.compiler.ir.create import create
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
@@ -26,7 +26,6 @@ from motet.compiler.passes.fuse.loop_tensors import (
     filled,
     is_outside,
     loop_blocks,
-    maps_of,
     sliced,
 )
 from motet.compiler.passes.fuse.roles import Role, known_number, role_of

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import static_or_none
+from motet.compiler.ir.attributes import maps_of, static_or_none
 from motet.compiler.ir.create import create
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.loop_tensors import (
@@ -24,7 +24,6 @@ from motet.compiler.passes.fuse.loop_tensors import (
     filled,
     is_outside,
     loop_blocks,
-    maps_of,
     sliced,
 )
 from motet.compiler.passes.fuse.roles import Role, known_number, role_of

@@ -35,10 +35,6 @@ def dimensions(each: ir.AffineMap) -> list[int] | None:
     return [ir.AffineDimExpr(result).position for result in each.results]
 
 
-def maps_of(generic: ir.Operation) -> list[ir.AffineMap]:
-    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(generic.attributes["indexing_maps"])]
-
-
 def extent(value: ir.Value, axis: int, at: ir.Operation) -> ir.Value:
     """The extent of `value` along `axis`, as an operation before `at`."""
     return create("tensor.dim", [ir.IndexType.get()], [value, index_constant(axis, at)], at).result

@@ -17,13 +17,13 @@ import math
 from dataclasses import dataclass, replace
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import (
     Dequantised,
     is_elementwise,
-    maps_of,
     nest,
     pad_bytes,
     read_dequantised,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import maps_of
 from motet.compiler.passes.normalise.splitting import Split
 
 
@@ -144,7 +145,3 @@ def gathered(
     )
     ir.Operation.create("linalg.yield", operands=[taken.result], ip=inside)
     return made.result
-
-
-def maps_of(operation: ir.Operation) -> list[ir.AffineMap]:
-    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
+from motet.compiler.codegen.cpu.gemm.packed_lines import used_loops
 from motet.compiler.codegen.cpu.gemm.plan import axes_of
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, DEPTH, PAIR, Way, ways_of
 from motet.compiler.codegen.cpu.gemm_bf16.windows import BfloatProduct
-from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import BfloatProductSchedule
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, memory_strides, product_of
+from motet.compiler.kernels.strides import ONE, Extent, memory_strides, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TASKS = 64
@@ -99,11 +99,6 @@ def _divides(c: BfloatProduct, axes: Sequence[int], multiple: int) -> bool:
     for axis in axes:
         total = total * Extent.of(c.kernel.values[c.b.value].shape[axis])
     return total.known is not None and total.known % multiple == 0
-
-
-def used_loops(loops: Sequence[Loop], place: StridedAccess) -> list[Loop]:
-    """The loops along which `place` has a stride."""
-    return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 
 
 def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget) -> BfloatProductSchedule:

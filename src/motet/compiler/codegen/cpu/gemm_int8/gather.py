@@ -14,9 +14,10 @@ from llvmlite import ir
 from motet.artifact.expressions import apply
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
+from motet.compiler.codegen.cpu.gemm.packed_lines import LINES
 from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage, ImageAxis
 from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, PackedLines, packing_function
-from motet.compiler.codegen.cpu.gemm_int8.space import LINES, Int8Space
+from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH
 from motet.compiler.codegen.kernel_code import Phase
 

@@ -13,11 +13,11 @@ from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
+from motet.compiler.codegen.cpu.gemm.packed_lines import LINES, count_of, used_loops
 from motet.compiler.codegen.cpu.gemm_int8.packing import PackedLines, packing_function
-from motet.compiler.codegen.cpu.gemm_int8.plan import used_loops
-from motet.compiler.codegen.cpu.gemm_int8.space import LINES, Int8Space, count_of
+from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space
 from motet.compiler.codegen.kernel_code import Phase
-from motet.compiler.kernels.strides import Extent, StridedAccess
+from motet.compiler.kernels.strides import StridedAccess
 
 
 class Int8PackPhase(Int8Space):
@@ -63,7 +63,7 @@ class Int8PackPhase(Int8Space):
         function = packing_function(self.module, self.kernel, f"{self.kernel.name}.pack_a", lines)
 
         def pack(index: Index) -> None:
-            at, outer, line = self._packed_lines(f, index, c.a, self.m)
+            at, outer, line = self.packed_lines(f, index, c.a, self.m)
             if self.row_dim is not None:
                 at[self.row_dim] = line
             row = f.iadd(f.imul(outer, self.padded_rows(f)), line)
@@ -88,26 +88,13 @@ class Int8PackPhase(Int8Space):
         function = packing_function(self.module, self.kernel, f"{self.kernel.name}.pack_b", lines)
 
         def pack(index: Index) -> None:
-            at, outer, line = self._packed_lines(f, index, c.b, self.n)
+            at, outer, line = self.packed_lines(f, index, c.b, self.n)
             at[c.column] = line
             column = f.iadd(f.imul(outer, self.padded_columns(f)), line)
             target = f.at(self.memory(f, self.b_workspace), f.imul(column, self.padded_depth(f)), I8)
             self._call_pack(f, function, f.address(c.b, at), target, target, f.isub(f.extent(self.n), line))
 
         return pack
-
-    def _packed_lines(
-        self, f: TileFrame, index: Index, place: StridedAccess, extent: Extent
-    ) -> tuple[list[Index], Index, Index]:
-        """The coordinates in the outer loops, their linear index among the loops of `place`, and the first line."""
-        groups = f.iceil(f.extent(extent), LINES)
-        outer, group = f.idiv(index, groups), f.irem(index, groups)
-        at: list[Index] = [0] * self.c.rank
-        rest = outer
-        for size, dim in reversed(used_loops(self.c.outer, place)):
-            at[dim] = f.irem(rest, f.extent(size))
-            rest = f.idiv(rest, f.extent(size))
-        return at, outer, f.imul(group, LINES)
 
     def _call_pack(
         self, f: TileFrame, function: ir.Value, source: ir.Value, target: ir.Value, sums: ir.Value, left: Index

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
+from motet.compiler.codegen.cpu.gemm.packed_lines import used_loops
 from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
-from motet.compiler.kernels.contraction import Contraction, Loop
+from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import IntegerProductSchedule
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, memory_strides
+from motet.compiler.kernels.strides import ONE, Extent, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TASKS = 64
@@ -117,11 +116,6 @@ def packing_of(found: DotProduct) -> Packing | None:
     blocks = (1,) * (count - 2) + (BLOCK, QUAD)
     order = [*range(2 * count - 4), 2 * count - 4, 2 * count - 2, 2 * count - 3, 2 * count - 1]
     return Packing(permutation, blocks, tuple(order), (1,) * (count - 2) + (BLOCK, DEPTH))
-
-
-def used_loops(loops: Sequence[Loop], place: StridedAccess) -> list[Loop]:
-    """The loops along which `place` has a stride."""
-    return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 
 
 def _with_grid(
