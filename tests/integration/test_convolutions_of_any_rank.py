@@ -102,7 +102,7 @@ def test_two_convolutions_of_any_geometry(seed):
 def test_convolutions_of_dynamic_extents(seed):
     """One artifact for images of all extents from the least on, by a class for convolutions."""
     draw = random.Random(100 + seed)
-    spatial, groups = 1 + seed % 3, draw.choice((1, 1, 2, 3))
+    spatial, groups = 1 + seed % 3, draw.choice((1, 2, 3, 7))
     channels = groups * draw.choice((1, 5, 16, 24))
     first = layer(draw, channels, spatial, groups)
     second = layer(draw, len(first.bias), spatial, 1, same=True)
@@ -119,6 +119,28 @@ def test_convolutions_of_dynamic_extents(seed):
         extents = [low + (more if varies else 9) for low, varies in zip(least, dynamic, strict=True)]
         x = rng.standard_normal((draw.choice((1, 2, 3)), channels, *extents)).astype(np.float32)
         check(session, x, first, second)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 18])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_depthwise_convolutions_have_a_class_for_convolutions(spatial, channels):
+    """Each channel with filters that only it reads, as one kernel."""
+    draw = random.Random(10 * channels + spatial)
+    first, second = layer(draw, channels, spatial, channels), layer(draw, channels, spatial, channels, same=True)
+    rng = np.random.default_rng(channels)
+    shape = (channels, 1, *(3, 4, 3)[:spatial])
+    plain = {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [1] * 2 * spatial}
+    first, second = (
+        replace(each, weights=rng.standard_normal(shape).astype(np.float32),
+                bias=rng.standard_normal(channels).astype(np.float32), **plain)
+        for each in (first, second)
+    )
+    x = rng.standard_normal((2, channels, *(17, 23, 31)[:spatial])).astype(np.float32)
+    session = motet.load(motet.compile(network(first, second, list(x.shape)), devices="host{cpu=native}"), threads=2)
+    check(session, x, first, second)
+    kinds = [kernel.kind for variant in session.variants for kernel in variant.kernels]
+    assert len(kinds) <= 4, kinds
+    assert not {"generic", "contraction"} & {*kinds}, kinds
 
 
 def test_dynamic_extents_that_do_not_fit_are_refused():
