@@ -1,5 +1,5 @@
-"""settle-grouped-convolutions: in the `torch` dialect, writes grouped convolutions over three axes as one loop nest, for
-which the torch-mlir wheel has no lowering.
+"""settle-grouped-convolutions: in the `torch` dialect, writes grouped convolutions over three axes, for which the wheel
+has no lowering, as one loop nest.
 
     %1 = torch.aten.convolution %x, %w, %b, …, groups 2    →    %p = tensor.pad %x
         : [1,6,8,8,8], [4,3,3,3,3]                              %g = tensor.expand_shape %p : 1x2x3x10x10x10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from llvmlite import ir
 
@@ -17,18 +18,35 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
     write_vector,
 )
-from motet.compiler.kernels.convolution import Convolution
-from motet.compiler.kernels.strides import ONE, Extent
+from motet.compiler.kernels.product import Product
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.kernels.windows import Window
 
 _MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
+
+
+class Imaged(Protocol):
+    """What copies need to know of a convolution: its image's `columns`, and its `channels`, `channel_step` apart."""
+
+    @property
+    def product(self) -> Product: ...
+    @property
+    def image(self) -> StridedAccess: ...
+    @property
+    def columns(self) -> Window: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def channel_step(self) -> int: ...
+    @property
+    def padding(self) -> float | int | None: ...
 
 
 class RowCopies:
     """Emits copies of rows of a convolution's image, widened to the product's dtype, in vectors of `lanes` elements.
     Channels are `channel_step` apart, by default as in `c`."""
 
-    def __init__(self, c: Convolution, lanes: int, channel_step: Extent | None = None) -> None:
+    def __init__(self, c: Imaged, lanes: int, channel_step: Extent | None = None) -> None:
         self.c = c
         self.lanes = lanes
         self.channel_step = Extent(c.channel_step) if channel_step is None else channel_step
