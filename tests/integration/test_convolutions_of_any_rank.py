@@ -143,6 +143,26 @@ def test_depthwise_convolutions_have_a_class_for_convolutions(spatial, channels)
     assert not {"generic", "contraction"} & {*kinds}, kinds
 
 
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_depthwise_convolutions_of_dynamic_extents(spatial):
+    draw = random.Random(200 + spatial)
+    channels = (37, 24, 5)[spatial - 1]
+    first, second = layer(draw, channels, spatial, channels), layer(draw, channels, spatial, channels, same=True)
+    rng = np.random.default_rng(spatial)
+    strides = [1 + axis % 2 for axis in range(spatial)]
+    first, second = (
+        replace(each, weights=rng.standard_normal((channels, 1, *(5, 3, 2)[:spatial])).astype(np.float32),
+                bias=rng.standard_normal(channels).astype(np.float32), strides=strides, dilations=[1] * spatial,
+                pads=[2] * 2 * spatial)
+        for each in (first, second)
+    )
+    model = network(first, second, ["n", channels, *(f"d{axis}" for axis in range(spatial))])
+    session = motet.load(motet.compile(model, devices="host{cpu=native}"), threads=2)
+    assert all(k.kind != "generic" for variant in session.variants for k in variant.kernels)
+    for extents in ((1, 1, 1), (3, 5, 4), (17, 23, 6), (64, 9, 11)):
+        check(session, rng.standard_normal((2, channels, *extents[:spatial])).astype(np.float32), first, second)
+
+
 def test_dynamic_extents_that_do_not_fit_are_refused():
     draw = random.Random(5)
     first, second = layer(draw, 3, 2, 1), layer(draw, 3, 2, 1, same=True)

@@ -168,6 +168,15 @@ class DepthwiseSchedule(_Schedule, frozen=True, tag="depthwise"):
         return self.lanes * self.vectors
 
 
+class DynamicDepthwiseSchedule(_Schedule, frozen=True, tag="dynamic-depthwise"):
+    """A depthwise convolution along axes of dynamic extents, on a CPU: tiles of at most `pixels` pixels of a row by
+    `vectors` vectors of `lanes` channels. A task has one row."""
+
+    lanes: int
+    vectors: int
+    pixels: int
+
+
 class PlanesSchedule(_Schedule, frozen=True, tag="planes"):
     """A reduction over windows of planes whose columns are contiguous, on a CPU: tiles of `rows` rows by `vectors`
     vectors of `lanes` columns; tasks of `block` rows of the result (a divisor of all)."""
@@ -221,8 +230,8 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 KernelSchedule = (
     ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | DirectSchedule
-    | DynamicConvolutionSchedule | ConvolutionSchedule | DepthwiseSchedule | PlanesSchedule | InterleaveSchedule
-    | LoopsSchedule | LaunchesSchedule
+    | DynamicConvolutionSchedule | ConvolutionSchedule | DepthwiseSchedule | DynamicDepthwiseSchedule | PlanesSchedule
+    | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, dynamic, interleave, plane_emitter
+from motet.compiler.codegen.cpu.conv import (
+    convolution,
+    depthwise,
+    direct,
+    dynamic,
+    dynamic_depthwise,
+    interleave,
+    plane_emitter,
+)
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
 from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
@@ -27,7 +35,7 @@ Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of d
 
 CLASSES: Classes = (
     dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, dynamic.CLASS, contraction.CLASS, convolution.CLASS,
-    depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    depthwise.CLASS, dynamic_depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
 )
 
 

@@ -44,7 +44,7 @@ from motet.compiler.targets.cpu import CpuTarget
 def emit(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for a depthwise convolution by `schedule`."""
     made = c.copied
-    code = _DepthwiseEmitter(made, schedule, made.segments(), c.reads_copy)
+    code = DepthwiseEmitter(made, schedule, made.segments(), c.reads_copy)
     emitted = code.run()
     if not c.reads_copy:
         return emitted
@@ -83,7 +83,7 @@ CLASS = KernelClass(DepthwiseSchedule, match, choose, check, emit)
 
 
 @dataclass(frozen=True)
-class _Pixels:
+class PixelRun:
     """`count` neighbouring results of row `row` from `column` on, at outer coordinates `at`, where the image begins at
     `image`. Of their windows, the columns `taps` and the rows `present` meet the image."""
 
@@ -96,7 +96,9 @@ class _Pixels:
     present: tuple[Index, Index]
 
 
-class _DepthwiseEmitter:
+class DepthwiseEmitter:
+    """Emits the tasks and tiles of a depthwise convolution."""
+
     def __init__(self, c: Depthwise, plan: DepthwiseSchedule, segments: list[Segment], copied: bool) -> None:
         """If `copied`, the image is in the workspace."""
         self.c = c
@@ -141,15 +143,21 @@ class _DepthwiseEmitter:
                         begin: int = begin,
                     ) -> None:
                         column = f.iadd(begin, f.imul(t, pixels))
-                        here = _Pixels(image, at, row, column, pixels, taps, present)
-                        self._panels(f, p0, p1, lambda channel, lanes: self._tile(f, here, channel, lanes))
+                        here = PixelRun(image, at, row, column, pixels, taps, present)
+                        self.emit_panels(f, p0, p1, lambda channel, lanes: self.emit_tile(f, here, channel, lanes))
 
                     f.loop(0, count, 1, tile)
                     begin += pixels * count
 
         f.loop(first, f.imin(f.iadd(first, plan.block), c.rows.size), 1, line)
 
-    def _panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
+    def row_step(self, f: TileFrame) -> Index:
+        """The stride of the image's rows."""
+        return self.c.rows.step
+
+    def emit_panels(
+        self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]
+    ) -> None:
         """Emit `tile` for panels `[p0, p1)`; an incomplete last panel is emitted separately."""
         plan = self.plan
         whole, left = divmod(self.c.channels, plan.width)
@@ -167,7 +175,7 @@ class _DepthwiseEmitter:
         with f.if_then(f.icmp_signed(">", f.index(p1), f.index(whole))):
             tile(whole * plan.width, rest)
 
-    def _tile(self, f: TileFrame, pixels: _Pixels, channel: Index, lanes: list[PartialVector]) -> None:
+    def emit_tile(self, f: TileFrame, pixels: PixelRun, channel: Index, lanes: list[PartialVector]) -> None:
         """Neighbouring results, the channels of one panel from `channel` on."""
         c, row, column = self.c, pixels.row, pixels.column
         here = list(pixels.at)
@@ -183,7 +191,7 @@ class _DepthwiseEmitter:
         left = f.iadd(f.imul(f.isub(f.imul(column, c.columns.stride), c.columns.low), c.columns.step), channel)
 
         def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
-            where = f.imul(f.iadd(top, f.imul(k, c.rows.dilation)), c.rows.step)
+            where = f.imul(f.iadd(top, f.imul(k, c.rows.dilation)), self.row_step(f))
             tap_row = f.at(filters, f.imul(k, c.tap_steps[0]), MEMORY_TYPES[c.filters.dtype])
             return self._products(f, pixels, f.iadd(where, left), tap_row, lanes, values)
 
@@ -194,7 +202,7 @@ class _DepthwiseEmitter:
                 finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane)
 
     def _products(
-        self, f: TileFrame, pixels: _Pixels, offset: Index, filters: ir.Value, lanes: list[PartialVector],
+        self, f: TileFrame, pixels: PixelRun, offset: Index, filters: ir.Value, lanes: list[PartialVector],
         sums: list[ir.Value],
     ) -> list[ir.Value]:
         """The sums after one row of the window: each image vector is read once, from `offset` in the image on."""

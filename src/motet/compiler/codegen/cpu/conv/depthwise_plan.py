@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -12,7 +12,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 )
 from motet.compiler.kernels.convolution import forward_windows
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage
+from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, with_extents
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, initial_of, place_of
@@ -23,7 +23,7 @@ _TASK_PRODUCTS = 64_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 64
 _LEAST_ROWS = 2  # of the result in one task: neighbouring tasks both read the rows where their windows overlap
 _MOST_SEGMENTS = 16  # each has separate code
-_MOST_TAPS = 32  # of one window row, unrolled
+MOST_TAPS = 32  # of one window row, unrolled
 _TILE_PRODUCTS = 320  # multiply-adds unrolled in one tile
 
 
@@ -83,13 +83,12 @@ class Depthwise:
 
     @property
     def copied(self) -> Depthwise:
-        """The convolution as it is computed: of a copy of the image as [outer][row][column][channel], if it needs
-        one."""
-        if not self.reads_copy:
-            return self
-        columns, rows = (
-            replace(w, image=w.reach, low=0) if self.pads else w for w in (self.columns, self.rows)
-        )
+        """The convolution as it is computed: of a copy of the image, if it needs one."""
+        return self.of_copy(self.pads) if self.reads_copy else self
+
+    def of_copy(self, pads: bool) -> Depthwise:
+        """The convolution of a copy of the image as [outer][row][column][channel], with its padding if `pads`."""
+        columns, rows = (replace(w, image=w.reach, low=0) if pads else w for w in (self.columns, self.rows))
         columns = replace(columns, step=self.channels)
         rows = replace(rows, step=self.channels * columns.image)
         strides = [ZERO] * len(self.image.strides)
@@ -100,7 +99,7 @@ class Depthwise:
             running = running * size
         image = replace(self.image, dtype=self.product.dtype, strides=tuple(strides))
         widened = replace(self.product, lhs=replace(self.product.lhs, casts=()))
-        padded = self.padded and not self.pads
+        padded = self.padded and not pads
         return replace(self, product=widened, image=image, rows=rows, columns=columns, padded=padded)
 
     @property
@@ -129,13 +128,15 @@ class Depthwise:
 def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
     """Read `kernel` as a depthwise convolution of a channels-last image, zero-padded or unpadded, with an
     element-wise epilogue; None if it is not one or if its window has too many columns."""
-    found = _match(kernel)
-    if found is None or found.columns.taps > _MOST_TAPS or len(found.copied.segments()) > _MOST_SEGMENTS:
+    found = read_depthwise(kernel)
+    if found is None or found.columns.taps > MOST_TAPS or len(found.copied.segments()) > _MOST_SEGMENTS:
         return None
     return found
 
 
-def _match(kernel: Kernel) -> Depthwise | None:
+def read_depthwise(kernel: Kernel, guesses: Mapping[str, int] | None = None) -> Depthwise | None:
+    """Read `kernel` as a depthwise convolution; None if it is not one. `guesses` are different extents for all symbols:
+    with them, windows are those of these extents, and only layouts have dynamic ones."""
     opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None or opening.image.padding not in (None, 0):
         return None
@@ -151,10 +152,12 @@ def _match(kernel: Kernel) -> Depthwise | None:
         return None
     if any(place.dtype not in MEMORY_TYPES for place in (image_place, filter_place, output)):
         return None
-    axes = _image_axes(kernel, stage, image, (image_place, stored_place(epilogue) or output))
-    if axes is None:
+    shaped = with_extents(kernel, guesses) if guesses else kernel
+    axes = _image_axes(shaped, shaped.stages[0], image, (image_place, stored_place(epilogue) or output), not guesses)
+    if axes is None or not isinstance(stage.sizes[axes[1]], int):
         return None
-    outer, channel, windows = axes
+    _, channel, windows = axes
+    outer = tuple((Extent.of(stage.sizes[d]), d) for _, d in axes[0])
     taps = _filter_taps(kernel, stage, filters, filter_place, channel, windows)
     if taps is None:
         return None
@@ -166,16 +169,16 @@ def _match(kernel: Kernel) -> Depthwise | None:
 
 
 def _image_axes(
-    kernel: Kernel, stage: Stage, image: Access, places: Sequence[StridedAccess]
+    kernel: Kernel, stage: Stage, image: Access, places: Sequence[StridedAccess], known: bool
 ) -> tuple[tuple[tuple[Extent, int], ...], int, tuple[Window, Window]] | None:
     """The image's dimensions as (outer dimensions, channel, windows over rows and columns). The channels are contiguous
-    in the first of `places`, of image and result, in which some dimension without a window is; and their stride in the
-    image is known."""
+    in the first of `places`, of image and result, in which some dimension without a window is; their stride in the
+    image is known if it must be."""
     axes = image_axes(kernel, stage, image)
     windows = forward_windows(sorted([*axes.windows, *axes.summed], key=lambda axis: axis.number))
     plain = [walk.dim for axis in axes.points for walk in axis.outs]
     found = [[d for d in plain if place.strides[d] == ONE and isinstance(stage.sizes[d], int)] for place in places]
-    channels = [d for d in found[0] or found[1] if places[0].strides[d].known]
+    channels = [d for d in found[0] or found[1] if not known or places[0].strides[d].known]
     if len(channels) != 1 or windows is None or not 1 <= len(windows) <= 2:
         return None
     windows.sort(key=lambda w: -w.step)

@@ -15,15 +15,7 @@ from llvmlite import ir
 
 from motet.artifact.expressions import ceildiv, product
 from motet.compiler.codegen.cpu.conv.channels import Channels
-from motet.compiler.codegen.cpu.conv.copies import RowCopies
-from motet.compiler.codegen.cpu.conv.dynamic_plan import (
-    DynamicConvolution,
-    Slide,
-    check,
-    choose,
-    heights_of,
-    match,
-)
+from motet.compiler.codegen.cpu.conv.dynamic_plan import DynamicConvolution, check, choose, heights_of, match
 from motet.compiler.codegen.cpu.conv.emitter import external_bytes
 from motet.compiler.codegen.cpu.conv.plan import filter_packing
 from motet.compiler.codegen.cpu.conv.prepared import workspace
@@ -77,7 +69,6 @@ class _Dynamic(Channels):
         self.d = d
         self.tiles = plan.tiles
         self.heights = heights_of(plan.tile_rows)
-        self.copier = RowCopies(d.c, plan.lanes, d.channel_step)
 
     @property
     def slack(self) -> int:
@@ -87,86 +78,14 @@ class _Dynamic(Channels):
     def run(self) -> KernelCode:
         c, d = self.c, self.d
         flops = 2 * c.filter_count * c.depth * len(c.filters)
-        for size in (*(size for size, _ in c.outer), *(slide.size for slide in (d.slides[-2:]))):
+        for size in (*(size for size, _ in c.outer), *(slide.size for slide in (d.copy.slides[-2:]))):
             flops *= size.known or 1
-        phases = self._copy_phase(), self._tile_phase()
+        phases = d.copy.phase(self.module, self.plan.lanes), self._tile_phase()
         assert self.packing is not None
         return KernelCode(
-            "convolution", str(self.module), phases, 0, (d.workspace(self.slack),),
+            "convolution", str(self.module), phases, 0, (d.copy.bytes(self.slack),),
             {p.value: self.packing for p in c.filters}, flops, external_bytes(c.kernel),
         )
-
-    def _reach(self, f: TileFrame, slide: Slide) -> Index:
-        last = f.imul(f.isub(f.extent(slide.size), 1), slide.window.stride)
-        return f.imax(f.iadd(last, slide.window.span(1)), 0)
-
-    def _steps(self, f: TileFrame) -> tuple[list[Index], Index]:
-        """The strides of the copy along its windows, and the number of its elements for one iteration of the loops
-        along which images differ."""
-        steps: list[Index] = []
-        step: Index = self.c.channels
-        for slide in reversed(self.d.slides):
-            steps.insert(0, step)
-            step = f.imul(step, self._reach(f, slide))
-        return steps, step
-
-    # -- the copy --------------------------------------------------------------------------------
-
-    def _copy_phase(self) -> Phase:
-        """The phase that copies the image; a task copies one row."""
-        c, d = self.c, self.d
-        f = task_function(self.module, c.kernel, f"{c.kernel.name}_copy")
-        lines = d.slides[:-1]
-
-        def task(index: Index, _: list[ir.Value]) -> None:
-            rest = index
-            source: Index = 0
-            places: list[tuple[Slide, Index]] = []
-            for slide in reversed(lines):
-                reach = self._reach(f, slide)
-                at = f.isub(f.irem(rest, reach), slide.window.low)
-                rest = f.idiv(rest, reach)
-                source = f.iadd(source, f.imul(at, f.extent(slide.step)))
-                places.append((slide, at))
-            for size, dim in reversed(d.copied):
-                source = f.iadd(source, f.imul(f.extent(c.image.strides[dim]), f.irem(rest, f.extent(size))))
-                rest = f.idiv(rest, f.extent(size))
-            pitch = f.imul(self._reach(f, d.slides[-1]), c.channels)
-            target = f.at(workspace(f), f.imul(index, pitch), self.element)
-            self._line(f, places, f.at(f.pointer(c.image.value), source, self.image_element), target)
-
-        f.loop(f.arguments[2], f.arguments[3], 1, task)
-        f.ret_void()
-        return Phase(f.kernel.name + "_copy", product(
-            [*(slide.reach for slide in lines), *(size.expression for size, _ in d.copied)]))
-
-    def _line(
-        self, f: TileFrame, places: Sequence[tuple[Slide, Index]], source: ir.Value, target: ir.Value
-    ) -> None:
-        """Copy the image row at `source`, which exists if all `places` are in the image, with its padding."""
-        c, columns = self.c, self.d.slides[-1]
-        reach = self._reach(f, columns)
-        low = f.imin(c.columns.low, reach)
-        high = f.imin(reach, f.iadd(c.columns.low, f.extent(columns.image)))
-
-        def inside() -> None:
-            self.copier.fill_run(f, target, f.imul(low, c.channels))
-            self.copier.copy_columns(f, source, f.at(target, f.imul(low, c.channels), self.element), f.isub(high, low))
-            rest = f.at(target, f.imul(high, c.channels), self.element)
-            self.copier.fill_run(f, rest, f.imul(f.isub(reach, high), c.channels))
-
-        tests = [
-            f.icmp_signed(op, f.index(at), f.index(limit))
-            for slide, at in places for op, limit in ((">=", 0), ("<", f.extent(slide.image)))
-        ]
-        if c.padding is None or not tests:
-            inside()
-            return
-        with f.if_else(f.and_(*tests) if len(tests) == 2 else _all(f, tests)) as (then, otherwise):
-            with then:
-                inside()
-            with otherwise:
-                self.copier.fill_run(f, target, f.imul(reach, c.channels))
 
     # -- the tiles -------------------------------------------------------------------------------
 
@@ -175,14 +94,14 @@ class _Dynamic(Channels):
         panel are neighbours."""
         c, d = self.c, self.d
         f = task_function(self.module, c.kernel)
-        rows = d.slides[-2]
+        rows = d.copy.slides[-2]
         pixels = self.tiles * self.plan.tile_rows
         moving = [plane.out for plane in c.planes]
         inner, outer = ([loop for loop in c.outer if (loop[1] in moving) == moves] for moves in (True, False))
 
         def task(index: Index, _: list[ir.Value]) -> None:
             at: list[Index] = [0] * len(c.main.sizes)
-            pieces = f.iceil(f.extent(d.slides[-1].size), pixels)
+            pieces = f.iceil(f.extent(d.copy.slides[-1].size), pixels)
             piece, rest = f.irem(index, pieces), f.idiv(index, pieces)
             row, rest = f.irem(rest, f.extent(rows.size)), f.idiv(rest, f.extent(rows.size))
             for size, dim in reversed(inner):
@@ -196,7 +115,7 @@ class _Dynamic(Channels):
 
         f.loop(f.arguments[2], f.arguments[3], 1, task)
         f.ret_void()
-        pieces = ceildiv(d.slides[-1].size.expression, pixels)
+        pieces = ceildiv(d.copy.slides[-1].size.expression, pixels)
         sizes = [rows.size, *(size for size, _ in c.outer)]
         return Phase(c.kernel.name, product([pieces, self.panel_count, *(size.expression for size in sizes)]))
 
@@ -204,18 +123,18 @@ class _Dynamic(Channels):
     def _piece(self, f: TileFrame, at: list[Index], row: Index, panel: Index, first: Index) -> None:
         """Compute the pixels of row `row` from `first` on that belong to one task, and the filters of one panel."""
         c, d = self.c, self.d
-        steps, each = self._steps(f)
+        steps, each = self.d.copy.steps(f)
         copy: Index = 0
-        for size, dim in d.copied:
+        for size, dim in d.copy.outer:
             copy = f.iadd(f.imul(copy, f.extent(size)), at[dim])
         offset = f.imul(copy, each)
-        for slide, step in zip(d.slides[:-1], steps, strict=False):
-            where = row if slide is d.slides[-2] else at[slide.window.out] if slide.window.out >= 0 else 0
+        for slide, step in zip(d.copy.slides[:-1], steps, strict=False):
+            where = row if slide is d.copy.slides[-2] else at[slide.window.out] if slide.window.out >= 0 else 0
             offset = f.iadd(offset, f.imul(f.imul(where, slide.window.stride), step))
         begin = f.imul(panel, c.depth * self.plan.width)
         panels = [f.at(self.filters_at(f, p, at), begin, MEMORY_TYPES[p.dtype]) for p in c.filters]
         place = _Stretch(at, f.imul(panel, self.plan.width), f.at(workspace(f), offset, self.element), panels)
-        end = f.imin(f.extent(d.slides[-1].size), f.iadd(first, self.tiles * self.plan.tile_rows))
+        end = f.imin(f.extent(d.copy.slides[-1].size), f.iadd(first, self.tiles * self.plan.tile_rows))
         whole = c.filter_count // self.plan.width
         if whole in (0, self.panel_count):
             self._choose_height(f, place, first, end, whole == 0)
@@ -303,10 +222,10 @@ class _Dynamic(Channels):
     def _loops(self, f: TileFrame) -> list[Depth]:
         """The loops along K: planes and rows of the window, and in these columns and channels."""
         c, width = self.c, self.plan.width
-        steps, _ = self._steps(f)
+        steps, _ = self.d.copy.steps(f)
         loops: list[Depth] = []
         depth = c.depth
-        for slide, step in zip(self.d.slides[:-1], steps, strict=False):
+        for slide, step in zip(self.d.copy.slides[:-1], steps, strict=False):
             depth //= slide.window.taps
             loops.append(Depth(slide.window.taps, f.imul(slide.window.dilation, step), depth * width))
         if c.columns.dilation == 1 or c.columns.taps == 1:
@@ -334,10 +253,3 @@ class _Dynamic(Channels):
         for row in range(1, height):
             with f.if_then(f.icmp_signed("<", f.index(row), present)):
                 pixel(row)
-
-
-def _all(f: TileFrame, tests: Sequence[ir.Value]) -> ir.Value:
-    found = tests[0]
-    for test in tests[1:]:
-        found = f.and_(found, test)
-    return found
