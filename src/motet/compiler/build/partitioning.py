@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from motet.compiler.build.equal_extents import equal_extents
 from motet.compiler.codegen.backend import Backend
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import ir
@@ -104,13 +105,17 @@ def read_kernels(program: Program) -> Kernels:
         for entry in program.module.body.operations
         if KIND in entry.operation.attributes
     }
-    kernels = Kernels(functions)
+    public = [
+        entry.operation for entry in program.module.body.operations
+        if entry.operation.name == "func.func" and KIND not in entry.operation.attributes
+    ]
+    kernels, equal = Kernels(functions), equal_extents(public, functions)
     for name, function in functions.items():
         if LAUNCH in function.attributes:
             kernels.reasons[name] = "a launch as it was written"
             continue
         try:
-            kernels.readable[name] = read_composed(function)
+            kernels.readable[name] = read_composed(function, equal.get(name, ()))
         except Unreadable as reason:
             kernels.reasons[name] = str(reason)
     return kernels

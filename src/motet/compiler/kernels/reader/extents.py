@@ -11,7 +11,7 @@ unreadable. That extents fit each other is a condition of the call (`Signature.c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import static_or_none
@@ -22,16 +22,27 @@ from motet.compiler.kernels.reader.reading import Source, Unreadable, View
 from motet.compiler.kernels.verify import checked
 
 
-def read_composed(function: ir.Operation) -> Kernel:
-    """The composed `Kernel` that `function` computes. Raises `Unreadable` if it has no such form."""
-    return ExtentReader(function).composed()
+@dataclass(frozen=True)
+class Place:
+    """Axis `axis` of an argument or result of a kernel's function."""
+
+    number: int
+    axis: int
+    is_result: bool = False
+
+
+def read_composed(function: ir.Operation, equal: Sequence[Sequence[Place]] = ()) -> Kernel:
+    """The composed `Kernel` that `function` computes. `equal` are groups of extents that are equal in
+    every call, the first of each an argument's. Raises `Unreadable` if it has no such form."""
+    return ExtentReader(function, equal).composed()
 
 
 class ExtentReader(Reader):
     """A kernel while it is read, with symbols for extents that no argument has."""
 
-    def __init__(self, function: ir.Operation) -> None:
+    def __init__(self, function: ir.Operation, equal: Sequence[Sequence[Place]] = ()) -> None:
         super().__init__(function)
+        self._first = {place: group[0] for group in equal for place in group[1:]}
         self._grown_extents: dict[tuple[Size, int], str] = {}
         self._fresh = 0
 
@@ -44,6 +55,19 @@ class ExtentReader(Reader):
                 if isinstance(size, str):
                     names.setdefault(size, f"r{number}_{axis}")
         return checked(_renamed(kernel, names), "compose")
+
+    def _read_argument(self, argument: ir.Value, index: int, attributes: set[str]) -> None:
+        super()._read_argument(argument, index, attributes)
+        for place, first in self._first.items():
+            if place.number == index and not place.is_result:
+                self.unify(self.values[first.number].shape[first.axis], self.values[index].shape[place.axis])
+
+    def _finish(self, results: list[int]) -> Kernel:
+        for place, first in self._first.items():
+            if place.is_result:
+                extent = self.values[results[place.number]].shape[place.axis]
+                self.unify(self.values[first.number].shape[first.axis], extent)
+        return super()._finish(results)
 
     def _argument_extents(self) -> dict[str, str]:
         """The names of the arguments' extents, by the symbols that they are unified with."""
