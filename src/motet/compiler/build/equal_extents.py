@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from motet.compiler.build.signatures import function_shapes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.layout import callee
-from motet.compiler.kernels.reader.extents import Place
+from motet.compiler.kernels.reader.extents import ExtentPlace
 from motet.errors import CompileError
 
 
 def equal_extents(
     functions: Sequence[ir.Operation], kernels: Mapping[str, ir.Operation]
-) -> dict[str, list[list[Place]]]:
+) -> dict[str, list[list[ExtentPlace]]]:
     """For each of `kernels` the groups of dynamic extents, of which the first is an argument's, that are the same
     expression in each call from `functions`."""
-    seen: dict[str, list[dict[Place, str]]] = {}
+    seen: dict[str, list[dict[ExtentPlace, str]]] = {}
     for function in functions:
         try:
             shapes = function_shapes(function, kernels)
@@ -28,7 +28,7 @@ def equal_extents(
         for entry in function.regions[0].blocks[0].operations:
             if entry.operation.name == "func.call":
                 seen.setdefault(callee(entry.operation), []).append({
-                    Place(number, axis, which == "result"): str(extent)
+                    ExtentPlace(number, axis, which == "result"): str(extent)
                     for which, values in (("argument", entry.operation.operands), ("result", entry.operation.results))
                     for number, value in enumerate(values)
                     for axis, extent in enumerate(shapes.of(value))
@@ -37,8 +37,8 @@ def equal_extents(
     return {name: _groups(calls) for name, calls in seen.items()}
 
 
-def _groups(calls: Sequence[Mapping[Place, str]]) -> list[list[Place]]:
-    groups: dict[tuple[str, ...], list[Place]] = {}
+def _groups(calls: Sequence[Mapping[ExtentPlace, str]]) -> list[list[ExtentPlace]]:
+    groups: dict[tuple[str, ...], list[ExtentPlace]] = {}
     for place in calls[0]:
         groups.setdefault(tuple(call[place] for call in calls), []).append(place)
     return [group for group in groups.values() if len(group) > 1 and not group[0].is_result]

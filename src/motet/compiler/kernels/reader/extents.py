@@ -23,7 +23,7 @@ from motet.compiler.kernels.verify import checked
 
 
 @dataclass(frozen=True)
-class Place:
+class ExtentPlace:
     """Axis `axis` of an argument or result of a kernel's function."""
 
     number: int
@@ -31,7 +31,7 @@ class Place:
     is_result: bool = False
 
 
-def read_composed(function: ir.Operation, equal: Sequence[Sequence[Place]] = ()) -> Kernel:
+def read_composed(function: ir.Operation, equal: Sequence[Sequence[ExtentPlace]] = ()) -> Kernel:
     """The composed `Kernel` that `function` computes. `equal` are groups of extents that are equal in
     every call, the first of each an argument's. Raises `Unreadable` if it has no such form."""
     return ExtentReader(function, equal).composed()
@@ -40,7 +40,7 @@ def read_composed(function: ir.Operation, equal: Sequence[Sequence[Place]] = ())
 class ExtentReader(Reader):
     """A kernel while it is read, with symbols for extents that no argument has."""
 
-    def __init__(self, function: ir.Operation, equal: Sequence[Sequence[Place]] = ()) -> None:
+    def __init__(self, function: ir.Operation, equal: Sequence[Sequence[ExtentPlace]] = ()) -> None:
         super().__init__(function)
         self._first = {place: group[0] for group in equal for place in group[1:]}
         self._grown_extents: dict[tuple[Size, int], str] = {}
