@@ -86,7 +86,7 @@ def export_module(
 
 def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
     """Traces the module; if tracing depends on numbers in buffers, with these numbers as constants."""
-    with torch.no_grad(), recurrences.dynamic_sequences(), warnings.catch_warnings():
+    with torch.no_grad(), recurrences.keep_recurrent_layers(), warnings.catch_warnings():
         # Recurrent layers assign views of their weights in each call.
         warnings.filterwarnings("ignore", r"The tensor attributes? \S*_flat_weights\b")
         try:

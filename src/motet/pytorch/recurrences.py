@@ -28,33 +28,33 @@ _DTYPES = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _Recurrent:
     """A kind of layer: its operator, and ONNX's order of PyTorch's gates."""
 
     name: str
     gates: Sequence[int]
 
 
-_LSTM = _Cell("lstm", (0, 3, 1, 2))  # input, forget, cell, output → input, output, forget, cell
-_GRU = _Cell("gru", (1, 0, 2))  # reset, update, new → update, reset, new
-_TANH, _RELU = _Cell("rnn_tanh", (0,)), _Cell("rnn_relu", (0,))
+_LSTM = _Recurrent("lstm", (0, 3, 1, 2))  # input, forget, cell, output → input, output, forget, cell
+_GRU = _Recurrent("gru", (1, 0, 2))  # reset, update, new → update, reset, new
+_TANH, _RELU = _Recurrent("rnn_tanh", (0,)), _Recurrent("rnn_relu", (0,))
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         aten.lstm.input: _lstm,
-        aten.gru.input: _gru,
-        aten.rnn_tanh.input: _rnn(_TANH, unrolled.rnn_tanh_input),
-        aten.rnn_relu.input: _rnn(_RELU, unrolled.rnn_relu_input),
+        aten.gru.input: _of_one_state(_GRU, unrolled.gru_impl),
+        aten.rnn_tanh.input: _of_one_state(_TANH, unrolled.rnn_tanh_input),
+        aten.rnn_relu.input: _of_one_state(_RELU, unrolled.rnn_relu_input),
         aten.mkldnn_rnn_layer.default: _layer_of_compile,
     }
 
 
 @contextmanager
-def dynamic_sequences() -> Generator[None]:
-    """While it lasts, torch.export finds the extents of recurrent layers' results without unrolling them, so that the
-    number of steps may be dynamic."""
+def keep_recurrent_layers() -> Generator[None]:
+    """While it lasts, torch.export and torch.compile do not unroll recurrent layers, not even to find the extents of
+    their results, so that the number of steps may be dynamic."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     ours: Mapping[Any, Any] = {op: made for op, made in decompositions().items() if key in op.py_kernels}
     before = {op: op.py_kernels[key] for op in ours}
@@ -70,73 +70,56 @@ def dynamic_sequences() -> Generator[None]:
 
 
 # -- PyTorch's operators, with their parameters ------------------------------------------------------------------------
+# `options` are has_biases, num_layers, dropout, train, bidirectional and batch_first, as PyTorch passes them.
 
 
-def _lstm(
-    x: Any, hx: Sequence[Any], params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> Any:
-    if _is_special(x, batch_first, dropout and train) or hx[0].shape[2] != hx[1].shape[2]:
-        return unrolled.lstm_impl(
-            x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
-        )
-    found, (hidden, cells) = _layers(_LSTM, x, hx, params, has_biases, bidirectional, batch_first)
+def _lstm(x: Any, hx: Sequence[Any], params: Sequence[Any], *options: Any) -> Any:
+    if _is_special(x, params, options) or hx[0].shape[2] != hx[1].shape[2]:
+        return unrolled.lstm_impl(x, hx, params, *options)
+    found, (hidden, cells) = _layers(_LSTM, x, hx, params, options)
     return found, hidden, cells
 
 
-def _gru(
-    x: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> Any:
-    if _is_special(x, batch_first, dropout and train):
-        return unrolled.gru_impl(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    found, (hidden,) = _layers(_GRU, x, [hx], params, has_biases, bidirectional, batch_first)
-    return found, hidden
-
-
-def _rnn(cell: _Cell, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    def layer(
-        x: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
-        bidirectional: bool, batch_first: bool,
-    ) -> Any:
-        if _is_special(x, batch_first, dropout and train):
-            return otherwise(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-        found, (hidden,) = _layers(cell, x, [hx], params, has_biases, bidirectional, batch_first)
+def _of_one_state(layer: _Recurrent, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    def run(x: Any, hx: Any, params: Sequence[Any], *options: Any) -> Any:
+        if _is_special(x, params, options):
+            return otherwise(x, hx, params, *options)
+        found, (hidden,) = _layers(layer, x, [hx], params, options)
         return found, hidden
 
-    return layer
+    return run
 
 
-def _layer_of_compile(
-    x: Any, weight0: Any, weight1: Any, weight2: Any, weight3: Any, hidden: Any, cell: Any, reverse: bool,
-    batch_sizes: Any, mode: int, hidden_size: int, num_layers: int, has_biases: bool, *others: Any,
-) -> Any:
+def _layer_of_compile(x: Any, *others: Any) -> Any:
     """One layer of an LSTM in one direction, as torch.compile has it for processors. The last result is for
     gradients."""
+    *params, hidden, cell, reverse, _, mode, _, num_layers, has_biases = others[:12]
     if mode != 2 or num_layers != 1:
         return NotImplemented
-    weights = [weight0, weight1, weight2, weight3] if has_biases else [weight0, weight1]
-    if _is_special(x, False, False):
+    weights = params if has_biases else params[:2]
+    if _is_special(x, weights, (has_biases, 1, 0.0, False, False, False)):
         found, (last, state) = unrolled.one_layer_lstm(x, (hidden[0], cell[0]), weights, has_biases, reverse)
     else:
         found, last, state = _one(_LSTM, x, [hidden[0], cell[0]], weights, has_biases, reverse)
     return found, last.unsqueeze(0), state.unsqueeze(0), torch.zeros(0, dtype=torch.uint8, device=x.device)
 
 
-def _is_special(x: Any, batch_first: bool, dropout: float | bool) -> bool:
-    """Whether a layer of the sequences `x` is unrolled."""
+def _is_special(x: Any, params: Sequence[Any], options: Sequence[Any]) -> bool:
+    """Whether a layer of the sequences `x` is unrolled. Only PyTorch's own operators have gradients."""
+    _, _, dropout, train, _, batch_first = options
     steps = x.shape[1 if batch_first else 0]
-    return bool(dropout) or x.dtype not in _DTYPES or (isinstance(steps, int) and steps <= _FEW)
+    learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *params))
+    return learning or bool(dropout and train) or x.dtype not in _DTYPES or (isinstance(steps, int) and steps <= _FEW)
 
 
 # -- layers --------------------------------------------------------------------------------------------------------
 
 
 def _layers(
-    cell: _Cell, x: Any, states: Sequence[Any], params: Sequence[Any], has_biases: bool, bidirectional: bool,
-    batch_first: bool,
+    layer: _Recurrent, x: Any, states: Sequence[Any], params: Sequence[Any], options: Sequence[Any]
 ) -> tuple[Any, list[Any]]:
     """What all layers give: the states of the last layer at each step, and the final states of all."""
+    has_biases, _, _, _, bidirectional, batch_first = options
     sequence = x.transpose(0, 1) if batch_first else x
     each, directions = 4 if has_biases else 2, 2 if bidirectional else 1
     final: list[Sequence[Any]] = []
@@ -144,7 +127,7 @@ def _layers(
         made: list[Any] = []
         for number in range(first, first + directions):
             own = params[number * each : (number + 1) * each]
-            found, *last = _one(cell, sequence, [s[number] for s in states], own, has_biases, number > first)
+            found, *last = _one(layer, sequence, [s[number] for s in states], own, has_biases, number > first)
             made.append(found)
             final.append(last)
         sequence = torch.cat(made, -1) if bidirectional else made[0]
@@ -153,40 +136,56 @@ def _layers(
 
 
 def _one(
-    cell: _Cell, x: Any, states: Sequence[Any], params: Sequence[Any], has_biases: bool, reverse: bool
+    layer: _Recurrent, x: Any, states: Sequence[Any], params: Sequence[Any], has_biases: bool, reverse: bool
 ) -> list[Any]:
     """The states at each step, and the final ones, of one layer in one direction."""
-    w, r = (_ordered(weight, cell) for weight in params[:2])
-    b = torch.cat([_ordered(bias, cell) for bias in params[2:]]) if has_biases else w.new_zeros(2 * w.shape[0])
-    found, *last = _operator(cell)(
+    w, r = (_ordered(weight, layer) for weight in params[:2])
+    b = torch.cat([_ordered(bias, layer) for bias in params[2:]]) if has_biases else w.new_zeros(2 * w.shape[0])
+    found, *last = _operator(layer)(
         x.flip(0) if reverse else x, w.unsqueeze(0), r.unsqueeze(0), b.unsqueeze(0), *(s.unsqueeze(0) for s in states)
     )
     found = found.squeeze(1)
     return [found.flip(0) if reverse else found, *(state.squeeze(0) for state in last)]
 
 
-def _ordered(parameter: Any, cell: _Cell) -> Any:
+def _ordered(parameter: Any, layer: _Recurrent) -> Any:
     """Weights or a bias with the gates in ONNX's order."""
-    if len(cell.gates) == 1:
+    if len(layer.gates) == 1:
         return parameter
-    parts = parameter.chunk(len(cell.gates))
-    return torch.cat([parts[gate] for gate in cell.gates])
+    parts = parameter.chunk(len(layer.gates))
+    return torch.cat([parts[gate] for gate in layer.gates])
 
 
 # -- the operators that stand for layers -------------------------------------------------------------------------------
 
 
-def _operator(cell: _Cell) -> Any:
-    """The operator of `motet` for a kind of layer, registered with PyTorch when first needed. It has no kernel, since
-    PyTorch does not run the programs that have it."""
-    if not hasattr(torch.ops.motet, cell.name):
-        states, results = ("Tensor h, Tensor c", 3) if cell is _LSTM else ("Tensor h", 2)
-        name = f"motet::{cell.name}"
+def _operator(layer: _Recurrent) -> Any:
+    """The operator of `motet` for a kind of layer, registered with PyTorch when first needed."""
+    if not hasattr(torch.ops.motet, layer.name):
+        states, results = ("Tensor h, Tensor c", 3) if layer is _LSTM else ("Tensor h", 2)
+        name = f"motet::{layer.name}"
         torch.library.define(
             name, f"(Tensor x, Tensor w, Tensor r, Tensor b, {states}) -> ({', '.join(['Tensor'] * results)})"
         )
         torch.library.register_fake(name, _extents)
-    return getattr(torch.ops.motet, cell.name).default
+        torch.library.impl(name, "default", _kernel(layer))
+    return getattr(torch.ops.motet, layer.name).default
+
+
+def _kernel(layer: _Recurrent) -> Callable[..., Any]:
+    """What PyTorch runs for the operator, in graphs that are not compiled."""
+    back = [layer.gates.index(gate) for gate in range(len(layer.gates))]
+    function = getattr(torch._VF, layer.name)
+
+    def run(x: Any, w: Any, r: Any, b: Any, *states: Any) -> tuple[Any, ...]:
+        theirs = _Recurrent(layer.name, back)
+        biases = b[0].chunk(2)
+        params = [_ordered(parameter, theirs) for parameter in (w[0], r[0], *biases)]
+        hidden = list(states) if layer is _LSTM else states[0]
+        found, *last = function(x, hidden, params, True, 1, 0.0, False, False, False)
+        return found.unsqueeze(1), *last
+
+    return run
 
 
 def _extents(x: Any, w: Any, r: Any, b: Any, *states: Any) -> tuple[Any, ...]:

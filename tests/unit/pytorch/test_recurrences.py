@@ -58,3 +58,36 @@ def test_the_code_does_not_grow_with_the_steps() -> None:
     layer = torch.nn.LSTM(3, 4).eval()
     sizes = [len(motet.compile(layer, inputs=(torch.randn(steps, 2, 3),), devices=DEVICE).data) for steps in (30, 300)]
     assert abs(sizes[0] - sizes[1]) < 2000
+
+
+def test_compiled_for_inference_and_left_alone_for_training() -> None:
+    torch.manual_seed(7)
+    layer = torch.nn.GRU(3, 4, batch_first=True)
+    compiled = torch.compile(layer, backend="motet")
+    x = torch.randn(2, 9, 3)
+    with torch.no_grad():
+        for found, expected in zip(compiled(x), layer(x), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    compiled(x)[0].sum().backward()
+    found = [parameter.grad.clone() for parameter in layer.parameters()]
+    layer.zero_grad()
+    layer(x)[0].sum().backward()
+    for mine, parameter in zip(found, layer.parameters(), strict=True):
+        torch.testing.assert_close(mine, parameter.grad)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_graphs_that_torch_runs(kind: str) -> None:
+    from motet.pytorch.recurrences import decompositions
+
+    torch.manual_seed(7)
+    layer = getattr(torch.nn, kind)(3, 5, num_layers=2, bidirectional=True)
+    x, states = torch.randn(9, 2, 3), torch.randn(4, 2, 5)
+    operator = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_tanh"}[kind]
+    given = (states, states.sin()) if kind == "LSTM" else states
+    with torch.no_grad():
+        mine = decompositions()[getattr(torch.ops.aten, operator).input]
+        found = mine(x, given, list(layer.parameters()), True, 2, 0.0, False, True, False)
+        expected = layer(x, given)
+    for one, other in zip(_leaves(found), _leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
