@@ -105,7 +105,8 @@ class AttentionSchedule(_Schedule, frozen=True, tag="attention"):
     `keys` keys at a time. Tiles have `score_vectors` vectors of `lanes` keys, and `value_vectors` vectors of columns.
 
     `key_mode`: keys are `packed` by the task, read in `place`, or multiplied `along_depth`, as sums of lanes. Values
-    are packed with `pack_values`, else read in place.
+    are packed with `pack_values`, else read in place. `way` selects the instructions of both products: multiply-adds of
+    `vectors`, or for bf16 numbers `dots` of AVX-512 BF16 or `tiles` of AMX.
     """
 
     lanes: int
@@ -116,6 +117,7 @@ class AttentionSchedule(_Schedule, frozen=True, tag="attention"):
     value_vectors: int
     key_mode: Literal["packed", "place", "along_depth"] = "packed"
     pack_values: bool = True
+    way: Literal["vectors", "dots", "tiles"] = "vectors"
 
     @property
     def width(self) -> int:

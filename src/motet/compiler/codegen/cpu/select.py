@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from motet.compiler.codegen.cpu.attention import attention
+from motet.compiler.codegen.cpu.attention import plan as attention_plan
 from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, interleave, plane_emitter
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
@@ -81,4 +82,6 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     base = base_of(target)
     if dot_tiles.ways_of(target) != dot_tiles.ways_of(base) and dot_reading.takes(kernel, target):
         return True
-    return bfloat_tiles.ways_of(target) != bfloat_tiles.ways_of(base) and bfloat_reading.takes(kernel, target)
+    if bfloat_tiles.ways_of(target) == bfloat_tiles.ways_of(base):
+        return False
+    return bfloat_reading.takes(kernel, target) or attention_plan.improves_on_base(kernel, target)

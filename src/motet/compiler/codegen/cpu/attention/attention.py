@@ -16,6 +16,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from motet.artifact.expressions import apply, ceildiv
+from motet.compiler.codegen.cpu.attention.bfloat_tiles import BfloatAttentionTiles
 from motet.compiler.codegen.cpu.attention.legality import check
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest, KeyRange, match
 from motet.compiler.codegen.cpu.attention.plan import choose
@@ -34,8 +35,9 @@ from motet.compiler.targets.cpu import CpuTarget
 
 def emit(c: AttentionNest, schedule: AttentionSchedule, target: CpuTarget) -> KernelCode | None:
     """Generate code for `c` by `schedule`; None if a mask has an operation without code."""
+    emitter = _AttentionEmitter if schedule.way == "vectors" else _BfloatEmitter
     try:
-        return _AttentionEmitter(c, schedule, target).run()
+        return emitter(c, schedule, target).run()
     except Unsupported:
         return None
 
@@ -50,6 +52,7 @@ class _AttentionEmitter(AttentionTiles):
         c, plan = self.c, self.plan
         f = task_function(self.module, c.kernel)
         f.scales = self.target.scales
+        self.begin(f)
         begin, end, scratch = f.arguments[2:]
         blocks = f.iceil(f.extent(c.row_count), plan.rows)
 
@@ -59,6 +62,7 @@ class _AttentionEmitter(AttentionTiles):
             return [holds] if kept else []
 
         f.loop(begin, end, 1, task, [f.index(-1)] if self.single else [])
+        self.end(f)
         f.ret_void()
         outer = product_of(c.outer)
         flops = 2 * guess(outer * c.row_count * c.key_count) * (c.depth + c.columns)
@@ -117,9 +121,9 @@ class _AttentionEmitter(AttentionTiles):
 
         def pack() -> None:
             if plan.key_mode == "packed":
-                self.pack(f, self.key_panels(keys.keys), sources[0], packed[0], self.c.depth, packed_count)
+                self.pack_keys(f, keys.keys, sources[0], packed[0], packed_count)
             if plan.pack_values:
-                self.pack(f, self.value_panels(keys.values), sources[1], packed[1], packed_count, self.c.columns)
+                self.pack_values(f, keys.values, sources[1], packed[1], packed_count)
 
         if plan.key_mode == "packed":
             packed[0] = self.scratch(f, scratch, "keys")
@@ -147,7 +151,7 @@ class _AttentionEmitter(AttentionTiles):
             reach = self._reach(f, f.iadd(first, row), present)
             visible = length if reach is None else f.imin(length, f.isub(reach, start))
             places = TileAddresses(
-                self.scratch(f, scratch, "queries", f.imul(row, self.c.depth)), *operands,
+                self.scratch(f, scratch, "queries", f.imul(row, self.padded_depth)), *operands,
                 self.scratch(f, scratch, "outputs", f.imul(row, self.padded_columns)),
                 self.scratch(f, scratch, "maxima", row), self.scratch(f, scratch, "sums", f.imul(row, self.plan.lanes)),
                 self.scratch(f, scratch, "factors"), self.scratch(f, scratch, "weights"),
@@ -190,3 +194,7 @@ class _AttentionEmitter(AttentionTiles):
                 vector(whole, PartialVector(lanes, c.columns - whole))
 
         f.loop(0, rows, 1, row)
+
+
+class _BfloatEmitter(BfloatAttentionTiles, _AttentionEmitter):
+    """Emits the loop over tasks with products of bf16 numbers."""

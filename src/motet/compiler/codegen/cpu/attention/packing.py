@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.attention.space import AttentionSpace
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import I16, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     PartialVector,
@@ -36,15 +36,7 @@ class Panels:
 class PackedAttention(AttentionSpace):
     """Emits functions that copy operands."""
 
-    def key_panels(self, place: StridedAccess) -> Panels:
-        a = self.c.attention
-        return Panels("keys", place, a.depth, a.key, self.plan.score_vectors, self.c.depth)
-
-    def value_panels(self, place: StridedAccess) -> Panels:
-        a = self.c.attention
-        return Panels("values", place, a.key, a.column, self.plan.value_vectors, None)
-
-    def pack(self, f: TileFrame, what: Panels, source: ir.Value, target: ir.Value, deep: Index, columns: Index) -> None:
+    def _pack(self, f: TileFrame, what: Panels, source: ir.Value, target: ir.Value, deep: Index, columns: Index) -> None:
         """Pack `deep` steps of `columns` columns."""
         name = f"{self.c.kernel.name}.pack_{what.name}.{what.place.value}"
         function = shared_function(
@@ -130,37 +122,47 @@ class PackedAttention(AttentionSpace):
         with g.if_then(g.icmp_signed(">", g.index(rest), g.index(0))):
             square(whole, rest)
 
+    def pack_keys(self, f: TileFrame, place: StridedAccess, source: ir.Value, target: ir.Value, keys: Index) -> None:
+        a = self.c.attention
+        what = Panels("keys", place, a.depth, a.key, self.plan.score_vectors, self.c.depth)
+        self._pack(f, what, source, target, self.c.depth, keys)
+
+    def pack_values(self, f: TileFrame, place: StridedAccess, source: ir.Value, target: ir.Value, keys: Index) -> None:
+        a = self.c.attention
+        what = Panels("values", place, a.key, a.column, self.plan.value_vectors, None)
+        self._pack(f, what, source, target, keys, self.c.columns)
+
     def begin_rows(self, f: TileFrame, at: list[Index], first: Index, rows: Index, scratch: ir.Value) -> None:
         """Copy the queries of `rows` rows from row `first` of the problem at `at`, and clear what is summed. Rows up to
-        a whole tile are zeros."""
-        tile = self.plan.tile
+        a whole tile, and the numbers of a row up to its padded depth, are zeros."""
+        tile, depth = self.plan.tile, self.padded_depth
         padded = rows if tile == 1 else f.imul(f.iceil(rows, tile), tile)
+        self._clear(f, scratch, "queries", 0 if depth > self.c.depth else f.imul(rows, depth), f.imul(padded, depth))
+        self._clear(f, scratch, "outputs", 0, f.imul(padded, self.padded_columns))
+        self._clear(f, scratch, "sums", 0, f.imul(padded, self.plan.lanes))
         f.loop(0, rows, 1, lambda r, _: self._query(f, self.at_row(f, at, f.iadd(first, r)), scratch, r))
-        lanes, zero = self.plan.lanes, self.numbers(0.0)
-
-        def clear(name: str, begin: Index, end: Index) -> None:
-            """Elements `[begin, end)` of a part, those after the last whole vector one by one."""
-            whole = f.iadd(begin, f.imul(f.idiv(f.isub(end, begin), lanes), lanes))
-            f.loop(begin, whole, lanes, lambda i, _: f.store_vector(zero, self.scratch(f, scratch, name, i), self.element))
-            f.loop(whole, end, 1, lambda i, _: f.store_vector(
-                self.number(0.0), self.scratch(f, scratch, name, i), self.element))
-
-        clear("queries", f.imul(rows, self.c.depth), f.imul(padded, self.c.depth))
-        clear("outputs", 0, f.imul(padded, self.padded_columns))
-        clear("sums", 0, f.imul(padded, lanes))
         f.loop(0, padded, 1, lambda r, _: f.store_vector(
             self.number(float("-inf")), self.scratch(f, scratch, "maxima", r), self.element))
+
+    def _clear(self, f: TileFrame, scratch: ir.Value, name: str, begin: Index, end: Index) -> None:
+        """Write zeros to elements `[begin, end)` of a part, to those after the last whole vector one by one."""
+        lanes, kind = self.plan.lanes, self._kind(name)
+        zeros, zero = ir.Constant(ir.VectorType(kind, lanes), None), ir.Constant(kind, 0)
+        whole = f.iadd(begin, f.imul(f.idiv(f.isub(end, begin), lanes), lanes))
+        f.loop(begin, whole, lanes, lambda i, _: f.store_vector(zeros, self.scratch(f, scratch, name, i), kind))
+        f.loop(whole, end, 1, lambda i, _: f.store_vector(zero, self.scratch(f, scratch, name, i), kind))
 
     def _query(self, f: TileFrame, at: list[Index], scratch: ir.Value, row: Index) -> None:
         place, lanes, depth = self.c.query, self.plan.lanes, self.c.depth
         source, step = f.address(place, at), f.extent(place.strides[self.c.attention.depth])
-        target = self.scratch(f, scratch, "queries", f.imul(row, depth))
+        target = self.scratch(f, scratch, "queries", f.imul(row, self.padded_depth))
 
         def vector(k: Index, lanes_here: int) -> None:
             raw = read_vector(
                 f, f.at(source, f.imul(k, step), MEMORY_TYPES[place.dtype]), place.dtype, step, PartialVector(lanes_here)
             )
-            f.store_vector(widen(f, raw, place.dtype, (), self.c.computed), f.at(target, k, self.element), self.element)
+            wide = raw if self.stored == I16 else widen(f, raw, place.dtype, (), self.c.computed)
+            f.store_vector(wide, f.at(target, k, self.stored), self.stored)
 
         whole = depth // lanes * lanes
         f.loop(0, whole, lanes, lambda k, _: vector(k, lanes))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest, match
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
+from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, ways_of
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.schedule import AttentionSchedule
 from motet.compiler.kernels.strides import ONE, StridedAccess, product_of
-from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.cpu import CpuTarget, base_of
 
 _FEW = 6  # rows for which a transposed copy of the keys does not pay
 _TASKS = 32  # if there are enough rows
@@ -24,12 +27,27 @@ def choose(c: AttentionNest, target: CpuTarget) -> AttentionSchedule | None:
     rows = guess(c.row_count)
     keys = _block_of_keys(c, lanes, target)
     few = c.row_count.known is not None and rows <= _FEW
+    way = "vectors" if few else ways_for(c, target)[0]
     tile, score_vectors, value_vectors = _tile(c, rows, keys, lanes, target, few)
+    if way == "tiles":
+        tile, score_vectors, value_vectors = BLOCK if rows <= BLOCK else 2 * BLOCK, 2, 2
     return AttentionSchedule(
         lanes=lanes, rows=_rows_of_task(c, tile, keys), tile=tile, keys=keys, score_vectors=score_vectors,
         value_vectors=value_vectors, key_mode=_key_mode(c, few),
-        pack_values=not few or not in_place(c, [each.values for each in c.ranges], c.attention.column),
+        pack_values=not few or not in_place(c, [each.values for each in c.ranges], c.attention.column), way=way,
     )
+
+
+def ways_for(c: AttentionNest, target: CpuTarget) -> tuple[Literal["vectors", "dots", "tiles"], ...]:
+    """The kinds of instructions for the products of `c`, fastest first."""
+    return (*ways_of(target), "vectors") if c.attention.dtype == "bf16" else ("vectors",)
+
+
+def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
+    """Whether the instructions of `target` beyond those of its base level make the attention `kernel` faster."""
+    c = match(kernel, target) if ways_of(target) != ways_of(base_of(target)) else None
+    schedule = None if c is None else choose(c, target)
+    return schedule is not None and schedule.way != "vectors"
 
 
 def in_place(c: AttentionNest, places: list[StridedAccess], dim: int) -> bool:
@@ -37,7 +55,7 @@ def in_place(c: AttentionNest, places: list[StridedAccess], dim: int) -> bool:
     return all(place.strides[dim] == ONE for place in places)
 
 
-def _key_mode(c: AttentionNest, few: bool) -> str:
+def _key_mode(c: AttentionNest, few: bool) -> Literal["packed", "place", "along_depth"]:
     keys = [each.keys for each in c.ranges]
     if few and in_place(c, keys, c.attention.depth):
         return "along_depth"

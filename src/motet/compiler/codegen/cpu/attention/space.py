@@ -41,6 +41,8 @@ class AttentionSpace:
         self.value_width = plan.value_vectors * plan.lanes
         self.padded_keys = -(-plan.keys // self.score_width) * self.score_width
         self.padded_columns = -(-c.columns // self.value_width) * self.value_width
+        self.stored: Any = self.element  # of queries, packed keys and packed values
+        self.padded_depth = c.depth  # of queries
         known = c.key_count.known
         self.single = len(c.ranges) == 1 and known is not None and known <= plan.keys
         self.sizes = {
@@ -57,11 +59,14 @@ class AttentionSpace:
     def _lines(self, name: str) -> int:
         return -(-self.sizes[name] * self.bytes // LINE) * LINE
 
+    def _kind(self, name: str) -> Any:
+        return self.stored if name in ("queries", "keys", "values") else self.element
+
     def scratch(self, f: TileFrame, base: ir.Value, name: str, offset: Index = 0) -> ir.Value:
         """The address of element `offset` of part `name` of the scratch memory at `base`."""
         names = list(self.sizes)
         start = sum(self._lines(each) for each in names[: names.index(name)])
-        return f.at(f.at(base, start, I8), offset, self.element)
+        return f.at(f.at(base, start, I8), offset, self._kind(name))
 
     def coordinates(self, f: TileFrame, outer: Index) -> list[Index]:
         """The coordinates of problem `outer`; those of other loops are 0."""

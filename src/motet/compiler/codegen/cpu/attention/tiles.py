@@ -51,6 +51,12 @@ class TileAddresses:
 class AttentionTiles(PackedAttention):
     """Emits functions of tiles of `rows` rows."""
 
+    def begin(self, f: TileFrame) -> None:
+        """Emit what precedes all tasks of a call."""
+
+    def end(self, f: TileFrame) -> None:
+        """Emit what follows them."""
+
     # -- scores --
 
     def scores(self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index) -> None:
@@ -62,7 +68,7 @@ class AttentionTiles(PackedAttention):
         )
         f.call(function, [*f.arguments[:2], at.queries, at.keys, at.weights, f.index(keys)])
 
-    def _known_keys(self, given: Index) -> Index:
+    def known_keys(self, given: Index) -> Index:
         """The number of keys of a block: `given`, unless all blocks have the same."""
         known = self.c.key_count.known
         if self.single and known is not None and self.c.attention.causal is None:
@@ -71,7 +77,7 @@ class AttentionTiles(PackedAttention):
 
     def _emit_scores(self, g: TileFrame, rows: int, place: StridedAccess) -> None:
         queries, keys, weights = g.arguments[2:5]
-        count = self._known_keys(g.arguments[5])
+        count = self.known_keys(g.arguments[5])
         packed, lanes, width = self.plan.key_mode == "packed", self.plan.lanes, self.score_width
         stored = self.c.computed if packed else place.dtype
         step = width if packed else g.extent(place.strides[self.c.attention.depth])
@@ -90,9 +96,9 @@ class AttentionTiles(PackedAttention):
                 to = g.at(weights, g.iadd(row * self.padded_keys + v * lanes, first), self.element)
                 g.store_vector(total, to, self.element)
 
-        self._panels(g, count, self.plan.score_vectors, panel, masked=not packed)
+        self.panels(g, count, self.plan.score_vectors, panel, masked=not packed)
 
-    def _panels(
+    def panels(
         self, g: TileFrame, count: Index, vectors: int, panel: Callable[[Index, int, Index | None], None], masked: bool
     ) -> None:
         """Call `panel(number, vectors, left)` for whole panels, then for an incomplete one, with the vectors that it
@@ -172,7 +178,7 @@ class AttentionTiles(PackedAttention):
                 here[dim] = value
             maxima, sums, factors, weights, row_, rows_, first_, keys_ = g.arguments[2:10]
             addresses = TileAddresses(weights, weights, weights, weights, maxima, sums, factors, weights)
-            count = self._known_keys(keys_)
+            count = self.known_keys(keys_)
             g.loop(0, rows_, 1, lambda r, _: self._row(g, addresses, self.at_row(g, here, g.iadd(row_, r)), r, first_, count))
 
         name = f"{self.c.kernel.name}.weights"
@@ -201,11 +207,12 @@ class AttentionTiles(PackedAttention):
                 place = g.at(scores, g.iadd(j, u * self.plan.lanes), self.element)
                 score = g.load_vector(place, self.element, self.plan.lanes)
                 weight = vector_math.exp2(g, g.fmul(g.fsub(score, wide_base), wide_factor))
-                g.store_vector(weight, place, self.element)
+                self.store_weight(g, scores, g.iadd(j, u * self.plan.lanes), weight)
                 result.append(g.fadd(total, weight))
             return result
 
         total = self._along(g, 0, g.iceil(keys, self.plan.lanes), some, self.numbers(0.0), g.fadd)
+        self.end_weights(g, scores, keys)
         place = g.at(at.sums, g.imul(r, self.plan.lanes), self.element)
         if not self.single:
             g.store_vector(after, maximum, self.element)
@@ -214,6 +221,13 @@ class AttentionTiles(PackedAttention):
             earlier = g.load_vector(place, self.element, self.plan.lanes)
             total = g.multiply_add(earlier, g.splat(scaled, self.plan.lanes), total)
         g.store_vector(total, place, self.element)
+
+    def store_weight(self, g: TileFrame, row: ir.Value, j: Index, weight: ir.Value) -> None:
+        """Store a vector of weights, of keys from `j` on, in place of the scores at `row`."""
+        g.store_vector(weight, g.at(row, j, self.element), self.element)
+
+    def end_weights(self, g: TileFrame, row: ir.Value, keys: Index) -> None:
+        """Write what the products read after the last weight."""
 
     def _along(
         self, g: TileFrame, begin: Index, end: Index, some: Callable[[Index, list[ir.Value]], list[ir.Value]],
@@ -309,7 +323,7 @@ class AttentionTiles(PackedAttention):
 
     def _emit_values(self, g: TileFrame, rows: int, place: StridedAccess) -> None:
         weights, values, outputs, factors = g.arguments[2:6]
-        count, stride = self._known_keys(g.arguments[6]), g.arguments[7]
+        count, stride = self.known_keys(g.arguments[6]), g.arguments[7]
         packed, lanes, width = self.plan.pack_values, self.plan.lanes, self.value_width
         stored = self.c.computed if packed else place.dtype
         step = width if packed else g.extent(place.strides[self.c.attention.key])
@@ -336,7 +350,7 @@ class AttentionTiles(PackedAttention):
             for total, to in zip(sums, places, strict=True):
                 g.store_vector(total, to, self.element)
 
-        self._panels(g, self.c.columns, self.plan.value_vectors, panel, masked=not packed)
+        self.panels(g, self.c.columns, self.plan.value_vectors, panel, masked=not packed)
 
     # -- results --
 
