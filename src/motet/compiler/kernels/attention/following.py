@@ -22,6 +22,7 @@ class Found:
     pieces: tuple[KeyPiece, ...]
     score: int
     safe: bool
+    repairs: bool
 
 
 class NoAttention(Exception):
@@ -56,7 +57,8 @@ class Follower:
             return None
         if score is None or not self.factors:
             return None
-        if empty is not None and not self._sees_nothing(*empty, score):
+        repairs = empty is not None and self._is_no_number(*empty, weight)
+        if empty is not None and not repairs and not self._sees_nothing(*empty, score):
             return None
         query, keys_ = self.factors
         if self._runs(query, self.key):
@@ -70,7 +72,7 @@ class Follower:
             KeyPiece(first, size, keys, values)
             for (first, size, keys), (_, _, values) in zip(found[0] or (), found[1] or (), strict=True)
         )
-        return Found(self, query, tuple(pieces), score, empty is not None)
+        return Found(self, query, tuple(pieces), score, empty is not None and not repairs, repairs)
 
     def _parts(self, access: Access) -> list[tuple[int, Size, Access]] | None:
         """The pieces of a concatenation of keys or values that `access` reads: the first position, the number of
@@ -247,6 +249,14 @@ class Follower:
                 if self.constant(dropped) == 0:
                     return kept, (condition, holds)
         return weight, None
+
+    def _is_no_number(self, condition: int, holds: bool, weight: int) -> bool:
+        """Whether `condition` is `holds` exactly if `weight` is NaN."""
+        if (inner := self._negated(condition)) is not None:
+            return self._is_no_number(inner, not holds, weight)
+        term = self.terms[condition]
+        predicate = term.scalar.predicate if term.op == "arith.cmpf" and term.scalar is not None else ""
+        return predicate in (("une", "uno") if holds else ("oeq", "ord")) and term.operands == (weight, weight)
 
     def _sees_nothing(self, condition: int, holds: bool, score: int) -> bool:
         """Whether `condition` is `holds` exactly if all of a query's scores are -inf."""

@@ -72,7 +72,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     return Attention(
         kernel, main, epilogue, sizes, tuple(batch), tuple(d for d in shared if d != row), row, follower.key, depth[0],
         column[0], found.query, found.pieces, tuple(scorer.terms), score, scale,
-        causal[1] if causal is not None else None, found.safe,
+        causal[1] if causal is not None else None, found.safe, found.repairs,
     )
 
 

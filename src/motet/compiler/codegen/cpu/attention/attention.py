@@ -185,7 +185,7 @@ class _AttentionEmitter(AttentionTiles):
             outputs = self.scratch(f, scratch, "outputs", f.imul(r, self.padded_columns))
 
             def vector(j: Index, lanes_: PartialVector) -> None:
-                value = f.fmul(f.load_vector(f.at(outputs, j, self.element), self.element, lanes), inverse)
+                value = self.divided(f, f.load_vector(f.at(outputs, j, self.element), self.element, lanes), inverse)
                 finish(f, epilogue, views, narrow(f, value, dtype), 0, j, lanes_)
 
             whole = c.columns // lanes * lanes

@@ -360,6 +360,8 @@ class AttentionTiles(PackedAttention):
         vector = g.load_vector(g.at(sums, g.imul(row, self.plan.lanes), self.element), self.element, self.plan.lanes)
         total = horizontal_sum(g, vector, True)
         result = g.fdiv(self.number(1.0), total)
+        if self.c.attention.repairs:
+            return g.select(g.fcmp_ordered(">", total, self.number(0.0)), result, self.number(0.0))
         empty = g.fcmp_ordered("==", total, self.number(0.0))
         if self.c.attention.safe:
             return g.select(empty, self.number(0.0), result)
@@ -367,3 +369,10 @@ class AttentionTiles(PackedAttention):
             none = g.icmp_signed("==", g.index(g.extent(self.c.key_count)), g.index(0))
             return g.select(none, self.number(0.0), result)
         return result
+
+    def divided(self, g: TileFrame, outputs: ir.Value, inverse: ir.Value) -> ir.Value:
+        """A vector of outputs divided by the sum of weights, whose reciprocal is in all lanes of `inverse`."""
+        result = g.fmul(outputs, inverse)
+        if not self.c.attention.repairs:
+            return result
+        return g.select(g.fcmp_ordered("==", inverse, self.numbers(0.0)), self.numbers(0.0), result)
