@@ -9,22 +9,23 @@ place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal nu
 | log, log2, log10, log1p | ≤ 3 | ≤ 3 | Cephes' logf; FreeBSD msun's e_log.c |
 | tanh | ≤ 5 | ≤ 3 | Eigen's rational approximation in f32; by expm1 in f64 |
 | erf | ≤ 6 | ≤ 3 | XLA's rational approximation in f32; Cephes' ndtr in f64 |
+| sin, cos | ≤ 2 | ≤ 2 | see `trigonometry.py` |
 | sinh, cosh | ≤ 4 | ≤ 4 | by expm1 and exp |
 | powf | ≤ 1 | libm | by log and exp in f64 |
 | sqrt, rsqrt, floor, ceil, round, roundeven, trunc, absf, copysign, fma | as IEEE | as IEEE | instructions |
 
-The others call the C library once per lane, in f32 by the names that end in `f`; the loader resolves those symbols.
+The others call the C library (`libm.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from llvmlite import ir
-
-from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I32, Builder
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, Builder
 from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes, Value, like, same_lanes, scalar_type
+from motet.compiler.codegen.cpu.emit.libm import by_libm
+from motet.compiler.codegen.cpu.emit.trigonometry import cos, sin
 
 # -- exponentials ----------------------------------------------------------------------------------
 
@@ -348,7 +349,7 @@ def power(b: Builder, x: Value, y: Value) -> Value:
     """`x ** y` with the special cases of C's `pow`."""
     f = FloatLanes(b, x.type)
     if f.double:
-        return _by_libm(b, "pow", [x, y])
+        return by_libm(b, "pow", [x, y])
     wide = FloatLanes(b, same_lanes(x.type, F64))
     base = b.fpext(f.magnitude(x), wide.kind)
     product = wide.mul(b.fpext(y, wide.kind), log(b, base))
@@ -387,21 +388,8 @@ def power_constant(b: Builder, x: Value, y: float) -> Value | None:
 # -- the C library ---------------------------------------------------------------------------------
 
 
-def _by_libm(b: Builder, name: str, arguments: Sequence[Value]) -> Value:
-    kind = arguments[0].type
-    symbol = name if scalar_type(kind) == F64 else f"{name}f"
-    if not isinstance(kind, ir.VectorType):
-        return b.intrinsic(symbol, kind, arguments)
-    result: Value = ir.Constant(kind, ir.Undefined)
-    for lane in range(kind.count):
-        at = ir.Constant(I32, lane)
-        scalars = [b.extract_element(argument, at) for argument in arguments]
-        result = b.insert_element(result, b.intrinsic(symbol, kind.element, scalars), at)
-    return result
-
-
 def _libm_unary(name: str) -> Callable[[Builder, Value], Value]:
-    return lambda b, x: _by_libm(b, name, [x])
+    return lambda b, x: by_libm(b, name, [x])
 
 
 def _intrinsic_unary(name: str) -> Callable[[Builder, Value], Value]:
@@ -409,15 +397,15 @@ def _intrinsic_unary(name: str) -> Callable[[Builder, Value], Value]:
 
 
 def atan2(b: Builder, y: Value, x: Value) -> Value:
-    return _by_libm(b, "atan2", [y, x])
+    return by_libm(b, "atan2", [y, x])
 
 
 def remainder(b: Builder, x: Value, y: Value) -> Value:
     """C's `fmod`; for f16 by f32, which represents every f16 exactly and the exact result as well."""
     if scalar_type(x.type) == F16:
         wide = same_lanes(x.type, F32)
-        return b.fptrunc(_by_libm(b, "fmod", [b.fpext(x, wide), b.fpext(y, wide)]), x.type)
-    return _by_libm(b, "fmod", [x, y])
+        return b.fptrunc(by_libm(b, "fmod", [b.fpext(x, wide), b.fpext(y, wide)]), x.type)
+    return by_libm(b, "fmod", [x, y])
 
 
 UNARY: dict[str, Callable[[Builder, Value], Value]] = {
@@ -430,13 +418,15 @@ UNARY: dict[str, Callable[[Builder, Value], Value]] = {
     "log1p": log1p,
     "tanh": tanh,
     "erf": erf,
+    "sin": sin,
+    "cos": cos,
     "sinh": sinh,
     "cosh": cosh,
     "sqrt": sqrt,
     "rsqrt": rsqrt,
     **{
         name: _libm_unary(name)
-        for name in ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc")
+        for name in ("tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc")
     },
     **{
         name: _intrinsic_unary(llvm)
