@@ -22,6 +22,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+from llvmlite import ir
+
 from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, Builder
 from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes, Value, like, same_lanes, scalar_type
 from motet.compiler.codegen.cpu.emit.libm import by_libm
@@ -343,6 +346,25 @@ def sqrt(b: Builder, x: Value) -> Value:
 def rsqrt(b: Builder, x: Value) -> Value:
     f = FloatLanes(b, x.type)
     return f.div(1.0, f.call("sqrt", x))
+
+
+def divide_by_number(b: Builder, x: Value, divisor: Value, number: float) -> Value:
+    """`x / number`. In vectors of f32 and f64: the product with the reciprocal, corrected by its remainder, which is the
+    rounded quotient (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
+    Quotients whose remainder is 0
+    or not finite need no correction; if it is subnormal, the error is at most 1 ulp."""
+    if not isinstance(x.type, ir.VectorType) or scalar_type(x.type) == F16 or not 1e-30 < abs(number) < 1e30:
+        return b.fdiv(x, divisor)
+    if math.frexp(number)[0] in (0.5, -0.5):
+        return b.fdiv(x, divisor)  # LLVM multiplies by the power of two
+    f = FloatLanes(b, x.type)
+    kind = np.float64 if f.double else np.float32
+    reciprocal = f.number(float(kind(1) / kind(number)))
+    quotient = f.mul(x, reciprocal)
+    rest = f.fma(quotient, b.fneg(divisor), x)
+    infinite = (2 * f.bias + 1) << f.fraction
+    finite = b.icmp_unsigned("<", b.sub(f.as_bits(f.magnitude(rest)), f.whole(1)), f.whole(infinite - 1))
+    return b.select(finite, f.fma(rest, reciprocal, quotient), quotient)
 
 
 def power(b: Builder, x: Value, y: Value) -> Value:
