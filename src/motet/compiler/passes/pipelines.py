@@ -37,7 +37,7 @@ NORMALISE: tuple[Step, ...] = (
     "drop-casts",
     "resolve-reshapes",
     Upstream("func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"),
-    Cleaned(("simplify-sizes", "collapse-broadcasts")),
+    Cleaned(("simplify-sizes", "collapse-broadcasts", "fold-numbers")),
     Cleaned(("slice-extracts", "resolve-extracts", "window-scatters")),
     "slice-after-splitting",
     Cleaned(("lower-transposed-conv{phases=false}", "split-groups")),
