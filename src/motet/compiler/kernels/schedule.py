@@ -144,6 +144,21 @@ class DirectSchedule(_Schedule, frozen=True, tag="direct"):
         return self.lanes * self.vectors
 
 
+class DynamicConvolutionSchedule(_Schedule, frozen=True, tag="dynamic"):
+    """A convolution along axes of dynamic extents, of a padded copy of its image, on a CPU: tiles of at most
+    `tile_rows` pixels of one row by `vectors` vectors of `lanes` filters; a task has `tiles` such tiles of a row."""
+
+    lanes: int
+    tile_rows: int
+    vectors: int
+    tiles: int
+
+    @property
+    def width(self) -> int:
+        """The filters of one panel."""
+        return self.lanes * self.vectors
+
+
 class ConvolutionSchedule(_Schedule, frozen=True, tag="convolution"):
     """A convolution that may copy image rows first, on a CPU. For channels-last results, a tile is `tile_rows` pixels
     by `vectors` vectors of `lanes` filters, and a task has `panels` panels of so many filters; otherwise a tile is
@@ -231,7 +246,8 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 KernelSchedule = (
     ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | AttentionSchedule | DirectSchedule
-    | ConvolutionSchedule | DepthwiseSchedule | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
+    | DynamicConvolutionSchedule | ConvolutionSchedule | DepthwiseSchedule | PlanesSchedule | InterleaveSchedule
+    | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}

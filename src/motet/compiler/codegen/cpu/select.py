@@ -9,7 +9,7 @@ from typing import Any
 
 from motet.compiler.codegen.cpu.attention import attention
 from motet.compiler.codegen.cpu.attention import plan as attention_plan
-from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, interleave, plane_emitter
+from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, dynamic, interleave, plane_emitter
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
 from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
@@ -28,8 +28,8 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS,
-    plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, dynamic.CLASS, contraction.CLASS,
+    convolution.CLASS, depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
 )
 
 
