@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, interleave, plane_emitter
+from motet.compiler.codegen.cpu.conv import convolution, depthwise, depthwise_bytes, direct, interleave, plane_emitter
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
 from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
@@ -26,8 +26,8 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS,
-    plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS,
+    depthwise_bytes.CLASS, depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
 )
 
 
@@ -79,5 +79,7 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
         return False
     base = base_of(target)
     if dot_tiles.ways_of(target) != dot_tiles.ways_of(base) and dot_reading.takes(kernel, target):
+        return True
+    if target.has("avx512vnni") != base.has("avx512vnni") and depthwise_bytes.takes(kernel, target):
         return True
     return bfloat_tiles.ways_of(target) != bfloat_tiles.ways_of(base) and bfloat_reading.takes(kernel, target)

@@ -94,13 +94,27 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
 
 
 def _has_columns(structure: Structure, role: Role) -> bool:
-    """Whether each element of an operand is multiplied by several of the other one; a convolution has no groups."""
+    """Whether each element of an operand is multiplied by several of the other one. A convolution has no groups, or one
+    channel in each."""
     left, right = (
         {d for entry in each for d in entry.dims if structure.sizes[d] != 1} for each in structure.maps[:2]
     )
     if role is Role.CONVOLUTION:
+        if _channels_of(structure):
+            return True
         return bool(left - right) and bool(right - left) and left & right <= structure.reduced
     return bool(left - right) or bool(right - left)
+
+
+def _channels_of(structure: Structure) -> bool:
+    """Whether a convolution has one filter for each channel."""
+    image, filters = (
+        {d for entry in each for d in entry.dims if structure.sizes[d] != 1} for each in structure.maps[:2]
+    )
+    if any(len(entry.dims) > 1 for entry in structure.maps[1]):
+        image, filters = filters, image
+    shared = filters - structure.reduced
+    return len(shared) == 1 and shared <= image and bool(image - filters)
 
 
 def _result_maps(factor: Dequantised, own: ir.AffineMap, result: ir.AffineMap) -> list[_Scale] | None:
