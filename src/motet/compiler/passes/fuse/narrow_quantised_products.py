@@ -45,14 +45,14 @@ class NarrowQuantisedProducts(FunctionPass):
         changed = False
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:
-                if each.name == "linalg.generic" and MARK not in each.attributes and _is_product(each):
+                if each.name == "linalg.generic" and MARK not in each.attributes and is_product(each):
                     changed |= _narrow(each, self.symmetric)
         if changed:
             erase_unused(function)
         return changed
 
 
-def _is_product(operation: ir.Operation) -> bool:
+def is_product(operation: ir.Operation) -> bool:
     """Whether a nest is a sum of products in f32 of two tensors, with several results for each element of either."""
     body = operation.regions[0].blocks[0]
     if [entry.operation.name for entry in body.operations] != _PRODUCT or len(operation.operands) != 3:
