@@ -9,7 +9,15 @@ from typing import Any
 
 from motet.compiler.codegen.cpu.attention import attention
 from motet.compiler.codegen.cpu.attention import plan as attention_plan
-from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, dynamic, interleave, plane_emitter
+from motet.compiler.codegen.cpu.conv import (
+    convolution,
+    depthwise,
+    depthwise_bytes,
+    direct,
+    dynamic,
+    interleave,
+    plane_emitter,
+)
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
 from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
@@ -29,7 +37,7 @@ Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of d
 
 CLASSES: Classes = (
     attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, dynamic.CLASS, contraction.CLASS,
-    convolution.CLASS, depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
 )
 
 
@@ -81,6 +89,8 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
         return False
     base = base_of(target)
     if dot_tiles.ways_of(target) != dot_tiles.ways_of(base) and dot_reading.takes(kernel, target):
+        return True
+    if target.has("avx512vnni") != base.has("avx512vnni") and depthwise_bytes.takes(kernel, target):
         return True
     if bfloat_tiles.ways_of(target) == bfloat_tiles.ways_of(base):
         return False
