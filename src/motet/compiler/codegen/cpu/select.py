@@ -12,6 +12,7 @@ from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
 from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
 from motet.compiler.codegen.cpu.gemm_bf16 import tiles as bfloat_tiles
+from motet.compiler.codegen.cpu.gemm_blocks import products as block_products
 from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
 from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
@@ -26,8 +27,8 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS,
-    plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    dot_products.CLASS, bfloat_products.CLASS, block_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS,
+    depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
 )
 
 
