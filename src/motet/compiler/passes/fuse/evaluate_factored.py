@@ -17,7 +17,7 @@ import numpy as np
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of, reassociation, static_or_none
 from motet.compiler.passes.fuse.dequantised import is_elementwise
-from motet.compiler.passes.fuse.factored import Axes, Factored, evaluate_body, number_of
+from motet.compiler.passes.fuse.factored import Axes, Factored, evaluate_body, number_of, whole_integers
 from motet.compiler.passes.fuse.roles import known_number
 
 
@@ -324,13 +324,11 @@ _VIEWS: Mapping[str, Callable[[Factored, ir.Operation], Factored | None]] = {
 
 
 def _plain(what: Factored) -> np.ndarray | None:
-    """The integers of a tensor that has only these, in its own shape."""
-    if what.integers is None or isinstance(what.zero, np.ndarray) or what.zero or what.is_real:
+    """The integers of a tensor in its own shape; None for floats."""
+    whole = whole_integers(what)
+    if whole is None or any(math.prod(own) != extent for own, extent in zip(what.axes, what.extents, strict=True)):
         return None
-    full = np.broadcast_to(what.integers, [part for own in what.axes for part in own])
-    if any(math.prod(own) != extent for own, extent in zip(what.axes, what.extents, strict=True)):
-        return None
-    return full.reshape(what.extents)
+    return np.broadcast_to(whole, [part for own in what.axes for part in own]).reshape(what.extents)
 
 
 def _concatenated(parts: Sequence[Factored], operation: ir.Operation) -> Factored | None:

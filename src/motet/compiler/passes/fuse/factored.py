@@ -200,9 +200,10 @@ def _integers(operation: ir.Operation, operands: Sequence[Factored]) -> Factored
     """Arithmetic of integers, which wraps around in the width of the result, by numpy."""
     bits, arrays = _width(operation.results[0].type), list[np.ndarray]()
     for each in operands:
-        if each.is_real or each.integers is None or isinstance(each.zero, np.ndarray):
+        whole = whole_integers(each)
+        if whole is None:
             return None
-        arrays.append(each.integers)
+        arrays.append(whole)
     if bits not in (8, 16, 32):
         return None
     wide = np.int32 if bits < 32 else np.int64
@@ -214,10 +215,22 @@ def _integers(operation: ir.Operation, operands: Sequence[Factored]) -> Factored
     else:
         return None
     half = 1 << (bits - 1)
-    low, high = int(result.min()), int(result.max())
-    if low < -half or high >= half:
+    if int(result.min()) < -half or int(result.max()) >= half:
         result = ((result + half) & ((1 << bits) - 1)) - half
-        low, high = int(result.min()), int(result.max())
-    small = next(name for name in ("i1", "i2", "i4") if -(1 << (8 * int(name[1]) - 1)) <= low
-                 and high < 1 << (8 * int(name[1]) - 1))
-    return replace(operands[0], integers=result.astype(small), zero=0)
+    return replace(operands[0], integers=_narrowed(result), zero=0)
+
+
+def whole_integers(what: Factored) -> np.ndarray | None:
+    """The integers of a tensor minus their zero points; None for floats."""
+    if what.is_real or what.integers is None:
+        return None
+    if not isinstance(what.zero, np.ndarray):
+        return what.integers
+    return _narrowed(what.integers.astype(np.int32) - what.zero.astype(np.int32))
+
+
+def _narrowed(array: np.ndarray) -> np.ndarray:
+    """`array` as signed integers of the least width that has all its numbers."""
+    low, high = int(array.min()), int(array.max())
+    width = next(each for each in (1, 2, 4, 8) if -(1 << (8 * each - 1)) <= low and high < 1 << (8 * each - 1))
+    return array.astype(f"i{width}")

@@ -6,7 +6,8 @@
 
 Otherwise fold-constants would write the weights out as floats, four to eight times as large. Zero points, scales and
 shifts may change from one block of rows to the next; `block_weights.py` describes the layout. The weights of a product
-are exact, also where the program rounds them to a 16-bit float. Small matrices are left to fold-constants.
+are exact, also where the program rounds them to a 16-bit float. Small matrices are left to fold-constants, and so are those
+that many rows of bf16 numbers are multiplied by: CPUs have instructions for such products, which need both operands.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
 _BLOCKS = "blocks"
 _FEWEST = 8  # rows and columns
+_MOST_BFLOAT_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class _BlockRewriter:
     def _rewrite(self, operation: ir.Operation, number: int) -> bool:
         """Multiplies by operand `number` as it is stored, if it can be."""
         product = _product(operation, number)
-        if product is None:
+        if product is None or _has_instructions(product):
             return False
         kind = ir.RankedTensorType(product.weights.type)
         if not kind.has_static_shape or int(np.prod(kind.shape)) < self.smallest or min(kind.shape) < _FEWEST:
@@ -174,6 +176,16 @@ def _product(operation: ir.Operation, number: int) -> _ByMatrix | None:
     if column in other or column not in result:
         return None
     return _ByMatrix(operation, number, weights, rows[0], column, own.index(rows[0]), other.index(rows[0]))
+
+
+def _has_instructions(product: _ByMatrix) -> bool:
+    """Whether many rows of bf16 numbers are multiplied."""
+    other = ir.RankedTensorType(product.operation.operands[1 - product.number].type)
+    if not isinstance(other.element_type, ir.BF16Type):
+        return False
+    if not other.has_static_shape:
+        return True
+    return int(np.prod(other.shape)) > _MOST_BFLOAT_ROWS * other.shape[product.axis]
 
 
 def _source(value: ir.Value, dims: Sequence[int]) -> tuple[ir.Value, list[int]]:
