@@ -6,8 +6,9 @@
 
 Otherwise fold-constants would write the weights out as floats, four to eight times as large. Zero points, scales and
 shifts may change from one block of rows to the next; `block_weights.py` describes the layout. The weights of a product
-are exact, also where the program rounds them to a 16-bit float. Small matrices are left to fold-constants, and so are those
-that many rows of bf16 numbers are multiplied by: CPUs have instructions for such products, which need both operands.
+are exact, also where the program rounds them to a 16-bit float. Small matrices are left to fold-constants, and so are
+those that many rows of bf16 numbers are multiplied by: CPUs have instructions for such products, which need both
+operands.
 """
 
 from __future__ import annotations
