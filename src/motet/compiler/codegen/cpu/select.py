@@ -22,6 +22,7 @@ from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
 from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
 from motet.compiler.codegen.cpu.gemm_bf16 import tiles as bfloat_tiles
+from motet.compiler.codegen.cpu.gemm_blocks import products as block_products
 from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
 from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
@@ -36,8 +37,9 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, dynamic.CLASS, contraction.CLASS,
-    convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, block_products.CLASS, direct.CLASS, dynamic.CLASS,
+    contraction.CLASS, convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, plane_emitter.CLASS,
+    interleave.CLASS, loops.CLASS,
 )
 
 
