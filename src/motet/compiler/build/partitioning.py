@@ -65,8 +65,9 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     (`fuse-for-cpu`), and return it as those get it that have (`fuse-for-gpu`): `program` itself if all targets are of
     one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
+    others = [backend for backend in map(backend_of, targets) if not backend.fuses_attention]
     if not backends:
-        run_named("fuse-for-cpu", program)
+        _run_cpu_passes(program, others)
         return program
     if len(backends) == len(targets):
         _run_gpu_passes(program, backends)
@@ -75,7 +76,14 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
     program.parameters = copy.parameters  # both share them, with those that were made of others
-    return copy if run_named("fuse-for-cpu", program) or changed else program
+    return copy if _run_cpu_passes(program, others) or changed else program
+
+
+def _run_cpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
+    def attention_pays(kernel: Kernel) -> bool:
+        return is_attention(kernel) and all(backend.attention_pays(kernel) for backend in backends)
+
+    return run_named("fuse-for-cpu", program, {"fuse-attention": {"accepts": attention_pays}})
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:

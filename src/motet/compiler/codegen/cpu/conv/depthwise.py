@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from llvmlite import ir
 
@@ -83,7 +84,7 @@ CLASS = KernelClass(DepthwiseSchedule, match, choose, check, emit)
 
 
 @dataclass(frozen=True)
-class PixelRun:
+class NearPixels:
     """`count` neighbouring results of row `row` from `column` on, at outer coordinates `at`, where the image begins at
     `image`. Of their windows, the columns `taps` and the rows `present` meet the image."""
 
@@ -97,7 +98,7 @@ class PixelRun:
 
 
 class DepthwiseEmitter:
-    """Emits the tasks and tiles of a depthwise convolution."""
+    """Emits one module: the loops over tasks, segments and tiles, and tiles of floats or integers."""
 
     def __init__(self, c: Depthwise, plan: DepthwiseSchedule, segments: list[Segment], copied: bool) -> None:
         """If `copied`, the image is in the workspace."""
@@ -122,6 +123,7 @@ class DepthwiseEmitter:
 
     def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         plan, c = self.plan, self.c
+        self.begin(f, scratch)
         first = f.imul(block, plan.block)
         p0 = f.imul(split, plan.panels)
         p1 = f.imin(f.iadd(p0, plan.panels), self.panel_count)
@@ -143,8 +145,8 @@ class DepthwiseEmitter:
                         begin: int = begin,
                     ) -> None:
                         column = f.iadd(begin, f.imul(t, pixels))
-                        here = PixelRun(image, at, row, column, pixels, taps, present)
-                        self.emit_panels(f, p0, p1, lambda channel, lanes: self.emit_tile(f, here, channel, lanes))
+                        here = NearPixels(image, at, row, column, pixels, taps, present)
+                        self.panels(f, p0, p1, lambda channel, lanes: self.tile(f, here, channel, lanes))
 
                     f.loop(0, count, 1, tile)
                     begin += pixels * count
@@ -155,9 +157,7 @@ class DepthwiseEmitter:
         """The stride of the image's rows."""
         return self.c.rows.step
 
-    def emit_panels(
-        self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]
-    ) -> None:
+    def panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
         """Emit `tile` for panels `[p0, p1)`; an incomplete last panel is emitted separately."""
         plan = self.plan
         whole, left = divmod(self.c.channels, plan.width)
@@ -175,17 +175,25 @@ class DepthwiseEmitter:
         with f.if_then(f.icmp_signed(">", f.index(p1), f.index(whole))):
             tile(whole * plan.width, rest)
 
-    def emit_tile(self, f: TileFrame, pixels: PixelRun, channel: Index, lanes: list[PartialVector]) -> None:
-        """Neighbouring results, the channels of one panel from `channel` on."""
-        c, row, column = self.c, pixels.row, pixels.column
+    def begin(self, f: TileFrame, scratch: ir.Value) -> None:
+        """Emits what a task does first."""
+
+    def views(self, f: TileFrame, pixels: NearPixels, channel: Index) -> Views:
+        """The accesses of the epilogue and of initial sums at the first of `pixels` and `channel`."""
+        c = self.c
         here = list(pixels.at)
         here[c.channel_dim] = channel
-        for window, coordinate in ((c.rows, row), (c.columns, column)):
+        for window, coordinate in ((c.rows, pixels.row), (c.columns, pixels.column)):
             if window.out >= 0:
                 here[window.out] = coordinate
         places = [*c.epilogue.places, *([c.init] if isinstance(c.init, StridedAccess) else [])]
-        views = Views(f, places, here, c.columns.out if c.columns.out >= 0 else None, c.channel_dim)
-        sums = [self._initial(f, views, t, v, lane) for t in range(pixels.count) for v, lane in enumerate(lanes)]
+        return Views(f, places, here, c.columns.out if c.columns.out >= 0 else None, c.channel_dim)
+
+    def tile(self, f: TileFrame, pixels: NearPixels, channel: Index, lanes: list[PartialVector]) -> None:
+        """Neighbouring results, the channels of one panel from `channel` on."""
+        c, row, column = self.c, pixels.row, pixels.column
+        views = self.views(f, pixels, channel)
+        sums = [self.initial(f, views, t, v, lane) for t in range(pixels.count) for v, lane in enumerate(lanes)]
         filters = f.at(f.pointer(c.filters.value), channel, MEMORY_TYPES[c.filters.dtype])
         top = f.isub(f.imul(row, c.rows.stride), c.rows.low)
         left = f.iadd(f.imul(f.isub(f.imul(column, c.columns.stride), c.columns.low), c.columns.step), channel)
@@ -198,15 +206,15 @@ class DepthwiseEmitter:
         sums = f.loop(*pixels.present, 1, window_row, sums)
         for t in range(pixels.count):
             for v, lane in enumerate(lanes):
-                value = narrow(f, sums[t * len(lanes) + v], c.output.dtype)
+                value = self.result(f, sums[t * len(lanes) + v])
                 finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane)
 
     def _products(
-        self, f: TileFrame, pixels: PixelRun, offset: Index, filters: ir.Value, lanes: list[PartialVector],
+        self, f: TileFrame, pixels: NearPixels, offset: Index, filters: ir.Value, lanes: list[PartialVector],
         sums: list[ir.Value],
     ) -> list[ir.Value]:
         """The sums after one row of the window: each image vector is read once, from `offset` in the image on."""
-        c, lhs, rhs = self.c, self.c.product.lhs, self.c.product.rhs
+        c = self.c
         result = list(sums)
         weights: dict[tuple[int, int], ir.Value] = {}
         users: dict[int, list[tuple[int, int]]] = {}
@@ -215,13 +223,11 @@ class DepthwiseEmitter:
                 users.setdefault(t * c.columns.stride + k * c.columns.dilation, []).append((t, k))
         for k in pixels.taps:
             for v, lane in enumerate(lanes):
-                weights[k, v] = self._read(
-                    f, filters, k * c.tap_steps[1] + v * self.plan.lanes, c.filters.dtype, rhs.casts, lane
-                )
+                weights[k, v] = self.read(f, filters, k * c.tap_steps[1] + v * self.plan.lanes, "filters", lane)
         for position in sorted(users):
             for v, lane in enumerate(lanes):
                 where = f.iadd(offset, position * c.columns.step + v * self.plan.lanes)
-                pixel = self._read(f, pixels.image, where, c.image.dtype, lhs.casts, lane)
+                pixel = self.read(f, pixels.image, where, "image", lane)
                 for t, k in users[position]:
                     number = t * len(lanes) + v
                     if c.product.is_float:
@@ -230,13 +236,20 @@ class DepthwiseEmitter:
                         result[number] = f.add(f.mul(pixel, weights[k, v]), result[number])
         return result
 
-    def _read(
-        self, f: TileFrame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: PartialVector
+    def read(
+        self, f: TileFrame, base: ir.Value, offset: Index, operand: Literal["image", "filters"], lanes: PartialVector
     ) -> ir.Value:
+        """A vector of an operand in the product's type."""
+        c, is_image = self.c, operand == "image"
+        dtype = c.image.dtype if is_image else c.filters.dtype
         raw = read_vector(f, f.at(base, offset, MEMORY_TYPES[dtype]), dtype, 1, lanes)
-        return widen(f, raw, dtype, casts, self.c.product.dtype)
+        return widen(f, raw, dtype, (c.product.lhs if is_image else c.product.rhs).casts, c.product.dtype)
 
-    def _initial(self, f: TileFrame, views: Views, pixel: int, vector: int, lanes: PartialVector) -> ir.Value:
+    def result(self, f: TileFrame, value: ir.Value) -> ir.Value:
+        """A sum in the type that the epilogue reads."""
+        return narrow(f, value, self.c.output.dtype)
+
+    def initial(self, f: TileFrame, views: Views, pixel: int, vector: int, lanes: PartialVector) -> ir.Value:
         init = self.c.init
         if not isinstance(init, StridedAccess):
             return constant(self.c.product.dtype, init, lanes.lanes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.cpu.conv.depthwise import DepthwiseEmitter, PixelRun
+from motet.compiler.codegen.cpu.conv.depthwise import DepthwiseEmitter, NearPixels
 from motet.compiler.codegen.cpu.conv.depthwise_plan import MOST_TAPS, Depthwise, read_depthwise
 from motet.compiler.codegen.cpu.conv.depthwise_plan import check as check_depthwise
 from motet.compiler.codegen.cpu.conv.depthwise_plan import choose as choose_depthwise
@@ -126,8 +126,8 @@ class _DynamicDepthwise(DepthwiseEmitter):
             end = f.iadd(done, f.imul(f.idiv(f.isub(count, done), pixels), pixels))
 
             def tile(column: Index, _: list[ir.Value], pixels: int = pixels) -> None:
-                here = PixelRun(image, at, row, column, pixels, taps, (0, c.rows.taps))
-                self.emit_panels(f, 0, self.panel_count, lambda channel, lanes: self.emit_tile(f, here, channel, lanes))
+                here = NearPixels(image, at, row, column, pixels, taps, (0, c.rows.taps))
+                self.panels(f, 0, self.panel_count, lambda channel, lanes: self.tile(f, here, channel, lanes))
 
             f.loop(done, end, pixels, tile)
             done, pixels = f.index(end), pixels // 2
