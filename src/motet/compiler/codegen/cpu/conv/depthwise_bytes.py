@@ -21,8 +21,9 @@ from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.conv import depthwise
-from motet.compiler.codegen.cpu.conv.depthwise import Depthwise, DepthwiseEmitter, NearPixels
+from motet.compiler.codegen.cpu.conv import depthwise_plan
+from motet.compiler.codegen.cpu.conv.depthwise import DepthwiseEmitter, NearPixels
+from motet.compiler.codegen.cpu.conv.depthwise_plan import Depthwise
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, read_vector
@@ -80,8 +81,8 @@ def match(kernel: Kernel, target: CpuTarget) -> DepthwiseBytes | None:
     if padding is not None:
         inputs = tuple(replace(each, padding=0) if i == own else each for i, each in enumerate(plain.inputs))
         plain = replace(plain, inputs=inputs)
-    found = depthwise.match(replace(kernel, stages=(plain, *kernel.stages[1:])), target)
-    if found is None or found.output.dtype != "i32":
+    found = depthwise_plan.match(replace(kernel, stages=(plain, *kernel.stages[1:])), target)
+    if found is None or found.output.dtype != "i32" or found.reads_copy:
         return None
     made = DepthwiseBytes(found, image, filters)
     return made if _dots(made, target) or _is_exact(made) else None
@@ -108,11 +109,11 @@ def _is_exact(found: DepthwiseBytes) -> bool:
 
 
 def choose(found: DepthwiseBytes, target: CpuTarget) -> DepthwiseSchedule:
-    return depthwise.choose(found.c, target)
+    return depthwise_plan.choose(found.c, target)
 
 
 def check(found: DepthwiseBytes, schedule: DepthwiseSchedule, target: CpuTarget) -> list[Reason]:
-    return depthwise.check(found.c, schedule, target)
+    return depthwise_plan.check(found.c, schedule, target)
 
 
 def emit(found: DepthwiseBytes, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
@@ -132,7 +133,7 @@ class _FloatSums(DepthwiseEmitter):
         own = found.c.product
         casts = {each.input: _to_float(found, each is own.lhs) for each in (own.lhs, own.rhs)}
         lhs, rhs = (Operand(each.input, casts[each.input]) for each in (own.lhs, own.rhs))
-        super().__init__(replace(found.c, product=Product(lhs, rhs, "f32")), plan, found.c.segments())
+        super().__init__(replace(found.c, product=Product(lhs, rhs, "f32")), plan, found.c.segments(), copied=False)
 
     def read(
         self, f: TileFrame, base: ir.Value, offset: Index, operand: Literal["image", "filters"], lanes: PartialVector
@@ -157,7 +158,7 @@ class _DotSums(DepthwiseEmitter):
         assert found.c.packing is not None
         self.found = found
         packing = _interleaved(found.c.packing, found.c.rows.kernel >= 0, found.c.columns.kernel >= 0)
-        super().__init__(replace(found.c, packing=packing), plan, found.c.segments())
+        super().__init__(replace(found.c, packing=packing), plan, found.c.segments(), copied=False)
         self.reads_outside = found.c.padded and _leaves(found.c.rows)
         row = found.c.columns.image * found.c.columns.step
         self.scratch = -(-(row + 2 * _LANES * plan.vectors) // 64) * 64 if self.reads_outside else 0
