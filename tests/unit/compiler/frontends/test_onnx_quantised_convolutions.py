@@ -152,3 +152,44 @@ def test_convolutions_in_groups(form: Any, quantised: bool) -> None:
     exact = sums * (0.1 * scales.astype(np.float64) / 3.7).reshape(-1, *[1] * (len(shape) - 2)) + 9
     found = np.asarray(motet.load(motet.compile(made, cache=False))(x)).view(np.uint8)
     assert np.abs(found - np.clip(exact, 0, 255)).max() <= 0.5 + 1e-4  # half a step
+
+
+F32, ONE, THREE = np.float32, np.ones(1, np.float32), np.ones(3, np.float32)
+ZEROS = np.zeros(3, np.int8)
+BAD = [
+    ("QLinearConv", {"sf": THREE}, "axis 0 of input 4 must be 1, or equal to axis 0 of input 3: 3 and 2"),
+    ("QLinearConv", {"zf": ZEROS}, "axis 0 of input 5 must be 1, or equal to axis 0 of input 3: 3 and 2"),
+    ("QLinearConv", {"sx": THREE}, "axis 0 of input 1 must be 1: 3"),
+    ("QLinearConv", {"zy": np.zeros((1, 2), np.uint8)}, "axis 1 of input 7 must be 1: 2"),
+    ("ConvInteger", {"zf": ZEROS}, "axis 0 of input 3 must be 1, or equal to axis 0 of input 1: 3 and 2"),
+    ("ConvInteger", {"zx": np.zeros(4, np.uint8)}, "axis 0 of input 2 must be 1: 4"),
+    ("MatMulInteger", {"f": np.ones((5, 3), np.int8)}, "axis 0 of input 1 and axis 1 of input 0 must be equal"),
+    ("QLinearMatMul", {"sf": THREE}, "axis 0 of input 4 must be 1, or equal to axis 1 of input 3: 3 and 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "wrong", "message"), BAD)
+def test_numbers_of_wrong_shapes_are_refused(op: str, wrong: dict[str, np.ndarray], message: str) -> None:
+    image = (1, 4, 5, 5) if "Conv" in op else (3, 4)
+    inputs = {
+        "x": np.zeros(image, np.uint8), "sx": ONE[0], "zx": np.uint8(7), "f": np.ones((2, 4, 1, 1), np.int8),
+        "sf": ONE[0], "zf": np.int8(0), "sy": ONE[0], "zy": np.uint8(9)}
+    if "Conv" not in op:
+        inputs["f"] = np.ones((4, 2), np.int8)
+    inputs |= wrong
+    names = ["x", "f", "zx", "zf"] if "Integer" in op else list(inputs)
+    arrays = {name: np.asarray(inputs[name]) for name in names}
+    made = model(op, arrays, ["x"], names, np.int32 if "Integer" in op else np.uint8)
+    with pytest.raises(motet.CompileError, match=message) as caught:
+        motet.compile(made, cache=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_scales_of_one_element_are_those_of_tensors() -> None:
+    rng = np.random.default_rng(5)
+    x, f = some(rng, np.uint8, 1, 3, 6, 5), some(rng, np.int8, 4, 3, 2, 2)
+    inputs = {"x": x, "sx": ONE * F32(0.1), "zx": np.array([3], np.uint8), "f": f, "sf": ONE * F32(0.02),
+              "zf": np.zeros(1, np.int8), "sy": ONE * F32(1.7), "zy": np.array([9], np.uint8)}  # fmt: skip
+    found = np.asarray(motet.load(motet.compile(model("QLinearConv", inputs, ["x"], list(inputs), np.uint8)))(x))
+    sums = convolution(x.astype(np.int64) - 3, f.astype(np.int64), (1, 1), (1, 1), (0, 0, 0, 0))
+    assert np.abs(found.view(np.uint8) - np.clip(sums * 0.002 / 1.7 + 9, 0, 255)).max() <= 0.5 + 1e-4

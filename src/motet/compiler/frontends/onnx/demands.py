@@ -37,14 +37,19 @@ class _Tie:
     along: int
     stretches: bool = False
     block: int = 1
+    single: bool = False  # the extent is 1 instead
 
     def __str__(self) -> str:
         own, other = f"axis {self.axis} of input {self.number}", f"axis {self.along} of input {self.of}"
+        if self.single:
+            return f"{own} must be 1"
         if self.block > 1:
             return f"{own} must be the number of blocks of {self.block} along {other}"
         return f"{own} must be 1, or equal to {other}" if self.stretches else f"{own} and {other} must be equal"
 
     def fits(self, own: int, other: int) -> bool:
+        if self.single:
+            return own == 1
         return own == -(-other // self.block) or (self.stretches and own == 1)
 
 
@@ -83,7 +88,8 @@ def _asserted(
     for tie in ties:
         own, other = extents[tie.number][tie.axis], extents[tie.of][tie.along]
         if isinstance(own, int) and isinstance(other, int) and not tie.fits(own, other):
-            raise facts.model.error(f"node {node.name!r}: {node.op_type}: {tie}: {own} and {other}")
+            both = f"{own}" if tie.single else f"{own} and {other}"
+            raise facts.model.error(f"node {node.name!r}: {node.op_type}: {tie}: {both}")
         same = own == other and own is not None and tie.block == 1
         if same or (own == 1 and tie.stretches) or (isinstance(own, int) and isinstance(other, int)):
             continue
@@ -141,10 +147,47 @@ def _linear(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]
 
 def _integer_product(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
     """Zero points for the tensor, for each row of the first matrix, for each column of the second one."""
+    yield from _multiplied(extents, 0, 1)
     for zero, factor, back in ((2, 0, 2), (3, 1, 1)):
         for number in _present(node, [zero]):
             if len(extents[number]) == 1 and len(extents[factor]) >= back:
                 yield _Tie(number, 0, factor, len(extents[factor]) - back, stretches=True)
+
+
+def _integer_convolution(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """A zero point of the image, and one of all filters or one for each of them."""
+    yield from _for_filters(node, extents, ((3, 1),), (2,))
+
+
+def _quantised_convolution(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """Scales and zero points of image and result, those of all filters or one for each of them, and its biases."""
+    yield from _for_filters(node, extents, ((4, 3), (5, 3)), (1, 2, 6, 7))
+    yield from (_Tie(number, 0, 3, 0) for number in _present(node, [8]) if len(extents[number]) == 1)
+
+
+def _for_filters(
+    node: onnx.NodeProto, extents: Sequence[_Extents], per_filter: Iterable[tuple[int, int]], single: Iterable[int]
+) -> Iterator[_Tie]:
+    """Numbers for each filter, pairs of their input and that of the filters, and numbers for a tensor."""
+    for number, filters in per_filter:
+        if len(node.input) > number and node.input[number] and len(extents[number]) == 1:
+            yield _Tie(number, 0, filters, 0, stretches=True)
+    for number in _present(node, single):
+        yield from (_Tie(number, axis, number, axis, single=True) for axis in range(len(extents[number])))
+
+
+def _multiplied(extents: Sequence[_Extents], left: int, right: int) -> Iterator[_Tie]:
+    """The inner extents of two matrices, or stacks of them."""
+    if min(len(extents[left]), len(extents[right])) >= 2:
+        yield _Tie(right, len(extents[right]) - 2, left, len(extents[left]) - 1)
+
+
+def _quantised_product(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """Scales and zero points for the tensor, for each row of the first matrix, for each column of the second one."""
+    yield from _multiplied(extents, 0, 3)
+    for number, factor, back in ((1, 0, 2), (2, 0, 2), (4, 3, 1), (5, 3, 1), (6, 0, 2), (7, 0, 2)):
+        if len(extents[number]) == 1 and len(extents[factor]) >= back:
+            yield _Tie(number, 0, factor, len(extents[factor]) - back, stretches=True)
 
 
 def _loss(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
@@ -207,9 +250,10 @@ def _joined(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]
 
 
 _RULES: dict[str, _Demands] = {
-    "Attention": _masked, "BatchNormalization": _of_channels, "Concat": _joined, "DequantizeLinear": _linear,
-    "GRU": _recurrent, "GridSample": _sampled, "GroupNormalization": _group_normalization,
+    "Attention": _masked, "BatchNormalization": _of_channels, "Concat": _joined, "ConvInteger": _integer_convolution,
+    "DequantizeLinear": _linear, "GRU": _recurrent, "GridSample": _sampled, "GroupNormalization": _group_normalization,
     "InstanceNormalization": _of_channels, "LSTM": _recurrent, "MatMulInteger": _integer_product,
-    "NegativeLogLikelihoodLoss": _loss, "QuantizeLinear": _linear, "RMSNormalization": _trailing, "RNN": _recurrent,
+    "NegativeLogLikelihoodLoss": _loss, "QLinearConv": _quantised_convolution, "QLinearMatMul": _quantised_product,
+    "QuantizeLinear": _linear, "RMSNormalization": _trailing, "RNN": _recurrent,
     "ReverseSequence": _reversed, "RoiAlign": _regions, "SoftmaxCrossEntropyLoss": _loss, "TensorScatter": _written,
 }  # fmt: skip

@@ -153,23 +153,15 @@ def _quantised_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx
     if not _known(facts, *node.input[:8]):
         return None
     w = NodeWriter(node, facts)
-    per_filter = facts.shapes.get(scale_f) not in ((), (1,))
     operands = [
-        w.add("DequantizeLinear", image, *_single(w, scale_x, zero_x)),
-        w.add("DequantizeLinear", filters, scale_f, zero_f, axis=0) if per_filter
-        else w.add("DequantizeLinear", filters, *_single(w, scale_f, zero_f)),
+        w.add("DequantizeLinear", image, scale_x, zero_x), w.add("DequantizeLinear", filters, scale_f, zero_f, axis=0),
     ]
     if len(node.input) > 8 and node.input[8]:
         unit = w.add("Mul", scale_f, scale_x)
         operands.append(w.add("Mul", w.cast(node.input[8], onnx.TensorProto.FLOAT), unit))
     result = w.add("Conv", *operands)
     w.nodes[-1].attribute.extend(node.attribute)
-    return w.done([w.add("QuantizeLinear", result, *_single(w, scale_y, zero_y))])
-
-
-def _single(w: NodeWriter, *names: str) -> list[str]:
-    """Scales and zero points of one element as scalars."""
-    return [w.reshape(name, []) if w.facts.rank(name) else name for name in names]
+    return w.done([w.add("QuantizeLinear", result, scale_y, zero_y)])
 
 
 RULES: dict[str, Rule] = {"ConvInteger": _integer_convolution, "QLinearConv": _quantised_convolution}

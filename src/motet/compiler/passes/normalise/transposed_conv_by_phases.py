@@ -85,7 +85,8 @@ def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Transposed | N
     if operation.name != "linalg.generic" or role_of(operation) is not Role.CONVOLUTION:
         return None
     structure = structure_of(operation)
-    if structure is None or not all(shape_of(value) for value in operation.operands):
+    shaped = all(isinstance(value.type, ir.RankedTensorType) for value in operation.operands)
+    if structure is None or not shaped or not all(shape_of(value) for value in operation.operands):
         return None
     for image, filters in ((0, 1), (1, 0)):
         inserted = _among_zeros(operation.operands[image])
