@@ -39,7 +39,7 @@ def rows() -> Iterator[Row]:
     for m, k, n, bits, block in _OTHER_BLOCKS:
         name = f"{bits}-bit linear {m}×{k}→{n}, blocks of {block}"
         write = lambda a=(m, k, n, bits, block): _few_bits(*a)  # noqa: E731
-        yield Row(name, f"{bits}-bit weights", write=write, dtype=f"int{bits}", quick=name in QUICK)
+        yield Row(name, f"{bits}-bit weights", write=write, dtype="int4" if bits == 4 else "f32", quick=name in QUICK)
 
 
 def _written(

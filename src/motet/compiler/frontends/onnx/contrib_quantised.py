@@ -143,7 +143,7 @@ def _dynamic_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeP
     return done(w, {0: result})
 
 
-def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     """Numbers of `bits` bits along the last axis; the lowest bits of a byte come first."""
     places = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> places) & np.uint8((1 << bits) - 1)
@@ -161,7 +161,7 @@ def _zero_points(node: onnx.NodeProto, facts: ModelFacts, shape: tuple[int, int]
     outer, blocks = shape
     row = -(-blocks * bits // 8)
     if found.dtype == np.uint8 and found.size == outer * row:
-        return _signed(_unpacked(found.reshape(outer, row), bits)[:, :blocks], half)
+        return _signed(unpacked(found.reshape(outer, row), bits)[:, :blocks], half)
     if found.dtype != np.uint8 and found.dtype == constant(node, facts, 2, "scales").dtype and (
         found.size == outer * blocks
     ):
@@ -185,7 +185,7 @@ def _packed_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
         raise refused(
             node, facts, f"with weights of {packed.shape} and scales of {scales.shape}",
             f"{outer}x{blocks}x{block * bits // 8} bytes and {outer * blocks} scales for K={inner}, N={outer}")
-    unscaled = _signed(_unpacked(packed.reshape(outer, blocks, -1), bits), half).transpose(1, 2, 0)
+    unscaled = _signed(unpacked(packed.reshape(outer, blocks, -1), bits), half).transpose(1, 2, 0)
     w, dtype = NodeWriter(node, facts), dtype_of(kind)
     wide = w.cast(w.constant(np.ascontiguousarray(unscaled), "weights"), kind)
     if given(node, 3):

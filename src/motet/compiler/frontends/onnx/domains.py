@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from motet.compiler.frontends.onnx import (
     contrib,
     contrib_attention,
+    contrib_gathers,
     contrib_quantised,
     ml,
     ml_trees,
@@ -35,7 +36,9 @@ _OPSET = 21  # of the default domain, for models that do not import it
 _RULES: dict[str, dict[str, Rule]] = {
     "ai.onnx.ml": {**ml.RULES, **ml_trees.RULES, **ml_vectors.RULES},
     "ai.onnx.preview.training": training.RULES,
-    "com.microsoft": {**contrib.RULES, **contrib_attention.RULES, **contrib_quantised.RULES},
+    "com.microsoft": {
+        **contrib.RULES, **contrib_attention.RULES, **contrib_gathers.RULES, **contrib_quantised.RULES,
+    },
 }
 # Why an operator has no rule.
 _REFUSED = {

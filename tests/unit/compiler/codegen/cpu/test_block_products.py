@@ -212,8 +212,9 @@ def check(cases: Sequence[Case], target: CpuTarget, seed: int = 0) -> Session:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_products_round_like_sums_in_f32(target: CpuTarget) -> None:
-    session = check(CASES, target)
-    assert sum("weights" in kind for kind in kinds(session)) == len(set(CASES)), kinds(session)
+    cases = CASES if target is X86_64_V4 else CASES[::3]  # levels share all but the widening
+    session = check(cases, target)
+    assert sum("weights" in kind for kind in kinds(session)) == len(set(cases)), kinds(session)
     assert "generic" not in kinds(session)
 
 
@@ -222,7 +223,7 @@ def test_random_shapes_and_forms_agree_with_double_precision(target: CpuTarget) 
     seed = int(np.random.default_rng().integers(1 << 30))
     random = np.random.default_rng(seed)
     cases = list[Case]()
-    for _ in range(3):
+    for _ in range(2):
         form = str(random.choice(["nbits", "rows", "columns"]))
         zeros = str(random.choice(["none", "whole", "real"] if form == "nbits" else ["none", "whole"]))
         cases.append(Case(

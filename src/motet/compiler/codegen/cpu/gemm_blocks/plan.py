@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm import plan as contraction_plan
 from motet.compiler.codegen.cpu.gemm.plan import lanes_of
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct
+from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import BlockProductSchedule, ContractionSchedule
@@ -17,7 +20,7 @@ COLUMNS = 16  # stored together, a multiple of the lanes of all vectors
 STREAMED_ROWS = 4  # up to so many, weights are widened in registers
 _TASK_BYTES = 96 << 10  # of words
 _MOST_TASKS = 64
-_NEAR_ROWS = 32  # up to so many rows, the widened panel stays in the first-level cache
+_NEAR_ROWS = 64  # whose sums fit in the first-level cache next to a piece of a panel
 
 
 def choose(found: BlockProduct, target: CpuTarget) -> BlockProductSchedule | None:
@@ -38,11 +41,9 @@ def choose(found: BlockProduct, target: CpuTarget) -> BlockProductSchedule | Non
     )
 
 
-def _as_floats(found: BlockProduct) -> contraction_plan.Contraction:
+def _as_floats(found: BlockProduct) -> Contraction:
     """The product by a constant of f32."""
-    from dataclasses import replace as replaced
-
-    return replaced(found.c, kernel=found.whole)
+    return dataclasses.replace(found.c, kernel=found.whole)
 
 
 def contraction_schedule(schedule: BlockProductSchedule) -> ContractionSchedule:
@@ -66,10 +67,11 @@ def _streaming(found: BlockProduct, rows: int, target: CpuTarget) -> BlockProduc
 
 
 def _depth_block(found: BlockProduct, plan: ContractionSchedule, target: CpuTarget) -> int:
-    """The steps of a panel that are widened at a time: they stay in a cache while the rows are multiplied."""
+    """The steps of a panel that are widened at a time: they stay in a cache while the rows are multiplied, in the first
+    one if the sums of all rows do, too."""
     m = guess(found.c.m[0] if found.c.m else ONE)
-    room = target.l1 // 2 if m <= _NEAR_ROWS else target.l2 // 4
-    most = max(64, min(512, room // (4 * plan.width)))
+    room = target.l1 * 3 // 4 if m <= _NEAR_ROWS else target.l2 // 4
+    most = max(64, min(1024, room // (4 * plan.width)))
     pieces = -(-found.depth // most)
     return -(-found.depth // (pieces * found.per_word)) * found.per_word
 

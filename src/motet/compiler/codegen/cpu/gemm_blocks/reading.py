@@ -93,7 +93,7 @@ def match(kernel: Kernel, target: CpuTarget) -> BlockProduct | None:
 
 
 @dataclass(frozen=True)
-class _Body:
+class _BlockBody:
     """The inputs of a body, by number; `part` is the dimension of the numbers in a word."""
 
     bits: int
@@ -129,7 +129,7 @@ class _Reader:
         return None if made is None or made.value is None else int(made.value)
 
 
-def _match_body(stage: Stage) -> _Body | None:
+def _match_body(stage: Stage) -> _BlockBody | None:
     r = _Reader(stage)
     total = r.operation(stage.yields[0], "arith.addf")
     product = None if total is None or total.operands[0] != r.first - 1 else r.operation(
@@ -150,7 +150,7 @@ def _match_body(stage: Stage) -> _Body | None:
     if field is None or (whole is not None and zeros is None):
         return None
     casts = ("arith.extf",) if product.operands[0] >= r.first else ()
-    return _Body(field[0], field[1], left, casts, field[2], scales, zeros, shifts)
+    return _BlockBody(field[0], field[1], left, casts, field[2], scales, zeros, shifts)
 
 
 def _match_field(r: _Reader, number: int) -> tuple[int, int, int] | None:
@@ -172,7 +172,7 @@ def _match_field(r: _Reader, number: int) -> tuple[int, int, int] | None:
     return bits, int(index.value), words
 
 
-def _fits(kernel: Kernel, stage: Stage, words: Access, sides: list[Access], body: _Body) -> bool:
+def _fits(kernel: Kernel, stage: Stage, words: Access, sides: list[Access], body: _BlockBody) -> bool:
     """Whether words and sides are read by block, word and column, as they are stored."""
     single = [entry.single for entry in words.map]
     if None in single or len(single) != 3 or stage.sizes[body.part] != 32 // body.bits:
@@ -186,7 +186,7 @@ def _fits(kernel: Kernel, stage: Stage, words: Access, sides: list[Access], body
     return all(value.order == row_major(value.rank) for value in stored)
 
 
-def _with_floats(kernel: Kernel, stage: Stage, body: _Body, words: Access) -> Kernel:
+def _with_floats(kernel: Kernel, stage: Stage, body: _BlockBody, words: Access) -> Kernel:
     """`kernel` with the matrix of weights as a constant of f32, in the place of the words."""
     blocks, each, columns = kernel.values[words.value].shape
     floats = Value((blocks, each, 32 // body.bits, columns), "f32", "constant", row_major(4))
