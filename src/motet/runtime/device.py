@@ -32,6 +32,7 @@ BUILT_IN = {
     "host": "motet.runtime.drivers.host.driver",
     "null": "motet.runtime.drivers.null",
     "cuda": "motet.runtime.drivers.cuda.driver",
+    "opencl": "motet.runtime.drivers.opencl.driver",
     "riscv": "motet.runtime.drivers.riscv.driver",
 }
 

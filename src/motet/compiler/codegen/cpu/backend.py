@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
@@ -94,8 +94,18 @@ def open(target: Target, choice: Choice) -> CpuBackend:
 def units_of(compiled: Mapping[str, Compiled]) -> list[ObjectUnit]:
     """The LLVM IR of `compiled` kernels; kernels of equal structure share one unit."""
     units = {
-        code.phases[0].symbol: ObjectUnit(code.phases[0].symbol, code.llvm, code.kind == "generic")
+        code.phases[0].symbol: ObjectUnit(
+            code.phases[0].symbol, code.llvm, code.kind == "generic", tuple(_entries(entry))
+        )
         for entry in compiled.values()
         if (code := entry.code).phases
     }
     return list(units.values())
+
+
+def _entries(compiled: Compiled) -> Iterator[tuple[str, int, int]]:
+    """The phases of a kernel with the numbers of their buffers and sizes."""
+    code = compiled.code
+    buffers = len(compiled.shapes) + len(code.workspaces) + bool(code.checks)
+    for phase in code.phases:
+        yield phase.symbol, buffers if phase.buffers is None else len(phase.buffers), len(compiled.extents)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
+from motet.compiler.codegen.llvm.spirv import spirv_imports
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
@@ -45,10 +46,12 @@ def imported(code: bytes, name: str) -> set[str]:
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
-    missing = sorted(imported(code, symbol) - available(target))
+    missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
     if not missing:
         return
-    if is_bare(target):
+    if is_spirv(target):
+        where, instead = "OpenCL C", "let its device fall back: --device NAME=opencl,@cpu"
+    elif is_bare(target):
         where = "the accelerator's library"
         instead = "place it on the host, or let its device fall back to that: --device NAME=riscv,@cpu"
     else:
@@ -67,6 +70,11 @@ def available(target: CpuTarget) -> frozenset[str]:
 def is_bare(target: CpuTarget) -> bool:
     """Whether code for `target` runs without an operating system and its libraries."""
     return "-none-" in target.triple
+
+
+def is_spirv(target: CpuTarget) -> bool:
+    """Whether code for `target` is SPIR-V, which the device's platform compiles."""
+    return target.triple.startswith("spirv")
 
 
 @functools.cache

@@ -26,7 +26,8 @@ from typing import Any, BinaryIO, NoReturn, cast
 import llvmlite.binding as llvm
 
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
-from motet.compiler.codegen.cpu.imports import imported
+from motet.compiler.codegen.cpu.imports import imported, is_spirv
+from motet.compiler.codegen.llvm.spirv import spirv_module
 from motet.compiler.process.lifetime import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
@@ -39,11 +40,14 @@ class ObjectUnit:
 
     `optimise` requests LLVM's whole mid-level pipeline with its vectorisers, which IR made from loops needs.
     IR that is emitted with vectors goes directly to instruction selection.
+
+    `entries` are the symbols of its phases with the numbers of their buffers and sizes, which SPIR-V needs.
     """
 
     name: str
     llvm: str
     optimise: bool
+    entries: tuple[tuple[str, int, int], ...] = ()
 
 
 def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> list[bytes]:
@@ -67,6 +71,9 @@ def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
 
 
 def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
+    if is_spirv(target):
+        machine, module = _prepare(unit, target, ())
+        return machine.emit_object(module)
     conversions = likely_conversions(unit.llvm, target)
     while True:
         machine, module = _prepare(unit, target, conversions)
@@ -80,8 +87,10 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
 def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
     """A target machine for `target`, and the module of `unit` with definitions of `conversions`, after the mid-level
     passes."""
-    machine = target_machine(target)
     try:
+        if is_spirv(target):
+            return spirv_module(unit.llvm, unit.entries)
+        machine = target_machine(target)
         module = llvm.parse_assembly(with_conversions(unit.llvm, conversions))
         module.triple = target.triple
         module.data_layout = str(machine.target_data)

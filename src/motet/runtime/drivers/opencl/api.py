@@ -1,0 +1,259 @@
+"""The calls of OpenCL that the device needs, with failures as exceptions; the only module that makes them.
+
+Handles and addresses are ints. Reference: The OpenCL Specification, version 3.0,
+https://registry.khronos.org/OpenCL/specs/3.0-unified/html/OpenCL_API.html.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from ctypes import c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+from motet.errors import DeviceError
+from motet.runtime.drivers.opencl.loader import load_library
+
+Handle = int
+
+_ALL_DEVICES = 0xFFFFFFFF
+_READ_WRITE = 1  # flag of memory
+_QUEUE_PROPERTIES, _OUT_OF_ORDER = 0x1093, 1
+_BUILD_LOG = 0x1183
+_KERNEL_NAMES = 0x1168
+_NO_DEVICE = -1
+_ERRORS = {
+    -1: "CL_DEVICE_NOT_FOUND", -2: "CL_DEVICE_NOT_AVAILABLE", -3: "CL_COMPILER_NOT_AVAILABLE",
+    -4: "CL_MEM_OBJECT_ALLOCATION_FAILURE", -5: "CL_OUT_OF_RESOURCES", -6: "CL_OUT_OF_HOST_MEMORY",
+    -11: "CL_BUILD_PROGRAM_FAILURE", -14: "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", -30: "CL_INVALID_VALUE",
+    -34: "CL_INVALID_CONTEXT", -36: "CL_INVALID_COMMAND_QUEUE", -38: "CL_INVALID_MEM_OBJECT",
+    -42: "CL_INVALID_BINARY", -44: "CL_INVALID_PROGRAM", -45: "CL_INVALID_PROGRAM_EXECUTABLE",
+    -46: "CL_INVALID_KERNEL_NAME", -48: "CL_INVALID_KERNEL", -49: "CL_INVALID_ARG_INDEX", -50: "CL_INVALID_ARG_VALUE",
+    -51: "CL_INVALID_ARG_SIZE", -52: "CL_INVALID_KERNEL_ARGS", -54: "CL_INVALID_WORK_GROUP_SIZE",
+    -57: "CL_INVALID_EVENT_WAIT_LIST", -58: "CL_INVALID_EVENT", -59: "CL_INVALID_OPERATION",
+    -63: "CL_INVALID_GLOBAL_WORK_SIZE", -1001: "CL_PLATFORM_NOT_FOUND_KHR",
+}
+
+# Properties of platforms and devices.
+PLATFORM_NAME = 0x0902
+DEVICE_NAME, DEVICE_VERSION, DEVICE_IL, DEVICE_EXTENSIONS = 0x102B, 0x102F, 0x105B, 0x1030
+DEVICE_AVAILABLE, DEVICE_COMPUTE_UNITS, DEVICE_MEMORY, DEVICE_LARGEST = 0x1027, 0x1002, 0x101F, 0x1010
+DEVICE_QUEUE_PROPERTIES, DEVICE_SVM, DEVICE_SINGLE_FP = 0x102A, 0x1053, 0x101B
+
+# The result (None: a code) and parameters of each function.
+_EVENTS = (c_uint, c_void_p, c_void_p)
+_PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "clGetPlatformIDs": (None, (c_uint, c_void_p, c_void_p)),
+    "clGetPlatformInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clGetDeviceIDs": (None, (c_void_p, c_uint64, c_uint, c_void_p, c_void_p)),
+    "clGetDeviceInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clCreateContext": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "clReleaseContext": (None, (c_void_p,)),
+    "clCreateCommandQueueWithProperties": (c_void_p, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "clReleaseCommandQueue": (None, (c_void_p,)),
+    "clSVMAlloc": (c_void_p, (c_void_p, c_uint64, c_size_t, c_uint)),
+    "clSVMFree": (c_void_p, (c_void_p, c_void_p)),
+    "clEnqueueSVMMemcpy": (None, (c_void_p, c_uint, c_void_p, c_void_p, c_size_t, *_EVENTS)),
+    "clEnqueueSVMMemFill": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, *_EVENTS)),
+    "clCreateProgramWithIL": (c_void_p, (c_void_p, c_char_p, c_size_t, c_void_p)),
+    "clCreateProgramWithSource": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p)),
+    "clBuildProgram": (None, (c_void_p, c_uint, c_void_p, c_char_p, c_void_p, c_void_p)),
+    "clGetProgramBuildInfo": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clGetProgramInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clReleaseProgram": (None, (c_void_p,)),
+    "clCreateKernel": (c_void_p, (c_void_p, c_char_p, c_void_p)),
+    "clReleaseKernel": (None, (c_void_p,)),
+    "clSetKernelArg": (None, (c_void_p, c_uint, c_size_t, c_void_p)),
+    "clSetKernelArgSVMPointer": (None, (c_void_p, c_uint, c_void_p)),
+    "clEnqueueNDRangeKernel": (None, (c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_void_p, *_EVENTS)),
+    "clFlush": (None, (c_void_p,)),
+    "clWaitForEvents": (None, (c_uint, c_void_p)),
+    "clReleaseEvent": (None, (c_void_p,)),
+}
+
+
+class OpenClError(DeviceError):
+    """A failed call, with OpenCL's code."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class OpenClApi:
+    """OpenCL through its loader."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._functions: dict[str, Any] = {}
+        for name, (result, parameters) in _PROTOTYPES.items():
+            try:
+                function = library[name]
+            except AttributeError as error:
+                raise OpenClError(f"the OpenCL loader has no {name}; expected OpenCL 2.1 or newer") from error
+            function.restype, function.argtypes = result or c_int, parameters
+            self._functions[name] = function
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Call a function whose result is a code."""
+        _check(name, self._functions[name](*arguments))
+
+    def _create(self, name: str, *arguments: Any) -> Handle:
+        """Call a function that returns a handle, and a code through its last argument."""
+        code = c_int()
+        handle = self._functions[name](*arguments, ctypes.byref(code))
+        _check(name, code.value)
+        return int(handle)
+
+    # -- platforms and devices -------------------------------------------------------------------
+
+    def platforms(self) -> list[Handle]:
+        return self._list("clGetPlatformIDs")
+
+    def devices(self, platform: Handle) -> list[Handle]:
+        return self._list("clGetDeviceIDs", platform, _ALL_DEVICES)
+
+    def _list(self, name: str, *arguments: Any) -> list[Handle]:
+        count = c_uint()
+        code = self._functions[name](*arguments, 0, None, ctypes.byref(count))
+        if code in (_NO_DEVICE, -1001) or not count.value:
+            return []
+        _check(name, code)
+        handles = (c_void_p * count.value)()
+        self._call(name, *arguments, count, handles, None)
+        return [handle or 0 for handle in handles]
+
+    def platform_text(self, platform: Handle, what: int) -> str:
+        return self._read("clGetPlatformInfo", platform, what).split(b"\0")[0].decode(errors="replace").strip()
+
+    def device_text(self, device: Handle, what: int) -> str:
+        """A property as text; empty if the device does not know it."""
+        try:
+            return self._read("clGetDeviceInfo", device, what).split(b"\0")[0].decode(errors="replace").strip()
+        except OpenClError:
+            return ""
+
+    def device_number(self, device: Handle, what: int) -> int:
+        """A property as a number; 0 if the device does not know it."""
+        try:
+            return int.from_bytes(self._read("clGetDeviceInfo", device, what), "little")
+        except OpenClError:
+            return 0
+
+    def _read(self, name: str, *arguments: Any) -> bytes:
+        size = c_size_t()
+        self._call(name, *arguments, 0, None, ctypes.byref(size))
+        content = ctypes.create_string_buffer(size.value)
+        self._call(name, *arguments, size, content, None)
+        return content.raw
+
+    # -- contexts, queues, memory ----------------------------------------------------------------
+
+    def context_create(self, device: Handle) -> Handle:
+        return self._create("clCreateContext", None, 1, ctypes.byref(c_void_p(device)), None, None)
+
+    def queue_create(self, context: Handle, device: Handle) -> Handle:
+        """A queue whose commands are ordered by events only, if the device has such queues."""
+        properties = self.device_number(device, DEVICE_QUEUE_PROPERTIES) & _OUT_OF_ORDER
+        listed = (c_uint64 * 3)(_QUEUE_PROPERTIES, properties, 0)
+        return self._create("clCreateCommandQueueWithProperties", context, device, listed)
+
+    def release(self, kind: str, handle: Handle) -> None:
+        """Give back a `Context`, `CommandQueue`, `Program`, `Kernel` or `Event`."""
+        self._call(f"clRelease{kind}", handle)
+
+    def allocate(self, context: Handle, size: int) -> int:
+        """The address of shared virtual memory, aligned to 64; 0 if there is not enough."""
+        return self._functions["clSVMAlloc"](context, _READ_WRITE, size, 64) or 0
+
+    def free(self, context: Handle, address: int) -> None:
+        self._functions["clSVMFree"](context, address)
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def move(self, queue: Handle, target: int, source: int, size: int) -> None:
+        """Copy between shared virtual memory and any memory of the process; blocks until the copy has ended."""
+        self._call("clEnqueueSVMMemcpy", queue, 1, target, source, size, 0, None, None)
+
+    def copy(self, queue: Handle, target: int, source: int, size: int, waits: Sequence[Handle] = ()) -> Handle:
+        """Copy within shared virtual memory; returns an event, as do the next two."""
+        event = c_void_p()
+        self._call("clEnqueueSVMMemcpy", queue, 0, target, source, size, *_list_of(waits), ctypes.byref(event))
+        return event.value or 0
+
+    def fill(self, queue: Handle, target: int, byte: int, size: int) -> Handle:
+        event = c_void_p()
+        pattern = ctypes.byref(ctypes.c_ubyte(byte))
+        self._call("clEnqueueSVMMemFill", queue, target, pattern, 1, size, 0, None, ctypes.byref(event))
+        return event.value or 0
+
+    def launch(self, queue: Handle, kernel: Handle, items: int, waits: Sequence[Handle] = ()) -> Handle:
+        """Run `items` work-items, each a work-group."""
+        event, count, one = c_void_p(), c_size_t(items), c_size_t(1)
+        self._call(
+            "clEnqueueNDRangeKernel", queue, kernel, 1, None, ctypes.byref(count), ctypes.byref(one),
+            *_list_of(waits), ctypes.byref(event),
+        )
+        return event.value or 0
+
+    def flush(self, queue: Handle) -> None:
+        self._call("clFlush", queue)
+
+    def wait(self, events: Sequence[Handle]) -> None:
+        """Block until all commands of `events` have ended. Raises OpenClError if one failed."""
+        if events:
+            self._call("clWaitForEvents", *_list_of(events))
+
+    # -- programs ---------------------------------------------------------------------------------
+
+    def program_create(self, context: Handle, code: bytes) -> Handle:
+        """A program of SPIR-V or OpenCL C."""
+        if is_spirv(code):
+            return self._create("clCreateProgramWithIL", context, code, len(code))
+        text, size = c_char_p(code), c_size_t(len(code))
+        return self._create("clCreateProgramWithSource", context, 1, ctypes.byref(text), ctypes.byref(size))
+
+    def build(self, program: Handle, device: Handle, options: str) -> None:
+        """Compile a program. Raises OpenClError with the first error of the compiler's log."""
+        try:
+            own = ctypes.byref(c_void_p(device))
+            self._call("clBuildProgram", program, 1, own, options.encode(), None, None)
+        except OpenClError as error:
+            log = self._read("clGetProgramBuildInfo", program, device, _BUILD_LOG).split(b"\0")[0]
+            lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
+            chosen = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no log")
+            raise OpenClError(f"{error}: {chosen}", error.code) from error
+
+    def kernel_names(self, program: Handle) -> list[str]:
+        names = self._read("clGetProgramInfo", program, _KERNEL_NAMES).split(b"\0")[0].decode()
+        return [name for name in names.split(";") if name]
+
+    def kernel_create(self, program: Handle, name: str) -> Handle:
+        return self._create("clCreateKernel", program, name.encode())
+
+    def set_pointer(self, kernel: Handle, index: int, address: int) -> None:
+        """Set an argument to an address of shared virtual memory."""
+        self._call("clSetKernelArgSVMPointer", kernel, index, address)
+
+    def set_number(self, kernel: Handle, index: int, number: int) -> None:
+        """Set an argument of 64 bits."""
+        self._call("clSetKernelArg", kernel, index, 8, ctypes.byref(c_int64(number)))
+
+
+@functools.cache
+def load_api() -> OpenClApi:
+    """OpenCL of this process. Raises DeviceError if it is not installed."""
+    return OpenClApi(load_library())
+
+
+def is_spirv(code: bytes) -> bool:
+    return code[:4] == b"\x03\x02\x23\x07"
+
+
+def _list_of(events: Sequence[Handle]) -> tuple[int, Any]:
+    return (len(events), (c_void_p * len(events))(*events)) if events else (0, None)
+
+
+def _check(name: str, code: int) -> None:
+    if code:
+        raise OpenClError(f"{name} failed: {_ERRORS.get(code, 'error')} ({code})", code)

@@ -1,0 +1,194 @@
+"""An OpenCL device: shared virtual memory, programs, and out-of-order queues.
+
+Every queue has a thread, which enqueues a submission's commands with wait lists made from their dependences and waits
+for their end. Points of other devices are waited for by that thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeGuard
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError
+from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.drivers.common.base import Array, BaseDevice
+from motet.runtime.drivers.common.work_queue import WorkQueue
+from motet.runtime.drivers.opencl.api import (
+    DEVICE_COMPUTE_UNITS,
+    DEVICE_EXTENSIONS,
+    DEVICE_IL,
+    DEVICE_SINGLE_FP,
+    Handle,
+    OpenClApi,
+)
+from motet.runtime.drivers.opencl.context import Context, Memory
+from motet.runtime.drivers.opencl.program import OpenClCommands, OpenClExecutable, load_programs, record_commands
+from motet.runtime.timeline import Point
+
+FAMILY = "opencl"
+SOURCE = "opencl-c"  # the target of programs in OpenCL C
+_ROUNDED_DIVISION = 1 << 7  # of the floating-point properties
+_ITEMS_PER_UNIT = 4  # work-items with scratch memory
+
+
+class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
+    """See `motet.runtime.device.Device`."""
+
+    def __init__(self, info: DeviceInfo, api: OpenClApi, device: Handle, queues: int) -> None:
+        super().__init__(info, queues)
+        self._api = api
+        self._context = Context(api, device, info.uri)
+        self._handles = [
+            self._context.own("CommandQueue", api.queue_create(self._context.handle, device)) for _ in range(queues)
+        ]
+        self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(queues)]
+        self._scratch: list[Memory | None] = [None] * queues
+        self._most_items = _ITEMS_PER_UNIT * max(1, api.device_number(device, DEVICE_COMPUTE_UNITS))
+        self._rounded = bool(api.device_number(device, DEVICE_SINGLE_FP) & _ROUNDED_DIVISION)
+        self._profiling = False
+        self._events: list[Event] = []
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _allocate(self, size: int) -> Memory:
+        return self._context.allocate(size)
+
+    def _write(self, target: Memory, source: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            self._move(queue, target.address + offset, source.ctypes.data, source.nbytes)
+
+        return self._start("write", source.nbytes, work, waits, queue)
+
+    def _read(self, source: Memory, target: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            self._move(queue, target.ctypes.data, source.address + offset, target.nbytes)
+
+        return self._start("read", target.nbytes, work, waits, queue)
+
+    def _copy(self, source: Memory, target: Memory, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            self._move(queue, target.address, source.address, source.bytes)
+
+        return self._start("copy", source.bytes, work, waits, queue)
+
+    def _fill(self, target: Memory, byte: int, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            if target.bytes:
+                self._end(self._api.fill(self._handles[queue].handle, target.address, byte, target.bytes))
+
+        return self._start("fill", target.bytes, work, waits, queue)
+
+    def _move(self, queue: int, target: int, source: int, size: int) -> None:
+        if size and target != source:
+            self._api.move(self._handles[queue].handle, target, source, size)
+
+    def _end(self, event: Handle) -> None:
+        try:
+            self._api.wait([event])
+        finally:
+            self._api.release("Event", event)
+
+    def _start(self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int) -> Point:
+        """Queue a transfer of `size` bytes; it runs in the caller's thread if it does not have to wait."""
+
+        def timed() -> None:
+            begin = time.perf_counter()
+            work()
+            if self._profiling:
+                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
+
+        return self._queues[queue].run(timed, waits)
+
+    # -- code and work ---------------------------------------------------------------------------
+
+    def obstacle(self, variant: Variant) -> str | None:
+        if variant.family != FAMILY:
+            return f"for {variant.family} devices"
+        device = self._context.device
+        taken = {SOURCE, *self._api.device_text(device, DEVICE_EXTENSIONS).split()}
+        if lacking := [feature for feature in variant.features if feature not in taken]:
+            return f"needs {', '.join(lacking)}, which {self.info.name} lacks"
+        if variant.target == SOURCE or "SPIR-V" in self._api.device_text(device, DEVICE_IL):
+            return None
+        return f"needs SPIR-V, which {self.info.name} does not take"
+
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> OpenClExecutable:
+        return load_programs(self._context, objects, names, self._rounded)
+
+    def _record(
+        self, executable: OpenClExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> OpenClCommands:
+        return record_commands(executable, work, externals, scratch, self._most_items)
+
+    def _submit(
+        self, work: OpenClCommands, buffers: Sequence[Memory], waits: Sequence[Point], queue: int
+    ) -> Point:
+        def run() -> None:
+            scratch = self._scratch_of(queue, work.scratch)
+            work.run(self._handles[queue].handle, buffers, scratch, self._note(queue) if self._profiling else None)
+
+        return self._queues[queue].submit(run, waits)
+
+    def _scratch_of(self, queue: int, size: int) -> int:
+        """The address of a queue's scratch memory; 0 for no bytes. Called by the queue's thread."""
+        if not size:
+            return 0
+        memory = self._scratch[queue]
+        if memory is None or memory.bytes < size:
+            memory = self._scratch[queue] = self._context.allocate(size)
+        return memory.address
+
+    def _note(self, queue: int) -> Callable[[Work], None]:
+        """A function that records the event of a command that has just ended."""
+        begin = time.perf_counter()
+
+        def note(item: Work) -> None:
+            nonlocal begin
+            end = time.perf_counter()
+            size = item.references[0].bytes if item.op == "copy" else 0
+            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size))
+            begin = end
+
+        return note
+
+    # -- lifetime --------------------------------------------------------------------------------
+
+    def profile(self, on: bool) -> list[Event]:
+        events, self._events = self._events, []
+        self._profiling = on
+        return events
+
+    def abort(self) -> None:
+        """End queued work immediately; enqueued commands run to their end, and their point is then poisoned."""
+        self._check_usable()
+        error = self._aborted()
+        for queue in self._queues:
+            queue.abort(error)
+
+    def close(self) -> None:
+        self._closed = True
+        for queue in self._queues:
+            queue.close()
+        self._scratch = [None] * len(self._queues)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        super()._check_usable()
+        if os.getpid() != self._context.process:
+            raise DeviceError(
+                f"device {self.info.uri}: it was opened by another process, of which this is a fork; open it here "
+                f"before OpenCL is used, or start the process anew"
+            )
+
+    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[Memory]:
+        return isinstance(buffer, Memory) and buffer.context is self._context
+
+    def _is_own_code(self, executable: Executable) -> TypeGuard[OpenClExecutable]:
+        return isinstance(executable, OpenClExecutable) and executable.context is self._context
+
+    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[OpenClCommands]:
+        return isinstance(work, OpenClCommands) and work.executable.context is self._context

@@ -1,0 +1,102 @@
+"""The driver for OpenCL platforms.
+
+    opencl:0                    the first device of all platforms
+    opencl:0?queues=2           with two queues
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from motet.errors import DeviceError
+from motet.runtime.device import DeviceInfo
+from motet.runtime.drivers.opencl.api import (
+    DEVICE_AVAILABLE,
+    DEVICE_COMPUTE_UNITS,
+    DEVICE_MEMORY,
+    DEVICE_NAME,
+    DEVICE_SVM,
+    DEVICE_VERSION,
+    PLATFORM_NAME,
+    Handle,
+    OpenClApi,
+    load_api,
+)
+from motet.runtime.drivers.opencl.device import FAMILY, SOURCE, OpenClDevice
+from motet.runtime.drivers.opencl.loader import INSTALL
+from motet.runtime.uri import number_options
+
+api = 1
+
+_OPTIONS = {"queues": (2, 1)}
+_UNSTOPPABLE = "kernels may run in this process, and nothing can stop them but its end"
+conformance_exempt = {
+    "fault-illegal-instruction": _UNSTOPPABLE,
+    "fault-out-of-bounds": _UNSTOPPABLE,
+    "fault-reaches-dependants": _UNSTOPPABLE,
+    "fault-then-usable": _UNSTOPPABLE,
+    "abort-endless": _UNSTOPPABLE,
+    "load-objects-together": "each object is a program by itself: nothing is linked on the device",
+}
+
+
+def probe() -> Sequence[DeviceInfo]:
+    """All devices of all platforms."""
+    try:
+        opencl = load_api()
+        found = _list(opencl)
+    except DeviceError as error:
+        return [_missing(str(error))]
+    if not found:
+        return [_missing(f"no OpenCL platform has a device; {INSTALL}")]
+    infos: list[DeviceInfo] = []
+    lacking: list[DeviceInfo] = []
+    for platform, device in found:
+        info = _describe(opencl, platform, device, len(infos))
+        (infos if info.available else lacking).append(info)
+    return infos or [lacking[0]]
+
+
+def open(info: DeviceInfo) -> OpenClDevice:
+    """Raises DeviceError for unknown options, and if the device cannot be opened."""
+    options = number_options(info.uri, _OPTIONS)
+    opencl = load_api()
+    usable = [device for _, device in _list(opencl) if not _obstacle(opencl, device)]
+    if info.ordinal >= len(usable):
+        raise DeviceError(f"device {info.uri}: it is not present any more; there are {len(usable)}")
+    return OpenClDevice(info, opencl, usable[info.ordinal], int(options["queues"]))
+
+
+def conformance_kernels() -> tuple[str, Mapping[str, Mapping[str, bytes]]]:
+    """The target of the conformance kernels, and the files of each unit."""
+    from motet.runtime.drivers.opencl.conformance_kernels import opencl_units
+
+    return SOURCE, opencl_units()
+
+
+def _list(opencl: OpenClApi) -> list[tuple[Handle, Handle]]:
+    """All platforms with their devices."""
+    return [(platform, device) for platform in opencl.platforms() for device in opencl.devices(platform)]
+
+
+def _describe(opencl: OpenClApi, platform: Handle, device: Handle, ordinal: int) -> DeviceInfo:
+    units = opencl.device_number(device, DEVICE_COMPUTE_UNITS)
+    name = f"{opencl.device_text(device, DEVICE_NAME)} ({opencl.platform_text(platform, PLATFORM_NAME)})"
+    reason = _obstacle(opencl, device)
+    return DeviceInfo(
+        name, f"{FAMILY}:{ordinal}", cores=min(units, os.cpu_count() or units), threads=units,
+        level=opencl.device_text(device, DEVICE_VERSION), memory=opencl.device_number(device, DEVICE_MEMORY),
+        available=not reason, reason=f"{name}: {reason}" if reason else "", family=FAMILY, ordinal=ordinal,
+    )
+
+
+def _obstacle(opencl: OpenClApi, device: Handle) -> str:
+    """Why a device cannot be used; empty if it can."""
+    if not opencl.device_number(device, DEVICE_AVAILABLE):
+        return "its platform says that it is not available"
+    return "" if opencl.device_number(device, DEVICE_SVM) else "it has no shared virtual memory (OpenCL 2.0)"
+
+
+def _missing(reason: str) -> DeviceInfo:
+    return DeviceInfo("OpenCL device", f"{FAMILY}:0", available=False, reason=reason, family=FAMILY)

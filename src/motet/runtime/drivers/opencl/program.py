@@ -1,0 +1,179 @@
+"""Programs and recorded commands.
+
+A program is SPIR-V or OpenCL C. The name of each kernel ends in the numbers of its buffers and sizes, and its parameters
+follow from them:
+
+    kernel void NAME__2b1s(global uchar *b0, global uchar *b1, long s0, long tasks, global uchar *scratch, long stride)
+
+A work-item is a work-group. Of n work-items, work-item i runs the tasks [i * tasks / n, (i + 1) * tasks / n), and
+`scratch + i * stride` is its own memory.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from motet.errors import DeviceError
+from motet.runtime.device import Work
+from motet.runtime.drivers.common.recording import check_work
+from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError
+from motet.runtime.drivers.opencl.context import Context, Memory, Owned
+
+_ENTRY = re.compile(r"(.+)__(\d+)b(\d+)s")
+_ALIGNMENT = 64
+_ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A kernel of a program."""
+
+    program: Owned
+    name: str
+    buffers: int
+    sizes: int
+
+
+class OpenClExecutable:
+    """Built programs with their kernels by symbol."""
+
+    def __init__(self, context: Context, entries: Mapping[str, Entry]) -> None:
+        self.context = context
+        self.entries = entries
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return list(self.entries)
+
+
+def load_programs(
+    context: Context, objects: Sequence[bytes], names: Sequence[str], rounded: bool
+) -> OpenClExecutable:
+    """Build `objects`; with `rounded`, division and square roots of f32 are rounded correctly. Raises DeviceError with
+    the first error of the platform's compiler."""
+    entries: dict[str, Entry] = {}
+    for code, name in zip(objects, names, strict=True):
+        try:
+            program = context.program(code, _ROUNDED if rounded else "")
+            kernels = context.api.kernel_names(program.handle)
+        except OpenClError as error:
+            raise DeviceError(f"device {context.name}: {name}: {error}") from error
+        for kernel in kernels:
+            if match := _ENTRY.fullmatch(kernel):
+                entries[match[1]] = Entry(program, kernel, int(match[2]), int(match[3]))
+    return OpenClExecutable(context, entries)
+
+
+@dataclass
+class _Launch:
+    """A kernel object whose sizes are set, and the addresses that its parameters were last set to."""
+
+    kernel: Owned
+    buffers: int
+    sizes: int
+    items: int
+    set_to: list[int] = field(default_factory=list[int])
+
+
+class OpenClCommands:
+    """Recorded commands; `needed` is the required bytes of each external, `scratch` those of one submission."""
+
+    def __init__(self, executable: OpenClExecutable, work: Sequence[Work], needed: tuple[int, ...]) -> None:
+        self.executable = executable  # keeps the programs
+        self.work = tuple(work)
+        self.needed = needed
+        self.externals = len(needed)
+        self.scratch = 0
+        self.stride = 0
+        self._launches: dict[int, _Launch] = {}
+        self._lock = threading.Lock()  # a kernel object's parameters belong to one submission until it is enqueued
+
+    def prepare(self, scratch: int, most_items: int) -> None:
+        """Create the kernel objects. With scratch memory, a launch has at most `most_items` work-items."""
+        api = self.executable.context.api
+        self.stride = -(-scratch // _ALIGNMENT) * _ALIGNMENT
+        self.scratch = self.stride * most_items
+        for index, item in enumerate(self.work):
+            if item.op == "launch" and item.tasks:
+                entry = self.executable.entries[item.kernel]
+                where = f"device {self.executable.context.name}: command {index}"
+                for what, given, expected in (
+                    ("buffers", len(item.references), entry.buffers), ("sizes", len(item.sizes), entry.sizes)
+                ):
+                    if given != expected:
+                        raise DeviceError(f"{where}: {given} {what} for {item.kernel}; expected {expected}")
+                kernel = self.executable.context.own("Kernel", api.kernel_create(entry.program.handle, entry.name))
+                items = min(item.tasks, most_items) if scratch else item.tasks
+                launch = self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, items)
+                numbers = (*item.sizes, item.tasks)
+                for number, value in enumerate(numbers, entry.buffers):
+                    api.set_number(kernel.handle, number, value)
+                api.set_number(kernel.handle, entry.buffers + entry.sizes + 2, self.stride)
+                launch.set_to = [0] * (entry.buffers + 1)
+
+    def run(
+        self, queue: Handle, buffers: Sequence[Memory], scratch: int, after_each: Callable[[Work], None] | None
+    ) -> None:
+        """Enqueue all commands, each after those that it names, and wait for their end. `scratch` is the address of
+        scratch memory. With `after_each`, the commands run one by one, and it is called after each."""
+        api = self.executable.context.api
+        events: list[list[Handle]] = []
+        own: list[Handle] = []
+        try:
+            with self._lock:
+                for index, item in enumerate(self.work):
+                    waits = [event for other in item.after for event in events[other]]
+                    if self.stride and own:
+                        waits.append(own[-1])  # launches share the scratch memory
+                    event = self._enqueue(index, queue, buffers, scratch, waits)
+                    events.append([event] if event else waits)
+                    if event:
+                        own.append(event)
+                        if after_each is not None:
+                            api.wait([event])
+                            after_each(item)
+            api.flush(queue)
+        finally:
+            _finish(api, own)
+
+    def _enqueue(
+        self, index: int, queue: Handle, buffers: Sequence[Memory], scratch: int, waits: Sequence[Handle]
+    ) -> Handle:
+        """Enqueue a command; 0 if it has nothing to do."""
+        api, item = self.executable.context.api, self.work[index]
+        addresses = [buffers[part.external].address + part.offset for part in item.references]
+        if item.op == "copy":
+            source, target = addresses
+            size = item.references[0].bytes
+            return api.copy(queue, target, source, size, waits) if size and source != target else 0
+        launch = self._launches.get(index)
+        if launch is None:
+            return 0
+        for number, address in enumerate((*addresses, scratch or addresses[0] if addresses else scratch)):
+            if launch.set_to[number] != address:
+                place = number if number < launch.buffers else launch.buffers + launch.sizes + 1
+                api.set_pointer(launch.kernel.handle, place, address)
+                launch.set_to[number] = address
+        return api.launch(queue, launch.kernel.handle, launch.items, waits)
+
+
+def record_commands(
+    executable: OpenClExecutable, work: Sequence[Work], externals: int, scratch: int, most_items: int
+) -> OpenClCommands:
+    """Raises DeviceError for invalid commands."""
+    needed = check_work(executable.context.name, work, executable.kernels, externals)
+    commands = OpenClCommands(executable, work, needed)
+    commands.prepare(scratch, most_items)
+    return commands
+
+
+def _finish(api: OpenClApi, events: Sequence[Handle]) -> None:
+    """Wait for `events` and give them back. Raises OpenClError if a command failed."""
+    try:
+        api.wait(events)
+    finally:
+        for event in events:
+            api.release("Event", event)
