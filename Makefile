@@ -6,7 +6,7 @@ BIN    := .venv/bin
 STAMP  := .venv/installed
 JOBS   ?= auto
 
-.PHONY: run test test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch lint clean environment firmware
+.PHONY: run test test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch intel lint clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -90,6 +90,19 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 		> $(FRAMEWORKS)/requirements.txt
 	torch=$$($(CPU_TORCH)); $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check \
 		$${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
+	@touch $@
+
+# OpenCL platforms for processors, Intel's and PoCL: one gigabyte, in a separate environment. The driver finds them by
+# files in .venv/etc/OpenCL/vendors. PIP_FIND_LINKS=… names a folder with the wheels where there is no network.
+INTEL := .venv/intel
+OPENCL = intel-opencl-rt==2026.* intel-cmplr-lib-rt==2026.* pyopencl==2026.* pocl-binary-distribution==3.*
+
+intel: $(INTEL)/installed
+
+$(INTEL)/installed: src/motet/runtime/drivers/opencl/environment.py | $(STAMP)
+	@test -x $(INTEL)/bin/python || $(BIN)/python -m venv $(INTEL)
+	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check $(OPENCL)
+	$(INTEL)/bin/python src/motet/runtime/drivers/opencl/environment.py $(INTEL) .venv
 	@touch $@
 
 # The tests that need a framework, which `make test` skips; FRAMEWORK_TESTS=… names some of them.

@@ -27,7 +27,7 @@ _ADDED = "OCL_ICD_FILENAMES"
 @functools.cache
 def load_library() -> ctypes.CDLL:
     """The OpenCL loader, which has listed its platforms. Raises DeviceError if there is none."""
-    own = [path for path in environment_platforms(Path(sys.prefix)) if _opens(path)]
+    own = openable(environment_platforms(Path(sys.prefix)))
     bundled = Path(sys.prefix) / "lib" / _LOADER
     try:
         library = ctypes.CDLL(str(bundled) if bundled.exists() else _LOADER)
@@ -47,12 +47,14 @@ def environment_platforms(prefix: Path) -> list[str]:
     return found
 
 
-def _opens(path: str) -> bool:
-    try:
-        ctypes.CDLL(path)
-    except OSError:
-        return False
-    return True
+def openable(platforms: list[str]) -> list[str]:
+    """Those of `platforms` that can be opened, which the process then keeps open."""
+    found: list[str] = []
+    for path in platforms:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(path)
+            found.append(path)
+    return found
 
 
 @contextlib.contextmanager

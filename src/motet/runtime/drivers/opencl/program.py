@@ -1,7 +1,7 @@
 """Programs and recorded commands.
 
-A program is SPIR-V or OpenCL C. The name of each kernel ends in the numbers of its buffers and sizes, and its parameters
-follow from them:
+A program is SPIR-V or OpenCL C. The name of each kernel ends in the numbers of its buffers and sizes, which determine
+its parameters:
 
     kernel void NAME__2b1s(global uchar *b0, global uchar *b1, long s0, long tasks, global uchar *scratch, long stride)
 

@@ -1,0 +1,65 @@
+"""How the driver finds OpenCL, without any platform."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from motet.errors import DeviceError
+from motet.runtime.drivers.opencl import driver, environment, loader
+
+POCL = "lib/python3.11/site-packages/pyopencl/.libs/libpocl-1.so"
+
+
+def packages(folder: Path) -> Path:
+    """An environment with files named like those of pip's platforms."""
+    for name in ("lib/libintelocl.so", "lib/libOpenCL.so.1", POCL):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_platforms_of_an_environment_have_absolute_paths(tmp_path: Path) -> None:
+    source = packages(tmp_path / "packages")
+    (tmp_path / "python/lib").mkdir(parents=True)
+    for _ in range(2):  # again, where everything is there
+        assert environment.register(source, tmp_path / "python") == ["intel", "pocl"]
+    found = loader.environment_platforms(tmp_path / "python")
+    assert found == [str(source / "lib/libintelocl.so"), str(source / POCL)]
+    assert (tmp_path / "python/lib/libOpenCL.so.1").resolve() == source / "lib/libOpenCL.so.1"
+
+
+def test_an_environment_without_platforms_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["environment.py", str(tmp_path), str(tmp_path / "python")])
+    with pytest.raises(SystemExit, match="no OpenCL platform in"):
+        runpy.run_path(environment.__file__, run_name="__main__")
+
+
+def test_a_missing_loader_is_one_line_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> None:
+        loader.load_library.__wrapped__()
+
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr(loader, "_LOADER", "libNoOpenCL.so.9")
+    with pytest.raises(DeviceError, match=r"^no OpenCL loader: .*libNoOpenCL\.so\.9.*make intel$"):
+        load()
+
+
+def test_a_machine_without_opencl_has_an_unavailable_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise DeviceError("no OpenCL loader: make intel")
+
+    monkeypatch.setattr(driver, "load_api", fail)
+    [info] = driver.probe()
+    assert (info.uri, info.available, info.reason) == ("opencl:0", False, "no OpenCL loader: make intel")
+
+
+def test_a_broken_platform_is_left_out(tmp_path: Path) -> None:
+    vendors = tmp_path / "etc/OpenCL/vendors"
+    vendors.mkdir(parents=True)
+    (vendors / "empty.icd").write_text("\n")
+    (vendors / "gone.icd").write_text("/no/such/library.so\n")
+    assert loader.environment_platforms(tmp_path) == ["/no/such/library.so"]
+    assert loader.openable(loader.environment_platforms(tmp_path)) == []
