@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.family import Family
 
-_SPIRV = CpuTarget(
+_MOST_LANES = 16  # of a vector in OpenCL
+
+
+@dataclass(frozen=True)
+class SpirvTarget(CpuTarget):
+    """SPIR-V for processors."""
+
+    def lanes(self, dtype_bits: int) -> int:
+        return min(_MOST_LANES, super().lanes(dtype_bits))
+
+
+_SPIRV = SpirvTarget(
     name="spirv64", triple="spirv64-unknown-unknown", cpu="", features="", requires=(),
     vector_bits=512, vector_registers=32, l1=32 << 10, l2=1 << 20, family="opencl",
 )
