@@ -25,6 +25,10 @@ build:
 build/%.onnx: examples/models.py | $(STAMP) build
 	$(BIN)/python examples/models.py $* $@
 
+# Eight bits, with the ranges that activations have for one random image.
+build/%_int8.onnx: build/%.onnx examples/quantise.py | $(STAMP)
+	$(BIN)/python examples/quantise.py $< $@
+
 # Compiles and runs real programs from end to end: a fragment in MLIR and a program for two devices (an emulated
 # accelerator, or the host again where there is no emulator), checked against the oracle, then ResNet-18.
 run: $(STAMP) build/resnet18.onnx

@@ -17,15 +17,27 @@ def _may_vanish(graph: Graph, node: Node, operands: Sequence[Tracked | None]) ->
     data = operands[0] if operands else None
     uniform = data is not None and node.op.startswith("Gather") and len(set(data.value.reshape(-1).tolist())) < 2
     empty = data is not None and data.value.size == 0 and not node.op.startswith("Gather")
-    return _is_unseen(graph, node) or uniform or empty
+    places = operands[1] if node.op.startswith("Gather") else None
+    nowhere = places is not None and places.value.size == 0
+    return _is_unseen(graph, node) or uniform or empty or nowhere
 
 
 def _is_unseen(graph: Graph, node: Node) -> bool:
     """Whether no element of `node` reaches a result: what reads it asks for shapes alone, or is unseen itself."""
     readers = [other for other in graph.nodes if set(node.outputs) & set(other.inputs)]
     return not set(node.outputs) & set(graph.results) and all(
-        other.op in ("Shape", "Size") or _takes_nothing(graph, other) or _is_unseen(graph, other) for other in readers
+        other.op in ("Shape", "Size") or _takes_nothing(graph, other) or _never_chosen(graph, other, node.outputs)
+        or _is_unseen(graph, other) for other in readers
     )
+
+
+def _never_chosen(graph: Graph, node: Node, names: Sequence[str]) -> bool:
+    """Whether a constant condition never chooses an operand of a Where that is one of `names`."""
+    condition = graph.constants.get(node.inputs[0]) if node.op == "Where" else None
+    if condition is None:
+        return False
+    sides = zip(node.inputs[1:], (condition, ~condition), strict=True)
+    return all(name not in names or not chosen.any() for name, chosen in sides)
 
 
 def _takes_nothing(graph: Graph, node: Node) -> bool:

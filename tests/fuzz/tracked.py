@@ -19,6 +19,8 @@ from tests.fuzz.dtypes import DTYPES, LARGEST, LOST, MANTISSA, ROUNDING, TINY, i
 
 Array = np.ndarray[Any, Any]
 
+_LEAST_NORMAL = float(np.finfo(np.float32).tiny)  # of f32 and bf16
+
 
 class Invalid(Exception):
     """A call or a program that the definition of an operator does not allow: it must be refused."""
@@ -179,6 +181,11 @@ def _may_be_nothing(factor: Tracked, other: Tracked) -> Array:
     return np.isinf(other.value) & (factor.error > 0) & (np.abs(factor.value) <= factor.error)
 
 
+def _vanishing(factor: Tracked) -> Array:
+    """1 where a factor may be 0 within its error, as a number that underflows; else 0."""
+    return ((factor.error > 0) & (np.abs(factor.value) <= factor.error)).astype(np.float64)
+
+
 def divide(a: Tracked, b: Tracked, ulps: float = 2.0) -> Tracked:
     """Floats; by 0 the sign of what comes out is that of a zero, which sums may change."""
     a, b = broadcast(a, b)
@@ -215,7 +222,13 @@ def contract(a: Tracked, b: Tracked, product: Callable[[Array, Array], Array], t
     error = _product_error(a.value, a.error, b.value, b.error, product) + terms * ROUNDING[dtype] * scale
     # A product below the normal numbers is rounded to a multiple of the smallest one; sums of such are exact.
     error = error + TINY[dtype] * product((a.value != 0).astype(np.float64), (b.value != 0).astype(np.float64))
-    unknown = (touched > 0) | (scale > LARGEST[dtype] / 2)
+    vanish = product(_vanishing(a), np.isinf(b.value) * 1.0) + product(np.isinf(a.value) * 1.0, _vanishing(b))
+    if a.dtype == "bf16":  # CPUs' instructions for it take subnormal operands for zeros
+        small, other = (np.where(np.abs(each.value) < _LEAST_NORMAL, np.abs(each.value), 0.0) for each in (a, b))
+        error = error + product(small, _finite(b.value)) + product(_finite(a.value), other)
+        vanish = vanish + product((small > 0) * 1.0, np.isinf(b.value) * 1.0)
+        vanish = vanish + product(np.isinf(a.value) * 1.0, (other > 0) * 1.0)
+    unknown = (touched > 0) | (vanish > 0) | (scale > LARGEST[dtype] / 2)
     found = rounded(dtype, value, error, unknown)
     if _is_whole(a) and _is_whole(b):
         small = (scale <= 2.0 ** MANTISSA[dtype]) & (value != 0)
@@ -276,7 +289,8 @@ def apply(
         low, high = function(a.low()), function(a.high())
         error = np.maximum(np.abs(low - value), np.abs(high - value))
         error = np.where(a.error > 0, error, 0.0)
-        unknown = unknown | ((a.error > 0) & ~np.isfinite(error) & ~np.isnan(value))
+        settled_nan = np.isnan(a.value) | (np.isnan(low) & np.isnan(high))  # not just near the edge of the domain
+        unknown = unknown | ((a.error > 0) & ~np.isfinite(error) & ~settled_nan)
     error = np.nan_to_num(error, nan=0.0, posinf=0.0) + LOST[a.dtype]
     return rounded(a.dtype, value, error, unknown, ulps, absolute)
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from benchmarks.corpus.operators import convolution, linear, lookup, pointwise, quantised, science, sequence, vision
+from benchmarks.corpus.operators import (
+    axes,
+    convolution,
+    linear,
+    lookup,
+    pointwise,
+    quantised,
+    science,
+    sequence,
+    vision,
+)
 from benchmarks.corpus.row import Row
 
-_FAMILIES = (linear, convolution, sequence, pointwise, vision, lookup, science)
+_FAMILIES = (linear, convolution, sequence, pointwise, axes, vision, lookup, science)
 
 
 def operator_rows() -> Sequence[Row]:

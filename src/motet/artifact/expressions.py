@@ -161,9 +161,9 @@ def _broadcast_extent(left: Expr, right: Expr) -> Expr | None:
     if all(len(parts) == 1 for parts in sides):
         return None  # it is as short as it can be
     parts = sorted({show(part): part for side in sides for part in side}.items())
-    (_, greatest), *others = parts
-    least = greatest
-    for _, part in others:
+    greatest: Expr = parts[0][1]
+    least: Expr = parts[0][1]
+    for _, part in parts[1:]:
         greatest, least = ["max", greatest, part], ["min", least, part]
     return ["*", greatest, ["min", least, 1]]
 

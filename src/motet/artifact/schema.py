@@ -234,13 +234,17 @@ class Plan(Struct, frozen=True):
 
 
 class KernelInfo(Struct, frozen=True):
-    """Information that `inspect` shows of a kernel; it is not needed to run it."""
+    """Information that `inspect` shows of a kernel; it is not needed to run it. For kernels on the generic path,
+    `steps` is an estimate of the operations that they run one after the other, and `place` names the operator in the
+    source with the most of them."""
 
     name: str
     kind: str
     flops: int = 0
     bytes: int = 0
     source: str = ""  # the operations in the source that it was compiled from
+    steps: int = 0
+    place: str = ""
 
 
 class Variant(Struct, frozen=True):

@@ -27,7 +27,9 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, Placement, Program
 from motet.compiler.kernels.reader.reading import Unreadable
-from motet.compiler.passes.running import run_named, run_pass
+from motet.compiler.passes.fuse.narrow_products import PRECISION
+from motet.compiler.passes.pipelines import Cleaned
+from motet.compiler.passes.running import run_named, run_pass, run_steps
 from motet.compiler.placement.erase_devices import EraseDevices
 from motet.compiler.placement.families import device_families
 from motet.compiler.placement.place import Place, annotate
@@ -96,9 +98,13 @@ def build(
 
 
 def normalise(program: Program) -> None:
-    """Normalise to canonical linalg, with constants as parameters and requirements on extents as constraints."""
+    """Normalise to canonical linalg, with constants as parameters and requirements on extents as constraints, and
+    products in the requested precision."""
     program.constraints = requirements(program.module)
     run_named("normalise", program)
+    if PRECISION in program.module.operation.attributes:
+        dtype = ir.StringAttr(program.module.operation.attributes[PRECISION]).value
+        run_steps((Cleaned((f"narrow-products{{dtype={dtype}}}",)),), program)
 
 
 def build_partitioned(
@@ -119,7 +125,8 @@ def build_partitioned(
         if early is not None:
             early(packed[0][1][0])
 
-    for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
+    # A level follows those that it extends, whose code it shares: it requires more features.
+    for number, target in enumerate(sorted(wanted, key=lambda target: len(target.requires) if target.base else 0)):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own_program, own_kernels = partitioned.of(target)
         own = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +14,18 @@ from motet.compiler import external_data
 from motet.compiler.external_data import State
 from motet.compiler.ir.hal_attributes import ALIASES, own_family
 from motet.compiler.placement.rates import read_rates
-from motet.compiler.process.job import NO_REPORTS, Job, PassReports
+from motet.compiler.process.job import NO_REPORTS, Job, PassReports, Precision
 from motet.compiler.source_files import content_of, large_file, read_file
-from motet.compiler.targets.cpu import DEFAULT_TARGETS
+from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, CpuTarget, multiplies
 from motet.compiler.targets.families import HOST, driver_options, target_names
 from motet.errors import OptionError
+from motet.runtime.cpu_features import host_features
+
+_log = logging.getLogger(__name__)
 
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
+PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "f16")
 # The options of `--option`, with their help texts.
 OPTIONS = {
     "jobs": "the number of processes that compile kernels at once; default: the number of processors",
@@ -46,6 +51,10 @@ OPTIONS = {
     " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
     "sequences": "the elements of an ONNX model's sequence inputs, and the optional inputs that are never given;"
     " x=3x4xf32,?x4xf32;y=none",
+    "precision": "f32; or bf16, f16: round the operands of f32 products and convolutions to 16 bits when they are"
+    " multiplied, with sums in f32; for the processors of the host",
+    "strict": "false; or true: refuse a precision for which a processor level has no instructions, instead of"
+    " multiplying its numbers in f32",
     "rates": "the rates of devices, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
@@ -88,9 +97,11 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) 
         model = str(Path(request.path).absolute())
         with content_of(request.path, file, data) as content:
             data_files = external_data.data_files(model, content)
+    targets = tuple(_targets(flags) if flags else DEFAULT_TARGETS)
+    strict = _flag("strict", options.get("strict"), default=False)
     return Job(
         kind, request.path or "<string>", data, isinstance(source, str), request.format,
-        tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
+        targets, jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else flags, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
@@ -101,6 +112,7 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) 
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
         sequences=_sequences(options.get("sequences")),
         keep_source=_flag("keep-source", options.get("keep-source"), default=False), reports=request.reports,
+        precision=_precision(options.get("precision"), targets, strict),
     )
 
 
@@ -225,6 +237,34 @@ def _sequences(given: str | None) -> str:
 
         parse_sequences(given)
     return given or ""
+
+
+def _precision(given: str | None, targets: Sequence[str], strict: bool) -> Precision:
+    """The precision of f32 products. Warns if no target has instructions for it that this machine can use; refuses it
+    if one has none and `strict` is set."""
+    if given is None or given == "f32":
+        return "f32"
+    if given != "bf16" and given != "f16":
+        raise OptionError(f"option precision={given}: unknown; available: {', '.join(PRECISIONS)}")
+    from motet.compiler.targets.families import resolve_target
+
+    known = [resolve_target(name) for name in targets]
+    other = next((target for target in known if not isinstance(target, CpuTarget)), None)
+    if other is not None:
+        raise OptionError(f"option precision={given}: for processors of the host only, not for {other.family};"
+                          " GPUs take theirs in the device expression, such as cuda{precision=tf32}")
+    levels = [target for target in known if isinstance(target, CpuTarget)]
+    without = [level.name for level in levels if not multiplies(level, given)]
+    if without and strict:
+        able = [name for name, level in CPU_TARGETS.items() if multiplies(level, given)]
+        remedy = f"compile for host{{cpu={able[-1]}}}, or" if able else "compile"
+        raise OptionError(f"option precision={given}: {', '.join(without)}: no instructions for it, and strict=true;"
+                          f" {remedy} without strict")
+    best = next((level for level in levels if set(level.requires) <= host_features()), None)
+    if len(without) == len(levels) or (best is not None and best.name in without):
+        _log.warning("option precision=%s: %s: no instructions for it; numbers are rounded to %s and multiplied in f32",
+                     given, ", ".join(without), given)
+    return given
 
 
 def _jobs(given: str | None) -> int:

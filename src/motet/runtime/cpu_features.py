@@ -27,7 +27,8 @@ _ARM = {
 }  # fmt: skip
 
 _LEVELS = {
-    "x86-64-v4-amx": {"amx-tile", "amx-int8"},
+    "x86-64-v4-amx": {"amx-tile", "amx-int8", "amx-bf16"},
+    "x86-64-v4-bf16": {"avx512bf16"},
     "x86-64-v4-vnni": {"avx512vnni"},
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},

@@ -116,7 +116,6 @@ def compile_program(
     from motet.compiler import service
     from motet.compiler.process.prefork import Standby
     from motet.tools.progress import Progress
-    from motet.tools.show import show_bytes
 
     worker = context.obj if isinstance(context.obj, Standby) else None
     with Progress(f"compiling {request.path}") as progress:
@@ -124,6 +123,15 @@ def compile_program(
     if prove:
         _print_proofs(artifact)
     save(artifact, path, "external" if parameters == "external" else "embedded")
+    _report(artifact, path)
+
+
+def _report(artifact: Artifact, path: Path) -> None:
+    """Prints what was written, and warnings."""
+    from motet.tools.show import show_bytes
+    from motet.tools.slow_kernels import warn_of_slow_kernels
+
+    warn_of_slow_kernels(artifact)
     names = ", ".join(each.name for each in artifact.callable_functions)
     typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {names}")
 

@@ -270,7 +270,8 @@ def _norm_pool(attributes: Attributes, operands: Operands) -> list[Tracked]:
 @meaning("GlobalLpPool")
 def _global_norm(attributes: Attributes, operands: Operands) -> list[Tracked]:
     x = given(operands[0])
-    return [_norm(x, tuple(range(2, len(x.shape))), attributes.get("p", 2), True)]
+    found = _norm(x, tuple(range(2, len(x.shape))), attributes.get("p", 2), True)
+    return [divide(found, exact(np.ones(found.shape), x.dtype))]  # a mean times the image's size, as LpPool
 
 
 @meaning("GlobalAveragePool", "GlobalMaxPool")

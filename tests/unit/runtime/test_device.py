@@ -24,8 +24,9 @@ X86_V4 = X86_V3.strip() + " avx512f avx512bw avx512cd avx512dq avx512vl avx512_b
 def test_x86_flags_become_names_of_llvm():
     features = parse(X86_V4, "x86_64")
     assert {"sse3", "sse4.1", "lzcnt", "bmi", "bmi2", "avx512bf16", "avx512vnni", "amx-tile", "fma"} <= features
-    assert level(features, "x86_64") == "x86-64-v4-vnni"
-    assert level(features | {"amx-int8"}, "x86_64") == "x86-64-v4-amx"
+    assert level(features, "x86_64") == "x86-64-v4-bf16"
+    assert level(features - {"avx512bf16"}, "x86_64") == "x86-64-v4-vnni"
+    assert level(features | {"amx-int8", "amx-bf16"}, "x86_64") == "x86-64-v4-amx"
     assert level(features - {"avx512vnni"}, "x86_64") == "x86-64-v4"
     assert level(parse(X86_V3, "x86_64"), "x86_64") == "x86-64-v3"
     assert level(frozenset({"fma"}), "x86_64") == "x86-64"

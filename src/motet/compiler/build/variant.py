@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from motet.artifact.contracts import TargetContract, add_contract
 from motet.artifact.kernel_schedules import add_schedules
 from motet.artifact.schema import KernelInfo, Schedule, Variant
+from motet.compiler.build.generic_work import GenericWork, generic_work
 from motet.compiler.build.partitioning import Kernels
 from motet.compiler.build.signatures import function_shapes
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, all_of, launched, places_of
@@ -221,10 +222,13 @@ def _compiled(
 
 
 def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[KernelInfo]:
-    return [
-        KernelInfo(
-            name=name, kind=entry.code.kind, flops=entry.code.flops, bytes=entry.code.bytes,
-            source=kernels.reasons.get(name, "") or ir.StringAttr(kernels.functions[name].attributes[KIND]).value,
-        )
-        for name, entry in compiled.items()
-    ]
+    infos: list[KernelInfo] = []
+    for name, entry in compiled.items():
+        function = kernels.functions[name]
+        source = kernels.reasons.get(name, "") or ir.StringAttr(function.attributes[KIND]).value
+        work = generic_work(function) if entry.code.kind == "generic" else GenericWork(0, "")
+        infos.append(KernelInfo(
+            name=name, kind=entry.code.kind, flops=entry.code.flops, bytes=entry.code.bytes, source=source,
+            steps=work.steps, place=work.place,
+        ))
+    return infos

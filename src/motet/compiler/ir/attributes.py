@@ -61,3 +61,8 @@ def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
     """The numbers of an attribute such as `static_sizes`; None for dynamic ones."""
     unknown = ir.ShapedType.get_dynamic_size()
     return [None if value == unknown else value for value in ir.DenseI64ArrayAttr(operation.attributes[name])]
+
+
+def maps_of(generic: ir.Operation) -> list[ir.AffineMap]:
+    """The indexing maps of a linalg.generic, in the order of its operands."""
+    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(generic.attributes["indexing_maps"])]

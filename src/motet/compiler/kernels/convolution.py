@@ -1,9 +1,12 @@
-"""Whether a kernel is a convolution over an image's rows and columns, with what follows it and the siblings whose sums
-are added to it. `windows.py` reads windows over any number of axes.
+"""Whether a kernel is a convolution, with what follows it and the siblings whose sums are added to it.
+
+`windows.py` reads windows over any number of axes. The innermost two are the image's columns and rows, the others its
+planes. A convolution over one axis has the axis next to it, or one of one element, as the other of rows and columns.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +19,10 @@ from motet.compiler.kernels.windows import SINGLE, Axis, Window, Windows, image_
 
 @dataclass(frozen=True)
 class Convolution:
-    """A kernel read as a convolution, or as a sum of several convolutions of one image with different `filters`."""
+    """A kernel read as a convolution, or as a sum of several convolutions of one image with different `filters`.
+
+    `outer` are the dimensions of the result other than filters, rows and columns: those along which each point reads
+    one element of the image, and those of `planes`, the windows outside of rows and columns, outermost first."""
 
     kernel: Kernel
     product: Product
@@ -30,6 +36,7 @@ class Convolution:
     channel_dim: int
     channels: int
     channel_step: int
+    planes: tuple[Window, ...]
     rows: Window
     columns: Window
     padding: float | int | None
@@ -46,8 +53,13 @@ class Convolution:
         return stored_place(self.epilogue) or self.output
 
     @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows along planes, rows and columns."""
+        return (*self.planes, self.rows, self.columns)
+
+    @property
     def depth(self) -> int:
-        return self.rows.taps * self.columns.taps * self.channels
+        return math.prod(window.taps for window in self.windows) * self.channels
 
 
 def match(kernel: Kernel) -> Convolution | None:
@@ -78,7 +90,7 @@ def match(kernel: Kernel) -> Convolution | None:
     return Convolution(
         kernel, product, replace(image_place, offset=()), tuple(filters), tuple(i for i in inits if i is not None),
         output, tuple(seen.outer), seen.filter_dim, int(stage.sizes[seen.filter_dim]), seen.channel.dim,
-        seen.channel.count, seen.channel.step, *seen.windows, image.padding, epilogue, main,
+        seen.channel.count, seen.channel.step, seen.planes, seen.rows, seen.columns, image.padding, epilogue, main,
     )
 
 
@@ -124,13 +136,14 @@ class _Channel:
 
 @dataclass(frozen=True)
 class _Dimensions:
-    """A convolution's dimensions: those that no window slides over, filters, channels, and windows over rows and
-    columns."""
+    """A convolution's dimensions: those outside of rows and columns, filters, channels, and windows."""
 
     outer: list[tuple[Extent, int]]
     filter_dim: int
     channel: _Channel
-    windows: tuple[Window, Window]
+    planes: tuple[Window, ...]
+    rows: Window
+    columns: Window
 
 
 def _geometry(
@@ -146,15 +159,15 @@ def _geometry(
     reduced = {d for d in stage.reductions if stage.sizes[d] != 1}
     if filter_dim < 0 or reduced != {d for d in [channel.dim, *(w.kernel for w in windows)] if d >= 0}:
         return None
-    if not 1 <= len(windows) <= 2:
+    if not windows:
         return None
+    windows = sorted(windows, key=lambda w: -w.step)
     if len(windows) == 1:
-        windows += _companion(outer, windows[0], image_place, filters, stored)
-        outer = [(size, d) for size, d in outer if d != windows[-1].out]
-    windows.sort(key=lambda w: -w.step)
-    if len(windows) == 1:
-        windows.insert(0, SINGLE)
-    return _Dimensions(outer, filter_dim, channel, (windows[0], windows[1]))
+        windows = _plane_of(outer, windows[0], image_place, filters, stored)
+        outer = [(size, d) for size, d in outer if d not in [w.out for w in windows]]
+    *planes, rows, columns = windows
+    outer += [(Extent(plane.size), plane.out) for plane in planes if plane.out >= 0]
+    return _Dimensions(outer, filter_dim, channel, tuple(planes), rows, columns)
 
 
 def _image_axes(
@@ -191,28 +204,31 @@ def _filter_dim(opening: Windows) -> int:
     return found[0] if len(found) == 1 and isinstance(opening.stage.sizes[found[0]], int) else -1
 
 
-def _companion(
-    outer: Sequence[
-        tuple[Extent, int]
-    ], window: Window, image: StridedAccess, filters: Sequence[StridedAccess], output: StridedAccess
+def _plane_of(
+    outer: Sequence[tuple[Extent, int]], window: Window, image: StridedAccess, filters: Sequence[StridedAccess],
+    stored: StridedAccess,
 ) -> list[Window]:
-    """The axis that forms a plane with the only `window`, as a window of one tap; empty if there is none."""
-    if window.out < 0:
-        return []
-    along = output.strides[window.out].known
+    """Rows and columns with the only `window`: the dimension next to it in the image and in the result is read through
+    a window of one tap; without such a dimension the rows are one."""
+    along = stored.strides[window.out].known if window.out >= 0 else None
+    found: list[Window] = []
     for size, d in outer:
-        step, to = image.strides[d].known, output.strides[d].known
-        if size.known is None or step is None or to is None or along is None:
+        step, to = image.strides[d].known, stored.strides[d].known
+        if along is None or size.known is None or step is None or to is None:
             continue
         if any(place.strides[d] != Extent(0) for place in filters):
             continue
         if step <= window.step * window.image and to <= along * window.size:
-            return [Window(d, -1, size.known, 1, 1, 1, 0, size.known, step)]
-    return []
+            found.append(Window(d, -1, size.known, 1, 1, 1, 0, size.known, step))
+    if not found:
+        return [SINGLE, window]
+    nearest = min(found, key=lambda one: one.step)
+    return sorted([window, nearest], key=lambda one: -one.step)
 
 
 def pixels_are_flat(c: Convolution) -> bool:
-    """Whether every access of the result's space treats output rows and columns as one dimension."""
+    """Whether every access of the result's space treats output rows and columns as one dimension, along which the
+    result is contiguous."""
     column, row = c.columns.out, c.rows.out
     if column < 0 or c.stored.strides[column] != ONE:
         return False

@@ -158,6 +158,7 @@ class Packing:
     blocks: tuple[int, ...]
     split_permutation: tuple[int, ...]
     multiples: tuple[int, ...] = ()
+    merged: int = 1
 
 
 def known_product(sizes: Iterable[Size | None]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ def reorder_constants(kernel: Kernel, orders: Mapping[int, tuple[int, ...]]) -> 
 def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
     """`array` in the layout of `packing`: contiguous, same dtype, incomplete blocks padded with zeros."""
     moved = np.transpose(array, packing.permutation)
+    moved = moved.reshape(_merged(moved.shape, packing))
     multiples = packing.multiples or packing.blocks
     widths = [(0, -size % multiple) for size, multiple in zip(moved.shape, multiples, strict=True)]
     padded = np.pad(moved, widths) if any(after for _, after in widths) else moved
@@ -36,6 +38,13 @@ def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
 def packed_elements(shape: tuple[int, ...], packing: Packing) -> int:
     """The number of elements of a packed constant of `shape`."""
     count = 1
-    for axis, multiple in zip(packing.permutation, packing.multiples or packing.blocks, strict=True):
-        count *= -(-shape[axis] // multiple) * multiple
+    moved = _merged(tuple(shape[axis] for axis in packing.permutation), packing)
+    for size, multiple in zip(moved, packing.multiples or packing.blocks, strict=True):
+        count *= -(-size // multiple) * multiple
     return count
+
+
+def _merged(shape: tuple[int, ...], packing: Packing) -> tuple[int, ...]:
+    """A transposed array's shape with its last `packing.merged` axes as one."""
+    kept = len(shape) - packing.merged
+    return shape if packing.merged == 1 else (*shape[:kept], math.prod(shape[kept:]))

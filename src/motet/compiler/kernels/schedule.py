@@ -78,16 +78,40 @@ class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
         return 16 * self.blocks
 
 
+class BfloatProductSchedule(_Schedule, frozen=True, tag="bfloat-product"):
+    """A product of bf16 numbers summed in f32, on a CPU.
+
+    `way` selects the instructions: `tiles` AMX, `dots` AVX-512 BF16. The other fields are those of
+    `IntegerProductSchedule`.
+    """
+
+    way: Literal["tiles", "dots"]
+    rows: int
+    blocks: int
+    tile_rows: int
+    panels: int
+    group: int = 1
+    in_place: bool = False
+    depth_block: int | None = None
+
+    @property
+    def width(self) -> int:
+        """The columns of a register tile."""
+        return 16 * self.blocks
+
+
 class DirectSchedule(_Schedule, frozen=True, tag="direct"):
-    """A convolution of a channels-last image read in place, on a CPU: tiles of `tile_rows` pixels by `vectors` vectors
-    of `lanes` filters; a task has `block` output rows (a divisor of all) and one panel of filters. `depth_block`
-    channels of a panel stay in the first-level cache for all pixels; None: a tile processes all of K at once."""
+    """A convolution of a channels-last image, or of a copy of that layout, on a CPU: tiles of `tile_rows` pixels by
+    `vectors` vectors of `lanes` filters; a task has `block` output rows (a divisor of all), of which it computes one of
+    `pieces` pieces, and one panel of filters. `depth_block` channels of a panel stay in the first-level cache for all
+    pixels; None: a tile processes all of K at once."""
 
     lanes: int
     tile_rows: int
     vectors: int
     block: int
     depth_block: int | None = None
+    pieces: int = 1
 
     @property
     def width(self) -> int:
@@ -129,6 +153,22 @@ class DepthwiseSchedule(_Schedule, frozen=True, tag="depthwise"):
         return self.lanes * self.vectors
 
 
+class PlanesSchedule(_Schedule, frozen=True, tag="planes"):
+    """A reduction over windows of planes whose columns are contiguous, on a CPU: tiles of `rows` rows by `vectors`
+    vectors of `lanes` columns; tasks of `block` rows of the result (a divisor of all)."""
+
+    lanes: int
+    vectors: int
+    rows: int
+    block: int
+
+
+class InterleaveSchedule(_Schedule, frozen=True, tag="interleave"):
+    """Rows whose elements come from several tensors in turn, on a CPU, by vectors of `lanes` elements."""
+
+    lanes: int
+
+
 class LoopPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The next `stages` stages of a kernel, on a CPU, in vectors of `lanes` elements: with `by_rows` together row by
     row, else one stage as a loop nest. Long rows are split into strips of `strip` elements, None: not split. A task has
@@ -165,8 +205,8 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 
 KernelSchedule = (
-    ContractionSchedule | IntegerProductSchedule | DirectSchedule | ConvolutionSchedule | DepthwiseSchedule
-    | LoopsSchedule | LaunchesSchedule
+    ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | DirectSchedule | ConvolutionSchedule
+    | DepthwiseSchedule | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}

@@ -38,7 +38,7 @@ NORMALISE: tuple[Step, ...] = (
     "resolve-reshapes",
     Upstream("func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"),
     Cleaned(("simplify-sizes", "collapse-broadcasts")),
-    Cleaned(("slice-extracts", "resolve-extracts")),
+    Cleaned(("slice-extracts", "resolve-extracts", "window-scatters")),
     "slice-after-splitting",
     Cleaned(("lower-transposed-conv{phases=false}", "split-groups")),
     "reuse-sorted-extents",
@@ -52,6 +52,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     Cleaned(("lower-transposed-conv",)),
     "merge-groups",
     "fold-widening-casts",
+    "narrow-quantised-products{symmetric=true}",
     "fuse-attention",
     "reshape-rows",
     "fold-widening-casts{all-readers=true}",
@@ -62,7 +63,11 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 )
 
 # A normalised program → one with larger kernels, for all other targets.
-FUSE_FOR_CPU: tuple[Step, ...] = ("unroll-loops{products=true}", "expand-products")
+FUSE_FOR_CPU: tuple[Step, ...] = (
+    "hoist-loop-invariants", "join-loop-products", "hoist-loop-products", "unroll-loops{products=true most=512}",
+    "expand-products", "narrow-quantised-products", "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
+    "scatter-in-place", "inline-gathers", "reshape-rows",
+)
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")

@@ -47,6 +47,9 @@ class PassReports(msgspec.Struct, frozen=True):
 NO_REPORTS = PassReports()
 
 
+Precision = Literal["f32", "bf16", "f16"]
+
+
 class Job(msgspec.Struct, frozen=True):
     """`source` is text or bytes; if it is None, `file` is read, which must be in `state`, or else `path`. An artifact
     is written to `result`, or to the job's folder. `stage` is for `emit`, `pipeline` for `optimise`, `function` for
@@ -67,6 +70,7 @@ class Job(msgspec.Struct, frozen=True):
     sequences: str = ""  # elements of an ONNX model's sequence inputs, `frontends/onnx/interface.py`
     separate_siblings: bool = False  # `passes/fuse/group.py`
     unchecked_indices: bool = False  # `codegen/cpu/generic/checks.py`
+    precision: Precision = "f32"  # to which operands of f32 products are rounded, `passes/fuse/narrow_products.py`
     tune_schedule: bool = False
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
     tune: Literal["", "candidates", "measure"] = ""  # of forms of kernels

@@ -129,6 +129,7 @@ def _loaded(job: Job) -> Generator[Program]:
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import UNCHECKED
     from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
+    from motet.compiler.passes.fuse.narrow_products import PRECISION
 
     data = _source(job)
     source = data[:].decode() if job.text else data
@@ -141,6 +142,8 @@ def _loaded(job: Job) -> Generator[Program]:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()
         if job.unchecked_indices:
             program.module.operation.attributes[UNCHECKED] = ir.UnitAttr.get()
+        if job.precision != "f32":
+            program.module.operation.attributes[PRECISION] = ir.StringAttr.get(job.precision)
         yield program
 
 

@@ -58,10 +58,14 @@ X86_64_V4_VNNI = replace(
     X86_64_V4, name="x86-64-v4-vnni", base=X86_64_V4.name,
     features=f"{X86_64_V4.features},+avx512vnni", requires=(*X86_64_V4.requires, "avx512vnni"),
 )
+X86_64_V4_BF16 = replace(
+    X86_64_V4_VNNI, name="x86-64-v4-bf16", base=X86_64_V4_VNNI.name,
+    features=f"{X86_64_V4_VNNI.features},+avx512bf16", requires=(*X86_64_V4_VNNI.requires, "avx512bf16"),
+)
 X86_64_V4_AMX = replace(
-    X86_64_V4_VNNI, name="x86-64-v4-amx",
-    features=f"{X86_64_V4_VNNI.features},+amx-tile,+amx-int8",
-    requires=(*X86_64_V4_VNNI.requires, "amx-tile", "amx-int8"), l1=48 << 10,
+    X86_64_V4_BF16, name="x86-64-v4-amx", base=X86_64_V4.name,
+    features=f"{X86_64_V4_BF16.features},+amx-tile,+amx-int8,+amx-bf16",
+    requires=(*X86_64_V4_BF16.requires, "amx-tile", "amx-int8", "amx-bf16"), l1=48 << 10,
 )
 AARCH64 = CpuTarget(
     name="aarch64", triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon,+fp-armv8",
@@ -78,12 +82,27 @@ RISCV64_V = CpuTarget(
 
 CPU_TARGETS = {
     target.name: target
-    for target in (X86_64_V4, X86_64_V4_VNNI, X86_64_V4_AMX, X86_64_V3, AARCH64, RISCV64, RISCV64_V)
+    for target in (X86_64_V4, X86_64_V4_VNNI, X86_64_V4_BF16, X86_64_V4_AMX, X86_64_V3, AARCH64, RISCV64, RISCV64_V)
 }
 # The default levels of host programs, in order of preference.
-DEFAULT_TARGETS = ("x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
+DEFAULT_TARGETS = ("x86-64-v4-amx", "x86-64-v4-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
 
 
 def base_of(target: CpuTarget) -> CpuTarget:
     """The level that `target` extends; `target` itself if it extends none."""
     return CPU_TARGETS[target.base] if target.base else target
+
+
+def multiplies(target: CpuTarget, dtype: str) -> bool:
+    """Whether `target` has instructions for products of `dtype`, a 16-bit float, with sums in f32."""
+    return dtype == "bf16" and target.has("avx512bf16")
+
+
+def bases_of(target: CpuTarget) -> tuple[str, ...]:
+    """The names of the levels that `target` extends, the nearest first."""
+    return (target.base, *bases_of(CPU_TARGETS[target.base])) if target.base else ()
+
+
+def lowest_base(target: CpuTarget) -> CpuTarget:
+    """The last level of `bases_of(target)`; `target` itself if it extends none."""
+    return lowest_base(CPU_TARGETS[target.base]) if target.base else target

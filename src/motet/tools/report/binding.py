@@ -13,8 +13,9 @@ from motet.runtime.selection import HOST, bind, needed_families, regions_of
 from motet.runtime.uri import family_of, split_uri
 
 _CLASSES = {
-    "contraction": "contraction", "convolution": "convolution", "depthwise": "convolution", "loops": "elementwise",
-    "rows": "reduction", "generic": "generic", "products": "contraction",
+    "contraction": "contraction", "convolution": "convolution", "depthwise": "convolution", "planes": "convolution",
+    "interleave": "elementwise", "loops": "elementwise", "rows": "reduction", "generic": "generic",
+    "products": "contraction",
 }
 
 

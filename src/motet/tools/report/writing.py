@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 
 # Classes of kernels, and other work, with a colour in `page.css`.
-COLOURED = ("contraction", "convolution", "depthwise", "loops", "rows", "generic", "transfer", "copy")
+COLOURED = (
+    "contraction", "convolution", "depthwise", "planes", "interleave", "loops", "rows", "generic", "transfer", "copy",
+)
 
 
 def safe(text: object) -> str:

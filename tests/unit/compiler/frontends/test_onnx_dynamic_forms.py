@@ -94,7 +94,6 @@ def test_averages_of_whole_windows_over_any_number_of_images() -> None:
 
 @pytest.mark.parametrize("op, attributes, what", [
     ("MaxPool", {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}, "auto_pad"),
-    ("AveragePool", {"kernel_shape": [3, 3], "ceil_mode": 1, "count_include_pad": 1}, "ceil_mode"),
     ("ArgMax", {"axis": 2, "select_last_index": 1}, "select_last_index"),
     ("LRN", {"size": 3}, "LRN over extents"),
 ])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
@@ -13,7 +13,7 @@ from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, key_of
 from motet.compiler.scheduling.schedule import Compiled
-from motet.compiler.targets.cpu import CpuTarget, base_of
+from motet.compiler.targets.cpu import CpuTarget, bases_of, lowest_base
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.given import schedule_for
 from motet.compiler.tuning.kernels import DEFAULT, Choice
@@ -54,10 +54,18 @@ class CpuBackend(PlainBackend):
         from motet.compiler.kernels.linalg_ext import is_whole
 
         if is_whole(function):
-            return launched(*emit_whole(function, base_of(self.target)))
-        made = emit_generic(function, name, self.target.gathers)
+            return launched(*emit_whole(function, lowest_base(self.target)))
+        base = lowest_base(self.target)
+        made = emit_generic(function, name, self.target.gathers, lambda kernel: generate(kernel, base))
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
-        return whole_operands(function, made.code, extents)
+        whole = whole_operands(function, made.code, extents)
+        results = len(whole.shapes) - len(whole.operands)
+        taken = (*made.operands, *range(len(whole.operands), len(whole.operands) + results))
+        return replace(
+            whole, operands=made.operands, packings=made.packings,
+            shapes=tuple(whole.shapes[number] for number in taken),
+            items=tuple(whole.items[number] for number in taken),
+        )
 
     def assemble(
         self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
@@ -65,7 +73,9 @@ class CpuBackend(PlainBackend):
     ) -> tuple[dict[str, Compiled], list[str]]:
         target = self.target
         units = units_of(compiled)
-        fresh = [unit for unit in units if (target.base, unit) not in made]
+        below = bases_of(target)
+        shared = {unit: made[name, unit] for unit in units for name in reversed(below) if (name, unit) in made}
+        fresh = [unit for unit in units if unit not in shared]
         refusals: list[UnloadableCode] = []
         for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
             try:
@@ -76,11 +86,13 @@ class CpuBackend(PlainBackend):
             members[path] = code
         if refusals:
             raise UnloadableCode(refusals[0].message, *(symbol for each in refusals for symbol in each.symbols))
-        return dict(compiled), [made.get((target.base, unit)) or made[target.name, unit] for unit in units]
+        return dict(compiled), [shared.get(unit) or made[target.name, unit] for unit in units]
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         units = units_of(compiled)
-        return "\n".join(unit.llvm if stage == "llvm" else assembly(unit, self.target) for unit in units)
+        return "\n".join(
+            "\n".join((unit.llvm, *unit.parts)) if stage == "llvm" else assembly(unit, self.target) for unit in units
+        )
 
 
 def open(target: Target, choice: Choice) -> CpuBackend:
@@ -95,7 +107,7 @@ def units_of(compiled: Mapping[str, Compiled]) -> list[ObjectUnit]:
     """The LLVM IR of `compiled` kernels; kernels of equal structure share one unit."""
     units = {
         code.phases[0].symbol: ObjectUnit(
-            code.phases[0].symbol, code.llvm, code.kind == "generic", tuple(_entries(entry))
+            code.phases[0].symbol, code.llvm, code.kind == "generic", code.parts, tuple(_entries(entry))
         )
         for entry in compiled.values()
         if (code := entry.code).phases

@@ -39,14 +39,14 @@ class ObjectUnit:
     """LLVM IR to compile to one object. `llvm` has neither triple nor data layout.
 
     `optimise` requests LLVM's whole mid-level pipeline with its vectorisers, which IR made from loops needs.
-    IR that is emitted with vectors goes directly to instruction selection.
-
-    `entries` are the symbols of its phases with the numbers of their buffers and sizes, which SPIR-V needs.
+    IR that is emitted with vectors goes directly to instruction selection; `parts` are such modules, linked to the
+    optimised one. `entries` are the symbols of its phases with the numbers of their buffers and sizes, for SPIR-V.
     """
 
     name: str
     llvm: str
     optimise: bool
+    parts: tuple[str, ...] = ()
     entries: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -63,7 +63,7 @@ def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> 
 
 def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
     """The assembly text of the object that `compile_units` makes from `unit`."""
-    machine, module = _prepare(unit, target, likely_conversions(unit.llvm, target))
+    machine, module = _prepare(unit, target, likely_conversions(_whole(unit), target))
     return machine.emit_assembly(module)
 
 
@@ -74,7 +74,7 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
     if is_spirv(target):
         machine, module = _prepare(unit, target, ())
         return machine.emit_object(module)
-    conversions = likely_conversions(unit.llvm, target)
+    conversions = likely_conversions(_whole(unit), target)
     while True:
         machine, module = _prepare(unit, target, conversions)
         code = machine.emit_object(module)
@@ -87,11 +87,21 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
 def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
     """A target machine for `target`, and the module of `unit` with definitions of `conversions`, after the mid-level
     passes."""
+    if is_spirv(target):
+        return spirv_module(unit.llvm, unit.entries)
+    machine = target_machine(target)
+    module, *parts = (
+        _parsed(unit, text, target, machine) for text in (with_conversions(unit.llvm, conversions), *unit.parts)
+    )
+    _run_passes(module, machine, unit.optimise)
+    for part in parts:
+        module.link_in(part)
+    return machine, module
+
+
+def _parsed(unit: ObjectUnit, text: str, target: CpuTarget, machine: Any) -> Any:
     try:
-        if is_spirv(target):
-            return spirv_module(unit.llvm, unit.entries)
-        machine = target_machine(target)
-        module = llvm.parse_assembly(with_conversions(unit.llvm, conversions))
+        module = llvm.parse_assembly(text)
         module.triple = target.triple
         module.data_layout = str(machine.target_data)
         module.verify()
@@ -100,8 +110,11 @@ def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) 
         raise CompileError(
             f"kernel {unit.name}: the generated LLVM IR is not valid: {detail}; this is a defect of motet"
         ) from error
-    _run_passes(module, machine, unit.optimise)
-    return machine, module
+    return module
+
+
+def _whole(unit: ObjectUnit) -> str:
+    return "\n".join((unit.llvm, *unit.parts))
 
 
 def target_machine(target: CpuTarget) -> Any:
@@ -156,7 +169,7 @@ class _Workers:
     workers: list[_ObjectWorker] = field(default_factory=list[_ObjectWorker])
 
     def run(self) -> list[bytes]:
-        todo = sorted(range(len(self.units)), key=lambda index: len(self.units[index].llvm))
+        todo = sorted(range(len(self.units)), key=lambda index: len(_whole(self.units[index])))
         objects: dict[int, bytes] = {}
         try:
             for _ in range(self.count):

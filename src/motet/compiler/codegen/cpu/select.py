@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct
+from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, interleave, plane_emitter
 from motet.compiler.codegen.cpu.gemm import contraction
+from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
+from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
+from motet.compiler.codegen.cpu.gemm_bf16 import tiles as bfloat_tiles
 from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
 from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
+from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.in_place import find_updates
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import loops
@@ -22,7 +26,8 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    dot_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS, loops.CLASS
+    dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS,
+    plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
 )
 
 
@@ -57,7 +62,9 @@ def check(schedule: KernelSchedule, kernel: Kernel, target: CpuTarget) -> Sequen
 
 def own_target(kernel: Kernel, target: CpuTarget) -> CpuTarget:
     """The CPU level whose code `kernel` gets if `target` is compiled for."""
-    return target if improves_on_base(kernel, target) else base_of(target)
+    while target.base and not improves_on_base(kernel, target):
+        target = base_of(target)
+    return target
 
 
 def classes_of(kernel: Kernel) -> Classes:
@@ -68,4 +75,9 @@ def classes_of(kernel: Kernel) -> Classes:
 
 def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     """Whether the instructions of `target` beyond its base level make `kernel` faster."""
-    return bool(target.base) and dot_reading.takes(kernel, target)
+    if not target.base:
+        return False
+    base = base_of(target)
+    if dot_tiles.ways_of(target) != dot_tiles.ways_of(base) and dot_reading.takes(kernel, target):
+        return True
+    return bfloat_tiles.ways_of(target) != bfloat_tiles.ways_of(base) and bfloat_reading.takes(kernel, target)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 USUAL = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _OF_STEP = 40  # nodes of one step, at most
-_SHORT = 2048  # nodes that unrolling creates in some three seconds of compilation
+_SHORT = 192  # nodes of the few steps for which separate kernels are as fast as a loop
 _OF_PLAIN_STEP = 24  # of one without lengths, peepholes, clips and other activations
 _ALPHA = {"Affine": 1.0, "Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "ScaledTanh": 1.0, "ThresholdedRelu": 1.0}
 _BETA = {"Affine": 0.0, "HardSigmoid": 0.5, "ScaledTanh": 1.0}

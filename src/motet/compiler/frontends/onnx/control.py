@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CONVERSIONS = ("Cast", "CastLike", "Identity")
 NODES = 4096  # nodes that unrolling may create, at most
+STAYS = "motet: one step after the other"  # the description of a Loop whose steps are few operations each
 
 
 def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -65,7 +66,10 @@ def _source(name: str, known: dict[str, str]) -> str:
 
 
 def unroll(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The iterations of a Loop, one after the other; None if their number is dynamic or too large."""
+    """The iterations of a Loop, one after the other; None if their number is dynamic or too large, or if the Loop is to
+    stay one."""
+    if node.doc_string == STAYS:
+        return None
     iterations = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.control import STAYS
 from motet.compiler.frontends.onnx.numbers import Numbers, refused
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
@@ -208,6 +209,8 @@ def _kept(n: Numbers, valid: str, overlaps: str, shape: tuple[int, int, int]) ->
     import onnx
 
     w, boxes = n.w, shape[2]
+    if boxes == 1:
+        return valid
     earlier = w.constant(np.tri(boxes, k=-1, dtype=np.float32), "earlier")
     overlaps = n.mul(overlaps, earlier)
     make, name = onnx.helper.make_node, w.node.name
@@ -244,7 +247,9 @@ def _kept(n: Numbers, valid: str, overlaps: str, shape: tuple[int, int, int]) ->
         ],
     )
     none = w.constant(np.zeros(shape, np.float32), "none")
-    return w.add("Loop", count, go, none, body=body)
+    kept = w.add("Loop", count, go, none, body=body, doc_string=STAYS)
+    w.facts.model.proto.graph.value_info.append(onnx.helper.make_tensor_value_info(kept, _F32, shape))
+    return kept
 
 
 RULES: dict[str, Rule] = {

@@ -27,6 +27,7 @@ NEVER_FOLDED = frozenset({
     "SplitToSequence", "Optional", "ImageDecoder",
     "LpNormalization",  # for p=1 the evaluator adds the elements, not their magnitudes
 })  # fmt: skip
+_BYTES = ("int8", "uint8")
 _INEXACT = frozenset({
     "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum",
     "DynamicQuantizeLinear", "Einsum", "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
@@ -48,6 +49,8 @@ def evaluate(
     if any(name and name not in model.constants for name in node.input) or _has_subgraph(node):
         return None
     inputs = {name: model.constants[name] for name in node.input if name}
+    if node.op_type == "Cast" and all(array.ndim > 1 and array.dtype.name in _BYTES for array in inputs.values()):
+        return None  # products read quantised weights as bytes
     if node.op_type in _INEXACT and any(is_floating(array) for array in inputs.values()):
         return None
     limit = max([FOLD_BYTES, *(array.nbytes for array in inputs.values())])

@@ -1,13 +1,14 @@
-"""Writes integer operators that the torch-mlir wheel lacks or lowers wrongly, on MLIR's own tensors.
+"""Writes operators on integers, and remainders, that the torch-mlir wheel lacks or lowers wrongly, on MLIR's tensors.
 
     %1 = torch.operator "onnx.Cast"(%0)          %a = torch_c.to_builtin_tensor %0
            : f32 → ui16                     →    %b = linalg.generic {fptosi, trunci} ins(%a)
                                                  %1 = torch_c.from_builtin_tensor %b
 
 The wheel has no conversions of 16-bit and unsigned types. It lowers division, bounds and absolute values of unsigned
-integers as signed, negates integers as 32-bit floats, and crashes on remainders of narrow integers. A shift by the
-width or more, or by a negative number, is undefined as one instruction. Conversions of floats to integers go through 64
-bits, or 32 bits for narrower integers, like a processor's instructions.
+integers as signed, negates integers as 32-bit floats, crashes on remainders of narrow integers, and calculates those of
+floats with the errors of a quotient and a product, where C's `fmod` is exact. A shift by the width or more, or by a
+negative number, is undefined as one instruction. Conversions of floats to integers go through 64 bits, or 32 bits for
+narrower integers, like a processor's instructions.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ def _rule(op: ir.Operation) -> _Body | None:
         if _CONVERTED.isdisjoint((first.element, result.element)):
             return None
         return lambda at, values: at.convert(values[0], first, result)
+    plain = "torch.onnx.fmod" in op.attributes and ir.IntegerAttr(op.attributes["torch.onnx.fmod"]).value != 0
+    if name == "onnx.Mod" and first.floating and plain and len(known) == 3:
+        return lambda at, values: at.make("arith.remf", values)
     if first.floating or first.element == "i1":
         return None
     if name in _UNARY:
@@ -68,7 +72,6 @@ def _rule(op: ir.Operation) -> _Body | None:
     if len(known) < 3:
         return None
     if name == "onnx.Mod":
-        plain = "torch.onnx.fmod" in op.attributes and ir.IntegerAttr(op.attributes["torch.onnx.fmod"]).value != 0
         if first.unsigned:
             return lambda at, values: at.make("arith.remui", values)
         return lambda at, values: at.remainder(values, of_divisor=not plain)

@@ -138,14 +138,11 @@ def _of_blocks(w: NodeWriter, value: str, block: int, axis: int) -> str:
 
 
 def _dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Forms that the wheel does not support; it lowers signed bytes with a zero point per tensor or per index."""
+    """All forms of integers of 8 to 32 bits: the wheel's quantised convolutions round their bias, and clamp zero points
+    in each call."""
     if node.input[0] not in facts.types or node.input[1] not in facts.types:
         return None
-    kind, zero, own = facts.dtype(node.input[0]), given(node, 2), facts.rank(node.input[1])
-    same = facts.types.get(node.output[0], facts.types[node.input[1]]) == facts.types[node.input[1]]
-    if kind.kind == "i" and zero and own is not None and own < 2 and same:
-        return None
-    return dequantize(node, facts) if kind.name in (*_WORDS, "int32") else None
+    return dequantize(node, facts) if facts.dtype(node.input[0]).name in (*_WORDS, "int32") else None
 
 
 def _quantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:

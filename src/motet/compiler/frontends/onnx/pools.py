@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx import ordering
+from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, Rule, refused
+from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, NodeWriter, Rule, refused
 
 if TYPE_CHECKING:
     import onnx
@@ -82,8 +83,8 @@ def _padding(node: onnx.NodeProto, facts: ModelFacts) -> tuple[list[int], list[i
     """The padding before and after each spatial axis with which every window is full without ceil_mode; None if it
     depends on dynamic extents.
 
-    With ceil_mode, a dynamic extent is padded by stride - 1 more: the last window then begins inside the image, as it
-    must, if the kernel is at least as large as the stride plus the padding at the end.
+    With ceil_mode, a dynamic extent is padded by stride - 1 more; `_begun` removes windows that then begin past the
+    image.
     """
     sizes = _spatial(node, facts)
     if sizes is not None:
@@ -91,19 +92,29 @@ def _padding(node: onnx.NodeProto, facts: ModelFacts) -> tuple[list[int], list[i
         return windows.before, windows.after
     if attribute(node, "auto_pad", b"NOTSET") != b"NOTSET":
         return None
-    kernel = attribute(node, "kernel_shape", [])
-    rank = len(kernel)
-    pads, strides, dilations = (
-        list(attribute(node, name, [default] * count))
-        for name, default, count in (("pads", 0, 2 * rank), ("strides", 1, rank), ("dilations", 1, rank))
-    )
-    before, after = pads[:rank], pads[rank:]
+    rank = len(attribute(node, "kernel_shape", []))
+    pads = list(attribute(node, "pads", [0] * 2 * rank))
     if not attribute(node, "ceil_mode", 0):
-        return before, after
-    reach = [(extent - 1) * dilation + 1 for extent, dilation in zip(kernel, dilations, strict=True)]
-    if any(s + high > r for s, high, r in zip(strides, after, reach, strict=True)):
-        return None
-    return before, [high + s - 1 for s, high in zip(strides, after, strict=True)]
+        return pads[:rank], pads[rank:]
+    strides = attribute(node, "strides", [1] * rank)
+    return pads[:rank], [high + stride - 1 for high, stride in zip(pads[rank:], strides, strict=True)]
+
+
+def _begun(w: NodeWriter, value: str) -> str:
+    """`value`, the results of all windows over a dynamic image padded for ceil_mode, without those that begin past it.
+
+    The last window begins inside the image if the kernel is at least as large as the stride plus the padding at the
+    end."""
+    node, rank = w.node, len(attribute(w.node, "kernel_shape", []))
+    strides, dilations = (attribute(node, name, [1] * rank) for name in ("strides", "dilations"))
+    pads, kernel = attribute(node, "pads", [0] * 2 * rank), attribute(node, "kernel_shape", [])
+    n, shape = Numbers(w), w.add("Shape", node.input[0])
+    for axis in range(rank):
+        if strides[axis] + pads[rank + axis] > (kernel[axis] - 1) * dilations[axis] + 1:
+            reached = n.add(w.slice(shape, 0, axis + 2, axis + 3), n.of([pads[axis] + strides[axis] - 1]))
+            count = w.add("Div", reached, n.of([strides[axis]]))
+            value = w.add("Slice", value, n.of([0]), count, n.of([axis + 2]))
+    return value
 
 
 def _check_pool(node: onnx.NodeProto, facts: ModelFacts) -> None:
@@ -112,13 +123,6 @@ def _check_pool(node: onnx.NodeProto, facts: ModelFacts) -> None:
         return
     if attribute(node, "auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
         raise refused(node, facts, "with auto_pad over extents that only a call knows", "pads")
-    ceil = bool(attribute(node, "ceil_mode", 0))
-    gaps = set(attribute(node, "dilations", [1])) != {1}
-    if node.op_type == "AveragePool" and attribute(node, "count_include_pad", 0) and (ceil or gaps):
-        what = "with count_include_pad and ceil_mode or dilations over extents that only a call knows"
-        raise refused(node, facts, what, "one of them, or known extents")
-    if node.op_type == "LpPool" and ceil and _padding(node, facts) is None:
-        raise refused(node, facts, "with ceil_mode over extents that only a call knows", "larger windows")
     pads = list(attribute(node, "pads", []))
     uneven = pads[: len(pads) // 2] != pads[len(pads) // 2 :]
     if node.op_type == "MaxPool" and uneven and not _pads_itself(node, facts):
@@ -144,8 +148,10 @@ def _average_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProt
     """AveragePool where the wheel counts wrongly: windows past the end, and dilated ones over counted padding."""
     sizes, padded = _spatial(node, facts), bool(attribute(node, "count_include_pad", 0))
     gaps = set(attribute(node, "dilations", [1])) != {1}
-    if not (attribute(node, "ceil_mode", 0) or (gaps and padded)) or sizes is None:
+    if not (attribute(node, "ceil_mode", 0) or (gaps and padded)):
         return None
+    if sizes is None:
+        return _dynamic_average_pool(node, facts)
     windows = _windows(node, sizes, padded)
     chain, whole = Chain(node), math.prod(windows.kernel)
     _average(chain, facts, windows)
@@ -154,6 +160,34 @@ def _average_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProt
             factors = (whole / windows.counts).astype(facts.dtype(node.input[0]))
         chain.then("Mul", facts.constant(node, "factors", factors))
     return chain.done()
+
+
+def _dynamic_average_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """The mean of full windows over a zero-padded image, divided by that of an image of ones: the share of each window
+    that counts."""
+    padding = _padding(node, facts)
+    if padding is None or facts.extents(node.input[0]) is None:
+        return None
+    w, kind = NodeWriter(node, facts), facts.dtype(node.input[0])
+    kept = {name: attribute(node, name, []) for name in ("kernel_shape", "strides", "dilations")}
+    rank = len(kept["kernel_shape"])
+
+    def mean(image: str, before: Sequence[int], after: Sequence[int]) -> str:
+        pads = np.array([0, 0, *before, 0, 0, *after], np.int64)
+        image = w.add("Pad", image, w.constant(pads, "pads")) if pads.any() else image
+        return w.add("AveragePool", image, **{name: given for name, given in kept.items() if given})
+
+    spatial = w.slice(w.add("Shape", node.input[0]), 0, 2, rank + 2)
+    shape = w.add("Concat", w.constant(np.ones(2, np.int64), "shape"), spatial, axis=0)
+    ones, (before, after) = w.add("Expand", w.constant(np.ones((), kind), "one"), shape), padding
+    if attribute(node, "count_include_pad", 0):
+        counted = attribute(node, "pads", [0] * 2 * rank)
+        pads = np.array([0, 0, *counted[:rank], 0, 0, *counted[rank:]], np.int64)
+        ones = w.add("Pad", ones, w.constant(pads, "counted"), w.constant(np.ones((), kind), "one"))
+        share = mean(ones, [0] * rank, np.subtract(after, counted[rank:]).tolist())
+    else:
+        share = mean(ones, before, after)
+    return w.done([_begun(w, w.add("Div", mean(node.input[0], before, after), share))])
 
 
 def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -180,7 +214,15 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
         attributes = [item for item in attributes if item.name in ("kernel_shape", "strides", "dilations")]
     chain.then("MaxPool")
     chain.nodes[-1].attribute.extend(attributes)
-    return (chain.then("Cast", to=kind) if chain.nodes[0].op_type == "Cast" else chain).done()
+    chain = chain.then("Cast", to=kind) if chain.nodes[0].op_type == "Cast" else chain
+    dynamic = _spatial(node, facts) is None and padding is not None and attribute(node, "ceil_mode", 0)
+    return _only_begun(chain, facts) if dynamic else chain.done()
+
+
+def _only_begun(chain: Chain, facts: ModelFacts) -> list[onnx.NodeProto]:
+    w = NodeWriter(chain.node, facts)
+    w.nodes = chain.nodes
+    return w.done([_begun(w, chain.value)])
 
 
 def _lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -210,7 +252,7 @@ def _ceiled_lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
     chain = Chain(node).then("Pad", facts.constant(node, "pads", pads)).then("LpPool")
     kept = [item for item in node.attribute if item.name not in ("pads", "ceil_mode")]
     chain.nodes[-1].attribute.extend(kept)
-    return chain.done()
+    return _only_begun(chain, facts)
 
 
 CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = dict.fromkeys(

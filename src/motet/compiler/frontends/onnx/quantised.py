@@ -101,9 +101,19 @@ def byte_product(w: NodeWriter, left: Bytes, right: Bytes) -> str:
         product = w.add("Sub", product, w.add("Mul", sums, b_zero))
         wide_b = w.add("Sub", wide_b, b_zero) if a_zero else ""
     if a_zero:
-        sums = w.over("ReduceSum", wide_b, [right.rank - 2], keepdims=1)
+        sums = "" if b_zero else _known_sums(w, right)
+        sums = sums or w.over("ReduceSum", wide_b, [right.rank - 2], keepdims=1)
         product = w.add("Sub", product, w.add("Mul", a_zero, sums))
     return product
+
+
+def _known_sums(w: NodeWriter, right: Bytes) -> str:
+    """The sums of the columns of a constant operand as signed bytes; "" if it is not constant."""
+    array = w.facts.model.constants.get(right.value)
+    if array is None:
+        return ""
+    sums = (array.astype(np.int64) - (128 if right.unsigned else 0)).sum(axis=-2, keepdims=True)
+    return w.constant(sums.astype(np.int32), "sums")
 
 
 def _wide(w: NodeWriter, value: str) -> str:

@@ -109,20 +109,44 @@ def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 
 def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """ScatterElements with max or min, as ScatterND with an index for each element."""
+    """ScatterElements with max or min, as ScatterND with an index for each element: of the flat tensor if its extents
+    are known, else with a component for each axis."""
     if attribute(node, "reduction", b"none") not in (b"max", b"min"):
         return None
     if (signed := ordering.RULES["ScatterElements"](node, facts)) is not None:
         return signed
-    shape = facts.shapes.get(node.input[1])
+    shape, data = facts.shapes.get(node.input[1]), facts.shapes.get(node.input[0])
     if shape is None:
         return None
     w, axis = NodeWriter(node, facts), attribute(node, "axis", 0) % len(shape)
+    reduction = attribute(node, "reduction", b"")
+    if data is not None and 0 not in data and 0 not in shape:
+        values = w.reshape(node.input[0], [-1]), w.reshape(_flat_places(w, data, shape, axis), [-1, 1])
+        made = w.add("ScatterND", *values, w.reshape(node.input[2], [-1]), reduction=reduction)
+        return w.done([w.reshape(made, data)])
     places = w.cast(w.over("Unsqueeze", node.input[1], [len(shape)]), 7)
     own = [w.constant(place[..., None], "places") for place in np.indices(shape)]
     joined = w.add("Concat", *own[:axis], places, *own[axis + 1 :], axis=len(shape))
-    reduction = attribute(node, "reduction", b"")
     return w.done([w.add("ScatterND", node.input[0], joined, node.input[2], reduction=reduction)])
+
+
+def _flat_places(w: NodeWriter, data: Sequence[int], shape: Sequence[int], axis: int) -> str:
+    """The place in the flat tensor that each element of ScatterElements addresses; those out of bounds address one past
+    its end."""
+    def number(value: int) -> str:
+        return w.constant(np.array(value, np.int64), "number")
+
+    strides = [int(np.prod(data[d + 1 :], dtype=np.int64)) for d in range(len(data))]
+    given, extent = w.cast(w.node.input[1], 7), number(data[axis])
+    outside = w.add("Or", w.add("Less", given, number(-data[axis])), w.add("Not", w.add("Less", given, extent)))
+    place = w.add("Where", w.add("Less", given, number(0)), w.add("Add", given, extent), given)
+    place = w.add("Mul", place, number(strides[axis]))
+    for d, (length, stride) in enumerate(zip(shape, strides, strict=True)):
+        if d != axis and length > 1:
+            steps = np.arange(length, dtype=np.int64) * stride
+            along = [-1 if other == d else 1 for other in range(len(shape))]
+            place = w.add("Add", place, w.constant(steps.reshape(along), "steps"))
+    return w.add("Where", outside, number(int(np.prod(data, dtype=np.int64))), place)
 
 
 def _cum_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:

@@ -36,7 +36,9 @@ from motet.compiler.passes.normalise.store_loop_scalars import is_stored_scalar
 MARK = "motet.attention"  # operation attribute: the number of the attention that an operation belongs to
 JOINED = "motet.joined"  # operation attribute: the number of the multi-GEMM that an operation belongs to
 
-_MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION}
+INTERLEAVED = "motet.interleaved"  # operation attribute: the number of the tensor that an insertion helps to make
+
+_MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION, INTERLEAVED: Role.MOVEMENT}
 
 TOGETHER = "motet.together"  # operation attribute: marks concatenations grouped with the operations that make the parts
 
@@ -114,6 +116,8 @@ class _Grouper:
             if role is Role.VIEW and user.name != "tensor.pad" and not pads:
                 continue
             if not pads and (TOGETHER in user.attributes or self._leads_to_parts(user)):
+                continue
+            if view.name == "tensor.extract_slice" and INTERLEAVED in user.attributes:
                 continue
             if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
                 return True

@@ -32,8 +32,8 @@ class InlineIndices(Pass):
     def run(self, program: Program) -> bool:
         found = False
         for function in public_functions(program.module):
-            gathers = [each.operation for each in function.regions[0].blocks[0].operations if _gathers(each.operation)]
-            inlined = [_inline(gather) for gather in gathers]
+            readers = [each.operation for each in function.regions[0].blocks[0].operations if gathers(each.operation)]
+            inlined = [_inline(gather) for gather in readers]
             if any(inlined):
                 found = True
                 erase_unused(function)
@@ -44,7 +44,8 @@ def _body(operation: ir.Operation) -> list[ir.Operation]:
     return [each.operation for each in operation.regions[0].blocks[0].operations]
 
 
-def _gathers(operation: ir.Operation) -> bool:
+def gathers(operation: ir.Operation) -> bool:
+    """Whether a `linalg.generic` extracts elements at computed places, without control flow."""
     return operation.name == "linalg.generic" and any(each.name == "tensor.extract" for each in _body(operation)) and (
         not any(len(each.regions) for each in _body(operation))
     )
@@ -66,7 +67,7 @@ def _inline(gather: ir.Operation) -> bool:
         found = next(((k, maker) for k, value in enumerate(_inputs(gather)) if (maker := _maker(value))), None)
         if found is None:
             return done
-        gather, done = _merged(gather, *found), True
+        gather, done = merged(gather, *found), True
 
 
 def _maker(value: ir.Value) -> ir.Operation | None:
@@ -93,7 +94,7 @@ def _maker(value: ir.Value) -> ir.Operation | None:
     return maker if plain and own and small else None
 
 
-def _merged(gather: ir.Operation, k: int, maker: ir.Operation) -> ir.Operation:
+def merged(gather: ir.Operation, k: int, maker: ir.Operation) -> ir.Operation:
     """`gather` with the computation of its input `k` inlined; its users read the new operation."""
     inputs, maps = _inputs(gather), _maps(gather)
     made, through = _inputs(maker), maps[k]

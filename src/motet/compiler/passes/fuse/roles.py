@@ -122,7 +122,7 @@ def _role_of_generic(operation: ir.Operation) -> Role:
     if not structure.reduced:
         return _role_of_parallel(operation, structure, body)
     projected = all(_is_projection(map_) for map_ in structure.maps)
-    if structure.inputs == 2 and _is_multiply_add(body):
+    if structure.inputs >= 2 and _is_multiply_add(body, structure.inputs):
         if projected:
             shared = _dims(structure.maps[0]) & _dims(structure.maps[1])
             return Role.CONTRACTION if structure.reduced <= shared else Role.REDUCTION
@@ -154,9 +154,14 @@ def _dims(map_: Sequence[Affine]) -> set[int]:
     return {e.single for e in map_ if e.single is not None}
 
 
-def _is_multiply_add(body: Sequence[ir.Operation]) -> bool:
+def _is_multiply_add(body: Sequence[ir.Operation], inputs: int) -> bool:
+    """Whether a body adds a product of two operands. Integers may first lose zero points, constants or further
+    inputs."""
     names = [o.name for o in body if not o.name.startswith(("arith.ext", "linalg.yield"))]
-    return names in (["arith.mulf", "arith.addf"], ["arith.muli", "arith.addi"])
+    if inputs == 2 and names == ["arith.mulf", "arith.addf"]:
+        return True
+    integers = [name for name in names if name not in ("arith.subi", "arith.constant")]
+    return integers == ["arith.muli", "arith.addi"] and inputs - 2 <= names.count("arith.subi") <= 2
 
 
 def known_number(value: ir.Value) -> float | int | None:

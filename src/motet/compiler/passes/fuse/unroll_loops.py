@@ -29,17 +29,18 @@ _TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", 
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Keeps loops that would become more than `MOST` operations, and with `products` those without matrix products."""
+    """Keeps loops that would become more than `most` operations, and with `products` those without matrix products."""
 
     name = "unroll-loops"
     products: bool = False
+    most: int = MOST
 
     def run(self, program: Program) -> bool:
         found = False
         for function in public_functions(program.module):
             for block in function.regions[0].blocks:
                 for operation in [each.operation for each in block.operations]:
-                    if is_taken_apart(operation) and (not self.products or _multiplies(operation)):
+                    if is_taken_apart(operation, self.most) and (not self.products or _multiplies(operation)):
                         results = _unroll(operation, ir.InsertionPoint(operation))
                         for old, new in zip(operation.results, results, strict=True):
                             old.replace_all_uses_with(new)
@@ -50,18 +51,23 @@ class UnrollLoops(Pass):
         return found
 
 
-def is_taken_apart(operation: ir.Operation) -> bool:
-    return operation.name == FOR and 0 < _length(operation) <= MOST
+def is_taken_apart(operation: ir.Operation, most: int = MOST) -> bool:
+    return operation.name == FOR and 0 < _length(operation) <= most
 
 
 def _multiplies(loop: ir.Operation) -> bool:
     """Whether an iteration has a product of matrices: a reduction of several operands."""
     return any(
-        "reduction" in str(entry.operation.attributes["iterator_types"]) and len(entry.operation.operands) > 2
+        "reduction" in str(entry.operation.attributes["iterator_types"]) and _inputs(entry.operation) > 1
         if entry.operation.name == "linalg.generic"
         else entry.operation.name == FOR and _multiplies(entry.operation)
         for entry in loop.regions[0].blocks[0].operations
     )
+
+
+def _inputs(generic: ir.Operation) -> int:
+    """The number of operands that are only read: a maximum with its position has one, and two results."""
+    return next(iter(ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"])))
 
 
 def _length(loop: ir.Operation) -> int:

@@ -26,8 +26,7 @@ from motet.compiler.passes.normalise.splitting import Split
 @dataclass(frozen=True)
 class LowerTransposedConv(FunctionPass):
     """Keeps convolutions with dynamic extents. Without `phases` it also keeps those of more than one phase, and only
-    separates a zero border from the image: on the host several phases are slower than zeros, since vectors of results
-    are not contiguous."""
+    separates a zero border from the image: `transposed-conv-by-phases` computes the others on CPUs."""
 
     name = "lower-transposed-conv"
     phases: bool = True
@@ -98,11 +97,12 @@ def _match(operation: ir.Operation) -> _Upsampling | None:
     if operation.name != "linalg.generic" or role_of(operation) is not Role.CONVOLUTION:
         return None
     structure = structure_of(operation)
-    if structure is None or not all(_shape(value) for value in operation.operands):
+    tensors = all(isinstance(value.type, ir.RankedTensorType) for value in operation.operands)
+    if structure is None or not tensors or not all(shape_of(value) for value in operation.operands):
         return None
     for image, filters in ((0, 1), (1, 0)):
         among = operation.operands[image]
-        spread = None if isinstance(among.owner, ir.Block) else _spread(among.owner.operation)
+        spread = None if isinstance(among.owner, ir.Block) else spread_of(among.owner.operation)
         if spread is None or any(entry.single is None for entry in structure.maps[filters]):
             continue
         axes = _axes(operation, image, filters, *spread)
@@ -111,14 +111,14 @@ def _match(operation: ir.Operation) -> _Upsampling | None:
     return None
 
 
-def _spread(insert: ir.Operation) -> tuple[list[int], list[int]] | None:
+def spread_of(insert: ir.Operation) -> tuple[list[int], list[int]] | None:
     """The offsets and steps with which a tensor is inserted among zeros; None for other operations."""
     if insert.name != "tensor.insert_slice" or len(insert.operands) != 2 or not _is_zero(insert.operands[1]):
         return None
     offsets, sizes, steps = (
         list(ir.DenseI64ArrayAttr(insert.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
     )
-    return (offsets, steps) if sizes == _shape(insert.operands[0]) else None
+    return (offsets, steps) if sizes == shape_of(insert.operands[0]) else None
 
 
 def _is_zero(value: ir.Value) -> bool:
@@ -153,8 +153,8 @@ def _axes(
         outside = [d for d in dims if d not in structure.reduced]
         if len(inside) != 1 or len(outside) != 1 or entry.constant or any(factor != 1 for _, factor in entry.terms):
             return None
-        extents = [_shape(operation.results[0])[a] for a, out in enumerate(result) if out.single == outside[0]]
-        windows = [_shape(operation.operands[filters])[a] for a, own in enumerate(structure.maps[filters])
+        extents = [shape_of(operation.results[0])[a] for a, out in enumerate(result) if out.single == outside[0]]
+        windows = [shape_of(operation.operands[filters])[a] for a, own in enumerate(structure.maps[filters])
                    if own.single == inside[0]]
         if len(extents) != 1 or len(windows) != 1 or extents[0] % steps[axis]:
             return None
@@ -165,7 +165,7 @@ def _axes(
     return tuple(axes) or None
 
 
-def _shape(value: ir.Value) -> list[int]:
+def shape_of(value: ir.Value) -> list[int]:
     """The extents of a tensor; empty if one is dynamic."""
     kind = ir.RankedTensorType(value.type)
     return list(kind.shape) if kind.has_static_shape else []
@@ -203,7 +203,7 @@ def _split(operation: ir.Operation, found: _Upsampling) -> Split:
     phased = {axis.dim: axis for axis in found.axes if axis.step > 1}
     groups: list[tuple[int, ...]] = []
     shape: list[int] = []
-    for entry, size in zip(structure.maps[-1], _shape(operation.results[0]), strict=True):
+    for entry, size in zip(structure.maps[-1], shape_of(operation.results[0]), strict=True):
         axis = phased.get(entry.single) if entry.single is not None else None
         own = [size] if axis is None else [axis.count, axis.step]
         groups.append(tuple(range(len(shape), len(shape) + len(own))))
@@ -213,15 +213,15 @@ def _split(operation: ir.Operation, found: _Upsampling) -> Split:
 
 def _bordered(found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:
     """The image with a zero border as wide as windows extend."""
-    shape = _shape(found.source)
+    shape = shape_of(found.source)
     low, high = [0] * len(shape), [0] * len(shape)
     for axis in found.axes:
         low[axis.axis] = -axis.first
         high[axis.axis] = max(0, axis.count + axis.taps - 1 + axis.first - shape[axis.axis])
-    return _padded(found.source, low, high, at)
+    return padded(found.source, low, high, at)
 
 
-def _padded(value: ir.Value, low: Sequence[int], high: Sequence[int], at: ir.InsertionPoint) -> ir.Value:
+def padded(value: ir.Value, low: Sequence[int], high: Sequence[int], at: ir.InsertionPoint) -> ir.Value:
     """`value` with a zero border."""
     if not any(low) and not any(high):
         return value
@@ -256,7 +256,7 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
     reads. Filters of one phase are contiguous, like channels of the result."""
     structure = structure_of(operation)
     filters = operation.operands[found.filters]
-    shape = _shape(filters)
+    shape = shape_of(filters)
     kind = ir.RankedTensorType(filters.type)
     assert structure is not None
     own = {entry.single: axis for axis, entry in enumerate(structure.maps[found.filters])}
@@ -264,7 +264,7 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
     for axis in found.axes:
         low[own[axis.place]] = max(0, axis.step - 1 - axis.base)
         high[own[axis.place]] = max(0, axis.step * (axis.taps - 1) + axis.base - (axis.window - 1))
-    padded = _padded(filters, low, high, at)
+    bordered = padded(filters, low, high, at)
     walked = {own[axis.place]: axis for axis in found.axes}
     phased = [axis for axis in found.axes if axis.step > 1]
     extents = [axis.step for axis in phased]
@@ -308,7 +308,7 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
         if axis in phased:
             place = binary("arith.subi", place, point(phased.index(axis)))
         indices.append(place)
-    taken = ir.Operation.create("tensor.extract", results=[kind.element_type], operands=[padded, *indices], ip=inside)
+    taken = ir.Operation.create("tensor.extract", results=[kind.element_type], operands=[bordered, *indices], ip=inside)
     ir.Operation.create("linalg.yield", operands=[taken.result], ip=inside)
     return made.result
 

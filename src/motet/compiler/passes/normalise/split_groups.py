@@ -18,12 +18,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.roles import Role, role_of
-from motet.compiler.passes.normalise.splitting import Split
+from motet.compiler.passes.normalise.splitting import Split, dynamic_extents
 
 
 @dataclass(frozen=True)
 class SplitGroups(FunctionPass):
-    """Keeps convolutions with dynamic extents."""
+    """Keeps convolutions with dynamic extents other than the batch: padded, they would have no fast kernel."""
 
     name = "split-groups"
 
@@ -43,12 +43,12 @@ def _split(operation: ir.Operation) -> bool:
     users = [use.owner.operation for use in operation.results[0].uses]
     if len(users) != 1 or users[0].name != "tensor.collapse_shape":
         return False
-    kinds = [ir.RankedTensorType(value.type) for value in operation.operands]
-    if not all(kind.has_static_shape for kind in kinds):
-        return False
     groups = tuple(map(tuple, reassociation(users[0])))
-    split = Split(groups, tuple(kinds[-1].shape))
-    last = len(kinds) - 1
+    result = ir.RankedTensorType(operation.results[0].type)
+    if any(result.is_dynamic_dim(axis) for group in groups for axis in group if axis or len(group) > 1):
+        return False
+    split = Split(groups, tuple(result.shape))
+    last = len(operation.operands) - 1
     begin = _expanded(operation.operands[last])
     if begin is not None and tuple(map(tuple, reassociation(begin))) == groups:
         with operation.location:
@@ -78,18 +78,24 @@ def _inside_border(expansion: ir.Operation) -> ir.Value | None:
     groups = [list(group) for group in reassociation(expansion)]
     if any(len(group) > 1 and (low or high) for group, low, high in zip(groups, *sides, strict=True)):
         return None
+    whole = ir.RankedTensorType(source.type)
+    if any(len(group) > 1 and whole.is_dynamic_dim(axis) for axis, group in enumerate(groups)):
+        return None
     body = [each.operation for each in pad.regions[0].blocks[0].operations]
     border = body[-1].operands[0]
     if len(body) != 1 or (isinstance(border.owner, ir.Block) and border.owner == pad.regions[0].blocks[0]):
         return None
     wide = ir.RankedTensorType(expansion.results[0].type)
     spread = [[sizes[position] for position, group in enumerate(groups) for _ in group] for sizes in sides]
-    shape = [size - low - high for size, low, high in zip(wide.shape, *spread, strict=True)]
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = [
+        dynamic if size == dynamic else size - low - high for size, low, high in zip(wide.shape, *spread, strict=True)
+    ]
     at = ir.InsertionPoint(expansion)
     with expansion.location:
         inner = ir.Operation.create(
             "tensor.expand_shape", results=[ir.RankedTensorType.get(shape, wide.element_type)],
-            operands=[pad.operands[0]],
+            operands=[pad.operands[0], *dynamic_extents(pad.operands[0], at)],
             attributes={
                 "reassociation": expansion.attributes["reassociation"],
                 "static_output_shape": ir.DenseI64ArrayAttr.get(shape),

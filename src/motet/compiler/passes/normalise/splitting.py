@@ -4,7 +4,7 @@
     %e = linalg.generic … relu of %r           →    %e = linalg.generic … relu of %r
                                                     %c = tensor.collapse_shape %e … into 2x24x18x14
 
-The producer of the tensor and these operations can then be one kernel.
+The producer of the tensor and these operations can then be one kernel. Axes of dynamic extent are not split.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation_attribute
+from motet.compiler.ir.sizes import extent_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Split:
         """Replaces `operation`'s result by `value`, which is split, and splits the element-wise operations on it that
         follow, as far as possible. Erases `operation`."""
         last = operation
-        while (user := self._user(last)) is not None:
+        while (user := self.user(last)) is not None:
             value = self._moved(user, value, ir.InsertionPoint(user))
             last.results[0].replace_all_uses_with(user.operands[len(user.operands) - 1])  # `user` is erased too
             last.erase()
@@ -48,8 +49,8 @@ class Split:
         """`value`, a tensor of the original shape, split; recomputed if it is a broadcast of smaller tensors."""
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if owner is not None and owner.name == "tensor.empty":
-            return ir.Operation.create("tensor.empty", results=[self._kind(value)], ip=at).result
-        if owner is not None and self._is_element_wise(owner) and not any(self._whole(owner)[:-1]):
+            return self._empty(value, at)
+        if owner is not None and self.is_element_wise(owner) and not any(self._whole(owner)[:-1]):
             return self._moved(owner, None, at)
         return self._expand(value, range(len(self.groups)), at)
 
@@ -63,12 +64,17 @@ class Split:
             shape += own
         kind = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
         return value if len(shape) == len(groups) else ir.Operation.create(
-            "tensor.expand_shape", results=[kind], operands=[value],
+            "tensor.expand_shape", results=[kind], operands=[value, *dynamic_extents(value, at)],
             attributes={
                 "reassociation": reassociation_attribute(groups),
                 "static_output_shape": ir.DenseI64ArrayAttr.get(shape),
             }, ip=at,
         ).result
+
+    def _empty(self, value: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        """An empty tensor like `value`, split."""
+        operands = dynamic_extents(value, at)
+        return ir.Operation.create("tensor.empty", results=[self._kind(value)], operands=operands, ip=at).result
 
     def _kind(self, value: ir.Value) -> ir.RankedTensorType:
         return ir.RankedTensorType.get(self.shape, ir.RankedTensorType(value.type).element_type)
@@ -84,7 +90,7 @@ class Split:
                 dims = [ir.AffineExpr.get_dim(d, user.context) for axis in axes for d in self.groups[axis]]
                 maps.append(ir.AffineMap.get(len(self.shape), 0, dims, user.context))
                 if len(maps) == len(user.operands):
-                    operand = ir.Operation.create("tensor.empty", results=[self._kind(operand)], ip=at).result
+                    operand = self._empty(operand, at)
                 elif whole and value is not None:
                     operand = value
                 elif axes:
@@ -110,7 +116,7 @@ class Split:
         identity = ir.AffineMap.get_identity(len(self.groups), operation.context)
         return [each == identity for each in _maps(operation)]
 
-    def _is_element_wise(self, operation: ir.Operation) -> bool:
+    def is_element_wise(self, operation: ir.Operation) -> bool:
         """Whether an operation has one result, iterates over exactly its points, and does not depend on indices."""
         if operation.name != "linalg.generic" or len(operation.results) != 1:
             return False
@@ -121,15 +127,25 @@ class Split:
             isinstance(result, ir.AffineDimExpr) for each in _maps(operation) for result in each.results
         )
 
-    def _user(self, operation: ir.Operation) -> ir.Operation | None:
+    def user(self, operation: ir.Operation) -> ir.Operation | None:
         """The only reader of `operation`'s result, if it is element-wise with no other operand of that shape."""
         users = [use.owner.operation for use in operation.results[0].uses]
-        if not users or any(user != users[0] for user in users) or not self._is_element_wise(users[0]):
+        if not users or any(user != users[0] for user in users) or not self.is_element_wise(users[0]):
             return None
         operands = list(zip(users[0].operands, self._whole(users[0]), strict=True))[:-1]
         if any(whole != (operand == operation.results[0]) for operand, whole in operands):
             return None
         return users[0] if users[0].block == operation.block else None
+
+
+def dynamic_extents(value: ir.Value, at: ir.InsertionPoint) -> list[ir.Value]:
+    """The extents of `value` that its type does not have, in order."""
+    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if owner is not None and owner.name == "tensor.empty":
+        return list(owner.operands)
+    kind = ir.RankedTensorType(value.type)
+    with at:
+        return [extent_of(value, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
 
 
 def _maps(operation: ir.Operation) -> list[ir.AffineMap]:

@@ -220,9 +220,7 @@ class OpenClApi:
             self._call("clBuildProgram", program, 1, own, options.encode(), None, None)
         except OpenClError as error:
             log = self._read("clGetProgramBuildInfo", program, device, _BUILD_LOG).split(b"\0")[0]
-            lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
-            chosen = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no log")
-            raise OpenClError(f"{error}: {chosen}", error.code) from error
+            raise OpenClError(f"{error}: {first_error(log.decode(errors='replace'))}", error.code) from error
 
     def kernel_names(self, program: Handle) -> list[str]:
         names = self._read("clGetProgramInfo", program, _KERNEL_NAMES).split(b"\0")[0].decode()
@@ -244,6 +242,13 @@ class OpenClApi:
 def load_api() -> OpenClApi:
     """OpenCL of this process. Raises DeviceError if it is not installed."""
     return OpenClApi(load_library())
+
+
+def first_error(log: str) -> str:
+    """The first error in a compiler's log; one that ends in a colon with the line that follows."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    place = next((number for number, line in enumerate(lines) if "error" in line.lower()), 0)
+    return " ".join(lines[place : place + (2 if lines[place].endswith(":") else 1)]) if lines else "no log"
 
 
 def is_spirv(code: bytes) -> bool:

@@ -297,6 +297,53 @@ def test_integer_powers():
     np.testing.assert_allclose(got, y.astype(np.float64) ** n, rtol=1e-6)
 
 
+def power_of(x: np.ndarray, n: int, dtype: str) -> tuple[np.ndarray, str]:
+    """`x ** n` for a constant `n`, and the code."""
+    integer = dtype.startswith("i")
+    made = kernel(
+        [value((len(x),), dtype), value((len(x),), dtype, "result")],
+        stage((len(x),), "p", [at(0, 1, 0)], [at(1, 1, 0)], [
+            op("arith.constant", dtype="i64" if not integer else dtype, value=n),
+            op("math.ipowi" if integer else "math.fpowi", 0, 2, dtype=dtype),
+        ]),
+    )  # fmt: skip
+    found = build(loops.CLASS.generate, made)
+    return found(x)[0], found.code.llvm
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i32"])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 8, 13, -1, -2, -7])
+def test_power_by_constant_integer(n, dtype):
+    x = (RNG.integers(1, 3, 77) if dtype == "i32" else RNG.uniform(0.7, 1.4, 77)).astype(DTYPES[dtype])
+    expected = x.astype(np.float64) ** n
+    got, llvm = power_of(x, n, dtype)
+    if dtype == "i32":
+        np.testing.assert_array_equal(got, np.trunc(expected).astype(np.int32))
+    else:
+        tolerance = {"f16": 2e-3, "bf16": 1e-2, "f32": 2e-6, "f64": 1e-14}[dtype]
+        np.testing.assert_allclose(got.astype(np.float64), expected, rtol=tolerance)
+        assert "ctlz" not in llvm, "a power of a known exponent needs no loop over its bits"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("n", [np.inf, -np.inf, np.nan, 0.0, 0.5, -0.5, 1.0, 3.0, -4.0, 5.0, 2.5, 1e300])
+def test_power_by_constant_float(n, dtype):
+    """As numpy calculates them."""
+    if dtype == "f32" and n == 1e300:
+        n = 1e30
+    x = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 1.25, np.inf, -np.inf, np.nan], DTYPES[dtype])
+    made = kernel(
+        [value((len(x),), dtype), value((len(x),), dtype, "result")],
+        stage((len(x),), "p", [at(0, 1, 0)], [at(1, 1, 0)], [
+            op("arith.constant", dtype=dtype, value=n), op("math.powf", 0, 2, dtype=dtype),
+        ]),
+    )  # fmt: skip
+    got = build(loops.CLASS.generate, made)(x)[0]
+    with np.errstate(all="ignore"):
+        expected = np.power(x, np.full_like(x, n))  # by C's pow; numpy takes a square root for a scalar 0.5
+    np.testing.assert_allclose(got, expected, rtol=2e-6 if dtype == "f32" else 1e-13)
+
+
 @pytest.mark.parametrize("dtype, tolerance", [("f16", 1e-3), ("bf16", 8e-3), ("f32", 1e-6), ("f64", 1e-14)])
 @pytest.mark.parametrize(
     "name, function", [("exp", np.exp), ("tanh", np.tanh), ("log", np.log), ("sqrt", np.sqrt)]

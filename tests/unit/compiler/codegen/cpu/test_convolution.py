@@ -31,28 +31,34 @@ def conv_kernel(
     image, count, geometry, *, dtype="f32", wide="f32", init="bias", clamp=False, source=NCHW, result=NCHW,
     filters="constant",
 ):
-    """Dimensions n, f, oh, ow, c, kh, kw; `init` is `bias`, `zero` or `tensor`."""
-    n, c, *_ = image
-    shape = (n, count, *geometry.outputs(image[2:]))
+    """Dimensions n, f, out…, c, tap…; `init` is `bias`, `zero` or `tensor`."""
+    n, c, *extents = image
+    spatial = len(extents)
+    rank, every = 3 + 2 * spatial, range(2 + spatial)
+    shape = (n, count, *geometry.outputs(extents))
     sizes = (*shape, c, *geometry.kernel)
     start = {"bias": value((count,), wide, "constant"), "tensor": value(shape, wide), "zero": value((1,), wide)}[init]
-    inits = {"bias": at(2, 7, 1), "tensor": at(2, 7, 0, 1, 2, 3), "zero": 0.0 if wide != "i32" else 0}
+    inits = {"bias": at(2, rank, 1), "tensor": at(2, rank, *every), "zero": 0.0 if wide != "i32" else 0}
     values = [
         value(image, dtype, order=source), value((count, c, *geometry.kernel), dtype, filters), start,
         value(shape, wide, "result", result), value(shape, wide, "temporary"),
     ]
-    reads = at(0, 7, 0, 4, entry(geometry, 0, 2, 5), entry(geometry, 1, 3, 6), padding=geometry.padding)
+    axes = [entry(geometry, axis, 2 + axis, 3 + spatial + axis) for axis in range(spatial)]
+    reads = at(0, rank, 0, 2 + spatial, *axes, padding=geometry.padding)
     output = 4 if clamp else 3
     first = stage(
-        sizes, "pppprrr", [reads, at(1, 7, 1, 4, 5, 6)], [at(output, 7, 0, 1, 2, 3)], multiply_add(dtype, wide),
-        inits=[inits[init]],
+        sizes, "p" * (2 + spatial) + "r" * (1 + spatial), [reads, at(1, rank, 1, *range(2 + spatial, rank))],
+        [at(output, rank, *every)], multiply_add(dtype, wide), inits=[inits[init]],
     )
-    stages = [first, stage(shape, "pppp", **relu6(4, 3, 4, wide))] if clamp else [first]
+    stages = [first, stage(shape, "p" * len(shape), **relu6(4, 3, len(shape), wide))] if clamp else [first]
     return with_stages(values[: output + 1], *stages)
 
 
 def reference(x, w, geometry):
-    return np.einsum("nchwij,fcij->nfhw", windows_of(x, geometry), w.astype(np.float64))
+    seen = windows_of(x, geometry)  # n, c, out…, tap…
+    taps = range(seen.ndim - len(geometry.kernel), seen.ndim)
+    product = np.tensordot(seen, w.astype(np.float64), ([1, *taps], range(1, w.ndim)))  # n, out…, f
+    return np.moveaxis(product, -1, 1)
 
 
 def check(image, count, geometry, target=None, split=1, seed=0, **options):

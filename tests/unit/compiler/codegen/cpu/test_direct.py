@@ -119,9 +119,11 @@ def test_two_convolutions_of_one_image_that_are_added(target):
     ((1, 8, 8, 8), 16, SAME, {}),
     ((1, 16, 8, 8), 16, SAME, {"filters": "argument"}),
     ((1, 16, 8, 8), 16, SAME, {"source": NCHW}),
-    ((1, 16, 8, 8), 16, SAME, {"result": NCHW}),
+    ((1, 16, 8, 8), 3, SAME, {"source": NCHW, "result": NCHW}),
+    ((1, 4, 8, 8), 16, SAME, {"source": NCHW, "result": NCHW}),
+    ((1, 64, 8, 8), 16, Geometry((1, 1), (2, 2)), {"source": NCHW, "result": NCHW}),
 ])
-def test_what_is_left_to_others(image, count, geometry, options):
+def test_what_is_left_to_other_classes(image, count, geometry, options):
     kernel = conv_kernel(image, count, geometry, **{"source": NHWC, "result": NHWC, **options})
     assert direct.CLASS.generate(kernel, native_target()) is None
 

@@ -11,7 +11,10 @@ from tests.unit.compiler.building import run_oracle_text
 from tests.unit.compiler.codegen.cpu.generic_calls import emit, run
 
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.cpu.generic.generic import emit_generic
 from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
+from motet.compiler.codegen.cpu.select import generate
+from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.cpu import CPU_TARGETS, RISCV64, X86_64_V3, X86_64_V4, CpuTarget
 from motet.errors import CompileError
 
@@ -297,3 +300,44 @@ def test_an_operation_without_lowering_is_an_error_that_names_it() -> None:
     }"""
     with pytest.raises(CompileError, match=r"nowhere\.strange"):
         emit(text)
+
+
+def test_loops_call_products_with_packed_weights() -> None:
+    text = """
+    func.func @main(%h: tensor<2x64xf32>, %w: tensor<64x80xf32> {motet.constant}, %v: tensor<80x64xf32>,
+        %n: tensor<3xf32>) -> tensor<2x64xf32> {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c9 = arith.constant 9 : index
+      %p = arith.constant dense<0.0> : tensor<2x80xf32>
+      %q = arith.constant dense<0.0> : tensor<2x64xf32>
+      %r = scf.for %i = %c0 to %c9 step %c1 iter_args(%s = %h) -> tensor<2x64xf32> {
+        %a = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>,
+            affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}
+            ins(%s, %w : tensor<2x64xf32>, tensor<64x80xf32>) outs(%p : tensor<2x80xf32>) {
+        ^bb0(%x: f32, %y: f32, %o: f32):
+          %m = arith.mulf %x, %y : f32
+          %t = arith.addf %o, %m : f32
+          linalg.yield %t : f32
+        } -> tensor<2x80xf32>
+        %b = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>,
+            affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}
+            ins(%a, %v : tensor<2x80xf32>, tensor<80x64xf32>) outs(%q : tensor<2x64xf32>) {
+        ^bb0(%x: f32, %y: f32, %o: f32):
+          %m = arith.mulf %x, %y : f32
+          %t = arith.addf %o, %m : f32
+          linalg.yield %t : f32
+        } -> tensor<2x64xf32>
+        scf.yield %b : tensor<2x64xf32>
+      }
+      return %r : tensor<2x64xf32>
+    }"""
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    with context, ir.Location.unknown():
+        function = ir.SymbolTable(ir.Module.parse(text).operation)["main"].operation
+        made = emit_generic(function, "kernel_0", True, lambda kernel: generate(kernel, X86_64_V3))
+    assert len(made.code.parts) == 2
+    assert made.operands == (0, 2, 3, 1)  # the constant is read packed alone
+    assert [packing is not None for packing in made.packings] == [False, False, False, True]
+    assert "fmul" not in made.code.llvm

@@ -95,6 +95,39 @@ def test_changes_of_physical_order(source, target, shape):
     np.testing.assert_array_equal(build(loops.CLASS.generate, found)(x, split=3)[0], -x)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_permutations_of_odd_extents(seed):
+    """Tiles of 4 to 16 lanes; the last ones of a dimension overlap, or its points are written one by one."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(2, 6))
+    shape = tuple(int(n) for n in rng.choice([1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 31, 34], rank))
+    order = tuple(int(n) for n in rng.permutation(rank))
+    dtype = str(rng.choice(["i8", "f16", "f32", "f64"]))
+    found = kernel(
+        [value(shape, dtype), value(tuple(shape[d] for d in order), dtype, "result")],
+        stage(
+            tuple(shape[d] for d in order), "p" * rank, [at(0, rank, *(order.index(d) for d in range(rank)))],
+            [at(1, rank, *range(rank))], [], yields=(0,),
+        ),
+    )  # fmt: skip
+    x = rng.integers(-9, 9, shape).astype(DTYPES[dtype])
+    for split in (1, 3):
+        (got,) = build(loops.CLASS.generate, found)(x, split=split)
+        np.testing.assert_array_equal(got, x.transpose(order))
+
+
+def test_transposed_and_uniform_inputs_of_unknown_sizes():
+    found = kernel(
+        [value(("m", "n")), value(("n",)), value(("n", "m"), role="result")],
+        stage(("n", "m"), "pp", [at(0, 2, 1, 0), at(1, 2, 0)], [at(2, 2, 0, 1)], [op("mulf", 0, 1)]),
+        symbols=("m", "n"),
+    )
+    executable = build(loops.CLASS.generate, found)
+    for m, n in [(1, 1), (16, 16), (17, 18), (15, 40), (40, 15), (19, 35), (3, 200), (0, 5)]:
+        x, y = random(m, n), random(n)
+        np.testing.assert_array_equal(executable(x, y, symbols={"m": m, "n": n}, split=2)[0], x.T * y[:, None])
+
+
 def test_transposed_and_straight_inputs_together_in_unknown_sizes():
     found = kernel(
         [value(("m", "n")), value(("n", "m")), value(("n", "m"), role="result")],

@@ -152,6 +152,25 @@ def test_products_of_bytes(data: st.DataObject) -> None:
     np.testing.assert_array_equal(run(data, found, [x, y]), x.astype(np.int64) @ y.astype(np.int64))
 
 
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_products_of_bf16(data: st.DataObject) -> None:
+    m, n, k = (data.draw(st.integers(1, most)) for most in (70, 80, 150))
+    role = data.draw(st.sampled_from(["argument", "constant"]))
+    orders = [data.draw(st.sampled_from([(0, 1), (1, 0)])) for _ in range(2)]
+    found = kernel(
+        [value((m, k), "bf16", order=orders[0]), value((k, n), "bf16", role, orders[1]),
+         value((m, n), "f32", "result")],
+        stage((m, n, k), "ppr", [at(0, 3, 0, 2), at(1, 3, 2, 1)], [at(2, 3, 0, 1)], multiply_add("bf16", "f32"),
+              inits=[0.5]),
+    )
+    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+    x, y = random(rng, (m, k), "bf16"), random(rng, (k, n), "bf16")
+    expected = x.astype(np.float64) @ y.astype(np.float64) + 0.5
+    got = run(data, found, [x, y])
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * max(1, np.abs(expected).max()))
+
+
 def geometry_of(data: st.DataObject) -> tuple[Geometry, list[int]]:
     """A window, and the extents of an image that it fits."""
     def pair(low: int, high: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import pytest
 
 from motet.errors import DeviceError
 from motet.runtime.drivers.opencl import driver, environment, loader
+from motet.runtime.drivers.opencl.api import first_error
 
 POCL = "lib/python3.11/site-packages/pyopencl/.libs/libpocl-1.so"
 
@@ -54,6 +55,16 @@ def test_a_machine_without_opencl_has_an_unavailable_device(monkeypatch: pytest.
     monkeypatch.setattr(driver, "load_api", fail)
     [info] = driver.probe()
     assert (info.uri, info.available, info.reason) == ("opencl:0", False, "no OpenCL loader: make intel")
+
+
+@pytest.mark.parametrize("log, expected", [
+    ("", "no log"),
+    ("Build started\n1:2: error: no member\n1:9: error: no such", "1:2: error: no member"),
+    ("Error(s) while linking:\n  Cannot find symbol f\n", "Error(s) while linking: Cannot find symbol f"),
+    ("linking failed:", "linking failed:"),
+])
+def test_the_first_error_of_a_log(log: str, expected: str) -> None:
+    assert first_error(log) == expected
 
 
 def test_a_broken_platform_is_left_out(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
+from motet.compiler.codegen.cpu.conv.copies import RowCopies
 from motet.compiler.codegen.cpu.conv.emitter import Emitter
-from motet.compiler.codegen.cpu.emit.builder import I32, I64, PTR, Index
+from motet.compiler.codegen.cpu.conv.plan import along_filters
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
@@ -18,28 +20,24 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileOperands,
     accumulate,
     internal_function,
-    read_vector,
-    widen,
-    write_vector,
 )
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
 
-_MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
-
 
 @dataclass(frozen=True)
 class RowBlock:
     """What a task that makes rows of the result from `first` on reads and writes: where its image and its filters
-    begin, coordinates in the outer loops, scratch memory."""
+    begin, coordinates in the outer loops, scratch memory; of each row it makes piece `piece`."""
 
     image: ir.Value
     filters: Sequence[ir.Value]
     first: Index
     outer: Sequence[ir.Value]
     scratch: ir.Value
+    piece: Index = 0
 
 
 class Channels(Emitter):
@@ -51,6 +49,8 @@ class Channels(Emitter):
         """If `copies`, each task copies the image rows that it needs to scratch memory."""
         super().__init__(c, plan, packing, panels)
         self.copies = copies
+        self.across = not along_filters(c)
+        self.image_copies = RowCopies(c, plan.lanes)
         self.panel_count = -(-c.filter_count // plan.width)
         self.pitch = c.columns.reach * c.channels if copies else 0
 
@@ -92,85 +92,22 @@ class Channels(Emitter):
         """Copy image rows to scratch as [row][column][channel], including padding."""
         c = self.c
         function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
-        f.call(function, [*f.arguments[:2], image, scratch, f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low)])
+        top = f.index(f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low))
+        f.call(function, [*f.arguments[:2], image, scratch, top])
         g = TileFrame(c.kernel, function)
         source, target, top = g.arguments[2:5]
-        low = min(c.columns.low, c.columns.reach)
-        high = min(c.columns.reach, c.columns.low + c.columns.image)
 
         def row(r: Index, _: list[ir.Value]) -> None:
             to = g.at(target, g.imul(r, self.pitch), self.element)
             where = g.iadd(top, r)
 
-            def inside() -> None:
-                self.fill_run(g, to, low * c.channels)
-                self._copy_columns(
-                    g, g.at(source, g.imul(where, c.rows.step), self.image_element),
-                    g.at(to, low * c.channels, self.element), high - low,
-                )
-                rest = c.columns.reach - high
-                self.fill_run(g, g.at(to, high * c.channels, self.element), rest * c.channels)
-
-            self.guarded_row(g, where, inside, lambda: self.fill_run(g, to, self.pitch))
+            at = g.at(source, g.imul(where, c.rows.step), self.image_element)
+            self.image_copies.guarded(
+                g, [(c.rows, where)], lambda: self.image_copies.padded_row(g, at, to),
+                lambda: self.image_copies.fill_run(g, to, self.pitch))
 
         g.loop(0, c.rows.span(self.plan.block), 1, row)
         g.ret_void()
-
-    def _copy_columns(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
-        c = self.c
-        if count <= 0:
-            return
-        if c.channels == 1:
-            self.copy_run(f, source, c.columns.step, target, 1, count)
-        elif c.channel_step == 1 and c.columns.step == c.channels:
-            self.copy_run(f, source, 1, target, 1, count * c.channels)
-        elif c.channel_step == 1:
-            def column(w: Index, _: list[ir.Value]) -> None:
-                at = f.at(source, f.imul(w, c.columns.step), self.image_element)
-                self.copy_run(f, at, 1, f.at(target, f.imul(w, c.channels), self.element), 1, c.channels)
-
-            f.loop(0, count, 1, column)
-        elif c.columns.step == 1 and c.channels <= _MOST_INTERLEAVED:
-            self._interleave(f, source, target, count)
-        else:
-            def channel(k: Index, _: list[ir.Value]) -> None:
-                at = f.at(source, f.imul(k, c.channel_step), self.image_element)
-                self.copy_run(f, at, c.columns.step, f.at(target, k, self.element), c.channels, count)
-
-            f.loop(0, c.channels, 1, channel)
-
-    def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
-        """Transpose channels that are stored as separate planes to [column][channel], by shuffles of whole vectors."""
-        c, lanes = self.c, self.plan.lanes
-
-        def some(i: Index, present: int) -> None:
-            vectors = [
-                widen(f, read_vector(
-                    f, f.at(source, f.iadd(k * c.channel_step, i), self.image_element), c.image.dtype, 1,
-                    PartialVector(lanes, present if present < lanes else None),
-                ), c.image.dtype, c.product.lhs.casts, c.product.dtype)
-                for k in range(c.channels)
-            ]
-            for start in range(0, present * c.channels, lanes):
-                value = vectors[0]
-                for k in range(c.channels):
-                    # Lane l of the piece is element start + l of the row: channel = remainder, pixel = quotient.
-                    picks = [
-                        lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
-                        for lane in range(lanes)
-                    ]
-                    if k == 0:
-                        picks = [pick - lanes if pick >= lanes else 0 for pick in picks]
-                    value = f.shuffle_vector(value, vectors[k], ir.Constant(ir.VectorType(I32, lanes), picks))
-                left = present * c.channels - start
-                rest = PartialVector(lanes, left if left < lanes else None)
-                to = f.at(target, f.iadd(f.imul(i, c.channels), start), self.element)
-                write_vector(f, value, to, c.product.dtype, 1, rest)
-
-        whole = count // lanes * lanes
-        f.loop(0, whole, lanes, lambda i, _: some(i, lanes))
-        if count > whole:
-            some(whole, count - whole)
 
     def _row(self, f: TileFrame, task: RowBlock, p: Index, r: Index, tail: bool) -> None:
         """Row `r` of a task, the filters of panel `p`, in tiles as equal as can be."""
@@ -214,7 +151,8 @@ class Channels(Emitter):
         count = len(c.filters)
         a, panels = f.arguments[2], f.arguments[3 : 3 + count]
         column, row, w = f.arguments[3 + count : 6 + count]
-        views = Views(f, c.places, self.coordinates(f, column, row, w, count), c.columns.out, c.filter_dim)
+        at = self.coordinates(f, column, row, w, count)
+        views = Views(f, c.places, at, c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
         sums = self.begin_tile(f, views, height, lanes)
         copied = self.copies
@@ -225,7 +163,19 @@ class Channels(Emitter):
         )
         for panel in panels:
             sums = accumulate(f, factors, sums, a, panel, self._depth(), 224)
-        self.finish_tile(f, views, height, lanes, sums)
+        self.finish_pixels(f, at, views, height, lanes, lambda row, v: sums[row * len(lanes) + v])
+
+    # Parameters: a tile, and where it is.
+    def finish_pixels(
+        self, f: TileFrame, at: Sequence[Index], views: Views, height: int, lanes: Sequence[PartialVector],
+        read: Callable[[int, int], ir.Value],
+    ) -> None:
+        """Run the epilogue on the sums `read(pixel, vector)` of a tile at coordinates `at`."""
+        if self.across:
+            views = Views(f, self.c.places, at, self.c.filter_dim, self.c.columns.out)
+            self.finish_across(f, views, height, lanes, read)
+        else:
+            self.finish_tile(f, views, height, lanes, read)
 
     def coordinates(self, f: TileFrame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
         c = self.c

@@ -1,6 +1,7 @@
-"""Convolutions: sums of products over a sliding window, with a fused element-wise epilogue.
+"""Convolutions over rows and columns that copy image rows in each task, with a fused element-wise epilogue.
 
-Vectors run along the contiguous dimension of the result:
+They are those that `direct.py` leaves: of few channels or few filters, and with filters that are not constant. Vectors
+run along the contiguous dimension of the result:
 
 - along filters (`channels.py`; channels-last results). A task copies the image rows that it needs, including padding,
   to scratch as [row][column][channel], unless they have that layout already. Each tile is then a contraction whose rows
@@ -31,6 +32,8 @@ def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
     """Read `kernel` as a convolution with an element-wise epilogue; None if it is not one."""
     found = match_convolution(kernel)
     if found is None:
+        return None
+    if found.planes:
         return None
     if along_filters(found):
         return found if all(kernel.values[p.value].role == "constant" for p in found.filters) else None

@@ -1,10 +1,13 @@
-"""Convolutions of channels-last images, read in place without copies; vectors run along filters.
+"""Convolutions of channels-last images over any number of axes; vectors run along filters.
 
-A tile is several neighbouring pixels of one output row by a few vectors of filters. It loops over the window rows that
-meet the image, and in each over columns and channels, which are contiguous. Tiles at the ends of a row, whose windows
-extend past the image, have separate code that multiplies, in each window column, only for the pixels that see the image
-there. Padding is therefore free, also on images smaller than the window. Omitting a tap on padding differs from
-multiplying by zero only if the filter is infinite or NaN.
+The image is read in place. One of another layout is copied first (`prepared.py`), once for all tasks. A result that is
+contiguous along pixels is transposed in registers before the epilogue runs.
+
+A tile is several neighbouring pixels of one output row by a few vectors of filters. It loops over the planes and rows
+of the window that meet the image, and in each over columns and channels, which are contiguous. Tiles at the ends of a
+row, whose windows extend past the image, have separate code that multiplies, in each window column, only for the pixels
+that see the image there. Padding is therefore free, also on images smaller than the window. Omitting a tap on padding
+differs from multiplying by zero only if the filter is infinite or NaN.
 
 Tasks that use the same filters are neighbours. If the filters exceed the second-level cache, each tile prefetches a
 part of the filters that the next panel uses.
@@ -12,6 +15,7 @@ part of the filters that the next panel uses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,11 +24,12 @@ from typing import Literal
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.channels import Channels, RowBlock
-from motet.compiler.codegen.cpu.conv.direct_plan import Run, check, choose, match, runs_of
+from motet.compiler.codegen.cpu.conv.direct_plan import Run, check, choose, match, prepared_form, runs_of
 from motet.compiler.codegen.cpu.conv.emitter import window_rows
 from motet.compiler.codegen.cpu.conv.plan import filter_packing
+from motet.compiler.codegen.cpu.conv.prepared import copy_phase, workspace
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
+from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     AHEAD_STEPS,
     LINE,
@@ -36,7 +41,6 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileOperands,
     accumulate,
     balanced,
-    narrow,
     shared_function,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
@@ -44,6 +48,7 @@ from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import DirectSchedule
+from motet.compiler.kernels.strides import ZERO
 from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -51,28 +56,52 @@ _FUSED_STEPS = 224
 
 
 def emit(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> KernelCode:
-    """Generate code for a convolution by `schedule`."""
+    """Generate code for a convolution by `schedule`, with a phase that copies the image if it is not read in place."""
+    prepared = prepared_form(c, target)
     emitter = _Direct if schedule.depth_block is None else _Stationary
-    return emitter(c, schedule, target).run()
+    code = emitter(c if prepared is None else prepared.c, schedule, target, prepared is not None)
+    made = code.run()
+    if prepared is None:
+        return made
+    phase = copy_phase(code.module, prepared, schedule.lanes)
+    return replace(made, llvm=str(code.module), phases=(phase, *made.phases), workspaces=(prepared.bytes,))
 
 
 CLASS = KernelClass(DirectSchedule, match, choose, check, emit)
 
 
+@dataclass(frozen=True)
+class _Taps:
+    """Where a part of the window begins: in the image, in a panel of filters, and in what is prefetched meanwhile."""
+
+    image: ir.Value
+    panel: ir.Value
+    ahead: ir.Value
+
+
 class _Direct(Channels):
     """Emits the tasks and tiles of a convolution read in place."""
 
-    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget) -> None:
+    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget, prepared: bool) -> None:
+        """If `prepared`, the image is in the workspace."""
         packing = filter_packing(c, plan.width)
         assert packing is not None
         super().__init__(c, plan, packing, panels=1, copies=False)
+        self.prepared = prepared
+        self.pieces = plan.pieces
         self.runs = runs_of(c, plan.tile_rows)
         self.tiles = sum(run.count for run in self.runs)  # of one row
         self.column_step = c.columns.dilation * c.columns.step
         panel = c.depth * plan.width * item_bytes(c.filters[0].dtype)
-        self.ahead = self.panel_count > 1 and len(c.filters) == 1 and self.panel_count * panel > target.l2 // 2
+        groups = [size.known or 1 for size, d in c.outer if c.filters[0].strides[d] != ZERO]
+        panels = self.panel_count * math.prod(groups)
+        self.blocks *= plan.pieces
+        self.ahead = panels > 1 and len(c.filters) == 1 and panels * panel > target.l2 // 2
         self.stride = self.ahead_stride(c.rows.size * self.tiles)
         self.share = c.depth // AHEAD_STEPS * self.stride
+
+    def image_base(self, f: TileFrame) -> ir.Value:
+        return workspace(f) if self.prepared else super().image_base(f)
 
     def ahead_stride(self, tiles: int) -> int:
         """Bytes that each of `tiles` tiles prefetches in `AHEAD_STEPS` steps along K, so that all tiles together
@@ -90,7 +119,8 @@ class _Direct(Channels):
         panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
         outer = [f.index(at[dim]) for _, dim in c.outer]
         column = f.index(f.imul(split, plan.width))
-        task = RowBlock(image, panels, f.imul(block, plan.block), outer, scratch)
+        piece, block = f.irem(block, self.pieces), f.idiv(block, self.pieces)
+        task = RowBlock(image, panels, f.imul(block, plan.block), outer, scratch, piece)
 
         whole = c.filter_count // plan.width
         if isinstance(split, int) or whole in (0, self.panel_count):
@@ -110,12 +140,18 @@ class _Direct(Channels):
     def _line(self, f: TileFrame, task: RowBlock, column: ir.Value, row: Index, tail: bool) -> None:
         """Emit one output row for one panel of filters."""
         c, plan = self.c, self.plan
-        low, high = window_rows(f, c.rows, c.padding is not None, row)
-        top = f.iadd(f.isub(f.imul(row, c.rows.stride), c.rows.low), f.imul(low, c.rows.dilation))
-        left = f.isub(f.imul(top, c.rows.step), c.columns.low * c.columns.step)
-        window_row = f.imul(low, c.columns.taps * c.channels * plan.width)
-        filters = [f.at(b, window_row, MEMORY_TYPES[p.dtype]) for b, p in zip(task.filters, c.filters, strict=True)]
-        count = f.index(f.isub(high, low))
+        left: Index = f.imul(f.imul(row, c.rows.stride), c.rows.step)
+        left = f.isub(left, c.columns.low * c.columns.step)
+        first: Index = 0
+        counts: list[ir.Value] = []
+        depth = c.depth
+        for w in (*c.planes, c.rows):
+            low, high = window_rows(f, w, c.padding is not None, row if w is c.rows else self.plane_at(task, w))
+            left = f.iadd(left, f.imul(f.isub(f.imul(low, w.dilation), w.low), w.step))
+            depth //= w.taps
+            first = f.iadd(first, f.imul(low, depth * plan.width))
+            counts.append(f.index(f.isub(high, low)))
+        filters = [f.at(b, first, MEMORY_TYPES[p.dtype]) for b, p in zip(task.filters, c.filters, strict=True)]
         done = 0
         for run in self.runs:
 
@@ -126,11 +162,17 @@ class _Direct(Channels):
                 f.call(
                     self._run_tile(run, tail),
                     [*f.arguments[:2], a, *filters, self._next(f, task.filters[0], number), column, f.index(row),
-                     f.index(w), count, *task.outer],
+                     f.index(w), *counts, *task.outer],
                 )
 
-            f.loop(0, run.count, 1, one)
+            begin, end = (f.idiv(f.imul(run.count, p), self.pieces) for p in (task.piece, f.iadd(task.piece, 1)))
+            f.loop(begin, end, 1, one)
             done += run.count
+
+    def plane_at(self, task: RowBlock, plane: Window) -> Index:
+        """The coordinate of the task's planes along `plane`."""
+        found = [value for value, (_, d) in zip(task.outer, self.c.outer, strict=True) if d == plane.out]
+        return found[0] if found else 0
 
     def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
         """The coordinates, one for each dimension of the convolution's iteration space."""
@@ -152,11 +194,12 @@ class _Direct(Channels):
         return f.at(panel, f.iadd(after, f.imul(number, self.share)), ir.IntType(8))
 
     def _run_tile(self, run: Run, tail: bool) -> ir.Value:
-        """The function `(buffers, sizes, image, panels…, ahead, first filter, row, column, window rows, outer…)` that
-        computes one tile of `run`. `window rows` counts from the first row that meets the image."""
+        """The function `(buffers, sizes, image, panels…, ahead, first filter, row, column, taps…, outer…)` that
+        computes one tile of `run`. `taps` are the planes and rows of the window that meet the image, of which `image`
+        and the panels are the first."""
         c = self.c
         kind = [(r.height, r.seen) for r in self.runs].index((run.height, run.seen))
-        arguments = [PTR] * (4 + len(c.filters)) + [I64] * (4 + len(c.outer))
+        arguments = [PTR] * (4 + len(c.filters)) + [I64] * (4 + len(c.planes) + len(c.outer))
         return shared_function(
             self.module, f"{c.kernel.name}.tile{kind}{'t' if tail else ''}", arguments, c.kernel,
             lambda f: self._write_tile_of_run(f, run, tail),
@@ -166,47 +209,64 @@ class _Direct(Channels):
         c = self.c
         n = len(c.filters)
         a, panels, ahead = f.arguments[2], f.arguments[3 : 3 + n], f.arguments[3 + n]
-        column, row, w, count = f.arguments[4 + n : 8 + n]
-        at = self.place_in_space(f.arguments[8 + n :], column, row, w)
+        column, row, w = f.arguments[4 + n : 7 + n]
+        after = 8 + n + len(c.planes)
+        counts = f.arguments[7 + n : after]
+        at = self.place_in_space(f.arguments[after:], column, row, w)
         views = Views(f, c.places, at, c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
         sums = self.begin_tile(f, views, run.height, lanes)
         for panel in panels:
-            sums = self._window(f, run, sums, a, panel, count, ahead)
-        self.finish_tile(f, views, run.height, lanes, sums)
+            sums = self._window(f, run, sums, _Taps(a, panel, ahead), counts)
+        self.finish_pixels(f, at, views, run.height, lanes, lambda row, v: sums[row * len(lanes) + v])
 
     def _window(
-        self, f: TileFrame, run: Run, sums: list[ir.Value], a: ir.Value, panel: ir.Value, count: Index, ahead: ir.Value
+        self, f: TileFrame, run: Run, sums: list[ir.Value], first: _Taps, counts: Sequence[Index]
     ) -> list[ir.Value]:
-        """Accumulate `count` window rows. Neighbouring window columns that are seen by the same pixels share one
-        loop."""
-        c, width = self.c, self.plan.width
-        per_column = c.channels * width
-        fetched = c.channels // AHEAD_STEPS * self.stride  # bytes, in one window column
-        b_type = MEMORY_TYPES[c.filters[0].dtype]
+        """Accumulate as many planes and rows of the window as `counts` says."""
+        windows = (*self.c.planes, self.c.rows)
+
+        def nest(level: int, taps: _Taps, depth: int, values: list[ir.Value]) -> list[ir.Value]:
+            if level == len(windows):
+                return self._window_row(f, run, values, taps)
+            w = windows[level]
+            inner = depth // w.taps
+
+            def one(k: Index, values: list[ir.Value]) -> list[ir.Value]:
+                return nest(level + 1, self._advance(f, taps, f.imul(k, w.dilation * w.step), inner, k), inner, values)
+
+            return f.loop(0, counts[level], 1, one, values)
+
+        return nest(0, first, self.c.depth, sums)
+
+    def _advance(self, f: TileFrame, taps: _Taps, image: Index, depth: int, count: Index) -> _Taps:
+        """The taps `image` elements of the image and `count` times `depth` steps of K after `taps`."""
+        steps = f.imul(count, depth * self.plan.width)
+        ahead = f.imul(count, depth // AHEAD_STEPS * self.stride)
+        return _Taps(
+            f.at(taps.image, image, self.image_element), f.at(taps.panel, steps, MEMORY_TYPES[self.c.filters[0].dtype]),
+            f.at(taps.ahead, ahead, ir.IntType(8)))
+
+    def _window_row(self, f: TileFrame, run: Run, sums: list[ir.Value], taps: _Taps) -> list[ir.Value]:
+        """Accumulate one row of the window. Neighbouring columns that are seen by the same pixels share one loop."""
+        c = self.c
         vectors = len(sums) // run.height
         factors = self.factors(vectors)
         parts = [(low, high, [tap for tap, _ in group]) for (low, high), group in groupby(
             enumerate(run.seen), key=lambda entry: entry[1])]
 
-        def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
-            a_row = f.at(a, f.imul(k, c.rows.dilation * c.rows.step), self.image_element)
-            b_row = f.at(panel, f.imul(k, c.columns.taps * per_column), b_type)
-            there = f.at(ahead, f.imul(k, c.columns.taps * fetched), ir.IntType(8))
-            result = list(values)
-            for low, high, taps in parts:
-                if high <= low:
-                    continue
-                some = slice(low * vectors, high * vectors)
-                soon = self.soon(f.at(there, taps[0] * fetched, ir.IntType(8)))
-                result[some] = accumulate(
-                    f, factors, result[some], f.at(a_row, taps[0] * self.column_step + low * int(factors.row),
-                    self.image_element), f.at(b_row, taps[0] * per_column, b_type), self._columns(len(taps)),
-                    _FUSED_STEPS, soon,
-                )
-            return result
-
-        return f.loop(0, count, 1, window_row, sums)
+        result = list(sums)
+        for low, high, columns in parts:
+            if high <= low:
+                continue
+            some = slice(low * vectors, high * vectors)
+            at = columns[0] * self.column_step + low * int(factors.row)
+            here = self._advance(f, taps, at, c.channels, columns[0])
+            result[some] = accumulate(
+                f, factors, result[some], here.image, here.panel, self._columns(len(columns)), _FUSED_STEPS,
+                self.soon(here.ahead),
+            )
+        return result
 
     def factors(self, vectors: int) -> TileOperands:
         c = self.c
@@ -236,8 +296,8 @@ class _Stationary(_Direct):
     """The variant for many filters and few pixels: a block of filters stays in the first-level cache for all pixels.
     Partial sums are kept in scratch as [pixel][filter] between blocks."""
 
-    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget) -> None:
-        super().__init__(c, plan, target)
+    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget, prepared: bool) -> None:
+        super().__init__(c, plan, target, prepared)
         self.deep = plan.depth_block or c.channels
         self.stride = self.ahead_stride(c.rows.size * self.tiles)
         self.share = self.deep // AHEAD_STEPS * self.stride
@@ -335,20 +395,32 @@ class _Stationary(_Direct):
     def _write_pass(self, f: TileFrame, what: Literal["start", "finish"], tail: bool) -> None:
         c, plan = self.c, self.plan
         sums, column, *outer = f.arguments[2:]
+        lanes = self.tile_lanes(tail)
 
-        def pixel(row: Index, w: Index) -> None:
-            views = Views(f, c.places, self.place_in_space(outer, column, row, w), c.columns.out, c.filter_dim)
-            for v, lane in enumerate(self.tile_lanes(tail)):
-                index = f.iadd(f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width), v * plan.lanes)
-                place = f.at(sums, index, self.element)
-                if what == "start":
-                    f.store_vector(self.initial(f, views, 0, v * plan.lanes, lane), place, self.element)
-                else:
-                    value = narrow(f, f.load_vector(place, self.element, plan.lanes), c.output.dtype)
-                    finish(f, c.epilogue, views, value, 0, v * plan.lanes, lane)
+        def pixels(row: Index, w: Index, count: int) -> None:
+            at = self.place_in_space(outer, column, row, w)
+            views = Views(f, c.places, at, c.columns.out, c.filter_dim)
+            first = f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width)
 
-        f.loop(0, c.rows.size, 1, lambda row, _: f.loop(
-            0, c.columns.size, 1, lambda w, _: pixel(row, w)) and None)
+            def place(i: int, v: int) -> ir.Value:
+                return f.at(sums, f.iadd(first, i * plan.width + v * plan.lanes), self.element)
+
+            if what == "start":
+                for v, lane in enumerate(lanes):
+                    f.store_vector(self.initial(f, views, 0, v * plan.lanes, lane), place(0, v), self.element)
+            else:
+                self.finish_pixels(
+                    f, at, views, count, lanes, lambda i, v: f.load_vector(place(i, v), self.element, plan.lanes))
+
+        step = plan.lanes if what == "finish" and self.across else 1
+        whole = c.columns.size // step * step
+
+        def line(row: Index, _: list[ir.Value]) -> None:
+            f.loop(0, whole, step, lambda w, _: pixels(row, w, step))
+            if c.columns.size > whole:
+                pixels(row, whole, c.columns.size - whole)
+
+        f.loop(0, c.rows.size, 1, line)
 
 
 def _seen_outputs(w: Window, tap: int, padded: bool) -> tuple[int, int]:

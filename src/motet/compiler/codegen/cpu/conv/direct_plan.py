@@ -8,7 +8,8 @@ from itertools import groupby
 
 from motet.compiler.codegen.cpu.balance import unevenness
 from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
-from motet.compiler.codegen.cpu.conv.plan import filter_packing, lanes_of
+from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of, pixel_copies
+from motet.compiler.codegen.cpu.conv.prepared import Prepared, prepare
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.convolution import match as match_convolution
@@ -19,6 +20,8 @@ from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 1_500_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 128
+_MOVED = 6  # cycles that it takes to transpose one vector, from memory to memory
+_SHALLOW = 128  # steps of K up to which panels of pixels stay in the first-level cache
 MOST_EDGES = 6  # kinds of tiles; each has separate code
 
 Seen = tuple[tuple[int, int], ...]  # for each window column, the pixels of the tile that see the image there
@@ -35,20 +38,75 @@ class Run:
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
-    """Read `kernel` as a convolution of constant filters with an image whose channels are contiguous, zero-padded or
-    unpadded, with an element-wise epilogue; None if it is not one."""
+    """Read `kernel` as a convolution of constant filters with an element-wise epilogue, whose image is read in place or
+    should be copied; None if it is not one."""
     c = match_convolution(kernel)
-    if c is None or c.stored.strides[c.filter_dim] != ONE or c.padding not in (None, 0):
+    if c is None or any(kernel.values[p.value].role != "constant" for p in c.filters):
         return None
-    if any(kernel.values[p.value].role != "constant" for p in c.filters):
+    if not along_filters(c) and (c.columns.out < 0 or c.stored.strides[c.columns.out] != ONE):
         return None
-    if c.channel_step != 1 or c.channels * item_bytes(c.image.dtype) < LINE or c.image.dtype != c.product.dtype:
+    return c if _reads_in_place(c) or copy_pays(c, target) else None
+
+
+def _reads_in_place(c: Convolution) -> bool:
+    """Whether the image is zero-padded or unpadded, and its channels are contiguous and fill cache lines."""
+    if c.padding not in (None, 0) or c.image.dtype != c.product.dtype:
+        return False
+    return c.channel_step == 1 and c.channels * item_bytes(c.image.dtype) >= LINE
+
+
+def copy_pays(c: Convolution, target: CpuTarget) -> bool:
+    """Whether the convolution of a copy is faster than the other classes, which read the image in vectors of pixels or
+    copy rows in each task."""
+    if along_filters(c):
+        return bool(c.planes)
+    lanes = lanes_of(c, target)
+    outer = math.prod(size.known or 1 for size, _ in c.outer)
+    pixels = outer * c.rows.size * c.columns.size
+    vectors = -(-c.filter_count // lanes)
+    image = outer * math.prod(w.image for w in c.windows) // math.prod(w.size for w in c.planes) * c.channels
+    peak = lanes * c.depth / 2  # cycles of a square of as many pixels as filters at two multiply-adds per cycle
+    own = pixels / lanes * vectors * (peak / _filter_share(vectors) + _MOVED * lanes) + image / lanes * _MOVED
+    return own < pixels / lanes * c.filter_count / lanes * peak / _pixel_share(c, target)
+
+
+def _filter_share(vectors: int) -> float:
+    """The share of the peak that tiles of `vectors` vectors of filters reach; measured."""
+    return 0.85 if vectors > 1 else 0.7
+
+
+def _pixel_share(c: Convolution, target: CpuTarget) -> float:
+    """The share of the peak that the class which takes the convolution otherwise reaches; measured."""
+    if c.padding is None:  # a contraction
+        if c.planes or c.columns.stride > 1:
+            return 0.5
+        return 0.85 if c.depth <= _SHALLOW else 0.7
+    if c.planes:  # loops
+        return 0.05
+    row = c.columns.size * c.channels * pixel_copies(c) * c.rows.taps * item_bytes(c.product.dtype)
+    if row > target.l2:
+        return 0.1
+    return 0.75 if c.depth <= _SHALLOW else 0.5
+
+
+def prepared_form(c: Convolution, target: CpuTarget) -> Prepared | None:
+    """The copy of the image that the convolution reads; None if it reads the image itself."""
+    if _reads_in_place(c):
         return None
-    return c
+    if c.padding not in (None, 0) or c.channels * item_bytes(c.product.dtype) < LINE:
+        return prepare(c, True)
+    height, _ = register_tile(c.columns.size, c.filter_count, lanes_of(c, target), target)
+    return prepare(c, c.padding is not None and edges(c, height) > MOST_EDGES)
+
+
+def _form(c: Convolution, target: CpuTarget) -> Convolution:
+    prepared = prepared_form(c, target)
+    return c if prepared is None else prepared.c
 
 
 def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
     """Choose the register tile and the tasks from the extents."""
+    c = _form(c, target)
     lanes = lanes_of(c, target)
     height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
     stays = _stays(c, lanes * vectors, target)
@@ -62,12 +120,13 @@ def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
         return None
     if stays:
         return DirectSchedule(lanes, height, vectors, c.rows.size, _stationary_depth(c, width, target))
-    return DirectSchedule(lanes, height, vectors, _rows_per_task(c, -(-c.filter_count // width)))
+    rows, pieces = _task_size(c, -(-c.filter_count // width), len(range(0, c.columns.size, height)))
+    return DirectSchedule(lanes, height, vectors, rows, None, pieces)
 
 
 def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[Reason]:
     """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
-    s = schedule
+    s, c = schedule, _form(c, target)
     if reasons := list(check_tile(c, s, target)):
         return reasons
     if filter_packing(c, s.width) is None:
@@ -75,13 +134,16 @@ def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[R
     if (kinds := edges(c, s.tile_rows)) > MOST_EDGES:
         reasons.append(Reason("tile_rows", s.tile_rows, f"another number: it makes {kinds} kinds of tiles at the edges"
                                                         f" of the image, at most {MOST_EDGES}"))
+    reasons += in_range("pieces", s.pieces, 1, c.columns.size)
     if s.depth_block is not None:
         reasons += in_range("depth_block", s.depth_block, 1, -(-c.channels // AHEAD_STEPS) * AHEAD_STEPS)
-        if len(c.filters) != 1 or c.columns.size == 1:
-            text = "null: siblings, and single columns, take the whole depth"
+        if len(c.filters) != 1 or c.columns.size == 1 or c.planes:
+            text = "null: siblings, single columns, and several planes take the whole depth"
             reasons.append(Reason("depth_block", s.depth_block, text))
         if s.block != c.rows.size:
             reasons.append(Reason("block", s.block, f"{c.rows.size}, all rows, with depth_block"))
+        if s.pieces != 1:
+            reasons.append(Reason("pieces", s.pieces, "1, with depth_block"))
         reasons += check_scratch(c, "depth_block", s.depth_block, c.rows.size * c.columns.size * s.width)
     return reasons
 
@@ -91,7 +153,8 @@ def _stays(c: Convolution, width: int, target: CpuTarget) -> bool:
     first-level cache for all of them."""
     filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
     sums = c.rows.size * c.columns.size * width * item_bytes(c.product.dtype)
-    return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
+    fits = filters > target.l2 and sums <= target.l1 // 2
+    return fits and len(c.filters) == 1 and not c.planes and c.columns.size > 1
 
 
 def _stationary_depth(c: Convolution, width: int, target: CpuTarget) -> int:
@@ -130,15 +193,17 @@ def _seen(c: Convolution, begin: int, height: int) -> Seen:
     return tuple(result)
 
 
-def _rows_per_task(c: Convolution, panels: int) -> int:
-    """A divisor of the output rows that gives tasks of a useful size and spreads them evenly over few or many
-    threads."""
+def _task_size(c: Convolution, panels: int, tiles: int) -> tuple[int, int]:
+    """(output rows of a task, a divisor of all; pieces of a row of `tiles` tiles) that give tasks of a useful size and
+    spread them evenly over few or many threads. Only single rows are divided."""
     outer = math.prod(size.known or 1 for size, _ in c.outer)
     row_flops = 2 * c.filter_count * c.columns.size * c.depth * len(c.filters) // panels
 
-    def loss(rows: int) -> float:
-        tasks = outer * panels * (c.rows.size // rows)
-        size = rows * row_flops / _TASK_FLOPS
+    def loss(part: tuple[int, int]) -> float:
+        rows, pieces = part
+        tasks = outer * panels * (c.rows.size // rows) * pieces
+        size = rows * row_flops / pieces / _TASK_FLOPS
         return unevenness(tasks) + 0.02 / size + 0.006 * size + max(0, tasks - _MOST_TASKS) / 1000
 
-    return min((rows for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0), key=loss)
+    whole = [(rows, 1) for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0]
+    return min([*whole, *((1, pieces) for pieces in range(2, min(tiles, _MOST_TASKS) + 1))], key=loss)

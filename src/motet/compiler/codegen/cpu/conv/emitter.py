@@ -1,9 +1,10 @@
-"""Parts common to convolutions along channels and along pixels: tasks, copies of the image, initial sums."""
+"""Parts common to convolutions along filters and along pixels: tasks, the begin and end of tiles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from llvmlite import ir
 
@@ -16,11 +17,10 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     PartialVector,
     TileFrame,
     narrow,
-    read_vector,
     shared_function,
     task_function,
+    transpose,
     widen,
-    write_vector,
 )
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.convolution import Convolution
@@ -32,16 +32,18 @@ from motet.compiler.kernels.windows import Window
 
 def task_loop(
     f: TileFrame, outer: Sequence[tuple[Extent, int]], rank: int, blocks: int, splits: int,
-    task: Callable[[TileFrame, list[Index], Index, Index, ir.Value], None],
+    task: Callable[[TileFrame, list[Index], Index, Index, ir.Value], None], inner: Sequence[tuple[Extent, int]] = (),
 ) -> Phase:
-    """Ends the kernel's function with the loop over its tasks: `task` emits block and split at coordinates in the outer
-    loops, of `rank` dimensions."""
+    """Ends the kernel's function with the loop over its tasks: `task` emits block and split at coordinates in the loops
+    `outer` and `inner`, of `rank` dimensions. Blocks vary fastest, then the `inner` loops, then splits."""
     begin, end, scratch = f.arguments[2:]
 
     def one(index: Index, _: list[ir.Value]) -> None:
         block, rest = f.irem(index, blocks), f.idiv(index, blocks)
-        split, rest = f.irem(rest, splits), f.idiv(rest, splits)
         at: list[Index] = [0] * rank
+        for size, dim in reversed(inner):
+            at[dim], rest = f.irem(rest, f.extent(size)), f.idiv(rest, f.extent(size))
+        split, rest = f.irem(rest, splits), f.idiv(rest, splits)
         for position, (size, dim) in enumerate(reversed(outer)):
             last = position == len(outer) - 1
             at[dim] = rest if last else f.irem(rest, f.extent(size))
@@ -50,7 +52,7 @@ def task_loop(
 
     f.loop(begin, end, 1, one)
     f.ret_void()
-    return Phase(f.kernel.name, product((blocks * splits, *(size.expression for size, _ in outer))))
+    return Phase(f.kernel.name, product((blocks * splits, *(size.expression for size, _ in (*inner, *outer)))))
 
 
 def external_bytes(kernel: Kernel) -> int:
@@ -60,7 +62,7 @@ def external_bytes(kernel: Kernel) -> int:
 
 
 class Emitter:
-    """Base of convolution emitters: the task loop, image copies, and the begin and end of tiles."""
+    """Base of convolution emitters: the task loop, and the begin and end of tiles."""
 
     def __init__(
         self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing | None, panels: int
@@ -88,7 +90,9 @@ class Emitter:
     def run(self) -> KernelCode:
         c, kernel = self.c, self.c.kernel
         f = task_function(self.module, kernel)
-        phase = task_loop(f, c.outer, len(c.main.sizes), self.blocks, self.splits(), self.emit_task)
+        moving = [plane.out for plane in c.planes]
+        inner, outer = ([loop for loop in c.outer if (loop[1] in moving) == moves] for moves in (True, False))
+        phase = task_loop(f, outer, len(c.main.sizes), self.blocks, self.splits(), self.emit_task, inner)
         outer = math.prod(size.known or 1 for size, _ in c.outer)
         flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
         packings = {p.value: self.packing for p in c.filters} if self.packing is not None else {}
@@ -97,54 +101,15 @@ class Emitter:
             packings, flops, external_bytes(kernel),
         )
 
-    # -- copying the image -----------------------------------------------------------------------
-
     def image_at(self, f: TileFrame, at: list[Index]) -> ir.Value:
         """The address of the image at outer coordinates `at`, channel 0, row 0, column 0."""
         offset: Index = 0
         for _, dim in self.c.outer:
             offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
-        return f.at(f.pointer(self.c.image.value), offset, self.image_element)
+        return f.at(self.image_base(f), offset, self.image_element)
 
-    def copy_run(self, f: TileFrame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
-        """`target[i * to] = source[i * step]`, widened, for `count` elements."""
-        lanes = self.plan.lanes
-
-        def vector(i: Index, width: PartialVector) -> None:
-            raw = read_vector(
-                f, f.at(source, f.imul(i, step), self.image_element), self.c.image.dtype, step, width
-            )
-            value = widen(f, raw, self.c.image.dtype, self.c.product.lhs.casts, self.c.product.dtype)
-            write_vector(f, value, f.at(target, f.imul(i, to), self.element), self.c.product.dtype, to, width)
-
-        whole = count // lanes * lanes
-        f.loop(0, whole, lanes, lambda i, _: vector(i, PartialVector(lanes)))
-        if count > whole:
-            vector(whole, PartialVector(lanes, count - whole))
-
-    def fill_run(self, f: TileFrame, target: ir.Value, count: int) -> None:
-        """Write `count` elements of padding."""
-        lanes = self.plan.lanes
-        value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
-        whole = count // lanes * lanes
-        f.loop(0, whole, lanes, lambda i, _: f.store_vector(value, f.at(target, i, self.element), self.element))
-        if count > whole:
-            rest = PartialVector(lanes, count - whole)
-            write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
-
-    def guarded_row(self, f: TileFrame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
-        """Emit `inside` for image rows that exist and `outside` for rows of padding."""
-        if self.c.padding is None:
-            inside()
-            return
-        exists = f.and_(
-            f.icmp_signed(">=", f.index(row), f.index(0)), f.icmp_signed("<", f.index(row), f.index(self.c.rows.image))
-        )
-        with f.if_else(exists) as (then, otherwise):
-            with then:
-                inside()
-            with otherwise:
-                outside()
+    def image_base(self, f: TileFrame) -> ir.Value:
+        return f.pointer(self.c.image.value)
 
     # -- tiles -----------------------------------------------------------------------------------
 
@@ -161,13 +126,39 @@ class Emitter:
         ]
 
     def finish_tile(
-        self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector], sums: Sequence[ir.Value]
+        self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector],
+        read: Callable[[int, int], ir.Value],
     ) -> None:
-        """Run the epilogue on the sums of a tile."""
+        """Run the epilogue on the sums `read(row, vector)` of a tile."""
         for row in range(height):
             for v, lane in enumerate(lanes):
-                value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
+                value = narrow(f, read(row, v), self.c.output.dtype)
                 finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
+
+    def finish_across(
+        self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector],
+        read: Callable[[int, int], ir.Value],
+    ) -> None:
+        """Run the epilogue on a tile of `height` pixels whose sums, `read(pixel, vector)`, run along filters, and whose
+        results are contiguous along pixels. `views` have filters as rows. Squares are transposed in registers."""
+        c, n = self.c, self.plan.lanes
+        kind = ir.VectorType(self.element, n)
+        with f.goto_entry_block():
+            square = f.alloca(kind, n)
+
+        def column(i: Index, first: Index, begin: int, pixels: PartialVector) -> None:
+            value = narrow(f, f.load_vector(f.at(square, f.imul(i, n), self.element), self.element, n), c.output.dtype)
+            finish(f, c.epilogue, views, value, f.iadd(first, i), begin, pixels)
+
+        for begin in range(0, height, n):
+            count = min(n, height - begin)
+            pixels = PartialVector(n, count if count < n else None)
+            for v, lane in enumerate(lanes):
+                sums = [read(begin + i, v) for i in range(count)] + [ir.Constant(kind, ir.Undefined)] * (n - count)
+                for i, value in enumerate(transpose(f, sums)):
+                    f.store_vector(value, f.at(square, i * n, self.element), self.element)
+                body = partial(column, first=v * n, begin=begin, pixels=pixels)
+                f.loop(0, n if lane.count is None else lane.count, 1, lambda i, _, body=body: body(i))
 
     def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         """The initial value of the sums at (`row`, `column`)."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from llvmlite import ir
 
+from motet.compiler.codegen.cpu.conv.copies import RowCopies
 from motet.compiler.codegen.cpu.conv.emitter import Emitter
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
@@ -32,6 +33,7 @@ class Pixels(Emitter):
 
     def __init__(self, c: Convolution, plan: ConvolutionSchedule) -> None:
         super().__init__(c, plan, None, plan.panels)
+        self.image_copies = RowCopies(c, plan.lanes)
         self.pixels = plan.block * c.columns.size
         self.shared_rows = c.rows.stride == 1
         self.copied_rows = c.rows.span(plan.block) if self.shared_rows else c.rows.taps * plan.block
@@ -123,9 +125,9 @@ class Pixels(Emitter):
 
             def outside() -> None:
                 for k in range(c.columns.taps):
-                    self.fill_run(g, g.at(to, k * self.plane, self.element), c.columns.size)
+                    self.image_copies.fill_run(g, g.at(to, k * self.plane, self.element), c.columns.size)
 
-            self.guarded_row(g, where, inside, outside)
+            self.image_copies.guarded(g, [(c.rows, where)], inside, outside)
 
         g.loop(0, c.channels, 1, lambda channel, _: g.loop(
             0, self.copied_rows, 1, lambda r, _: copied(channel, r)) and None)
@@ -137,11 +139,11 @@ class Pixels(Emitter):
         shift = tap * w.dilation - w.low
         low = min(w.size, max(0, -(shift // w.stride)))  # the first output column inside the image
         high = max(low, min(w.size, -(-(w.image - shift) // w.stride)))
-        self.fill_run(f, target, low)
+        self.image_copies.fill_run(f, target, low)
         if high > low:
             source = f.at(row, (low * w.stride + shift) * w.step, self.image_element)
-            self.copy_run(f, source, w.stride * w.step, f.at(target, low, self.element), 1, high - low)
-        self.fill_run(f, f.at(target, high, self.element), w.size - high)
+            self.image_copies.copy_run(f, source, w.stride * w.step, f.at(target, low, self.element), 1, high - low)
+        self.image_copies.fill_run(f, f.at(target, high, self.element), w.size - high)
 
     def _aligned(self, f: TileFrame) -> ir.Value | None:
         """Whether the result is aligned so that whole vectors may be stored past the caches; None if it never is."""
@@ -195,7 +197,7 @@ class Pixels(Emitter):
                 ),
             )
             sums = accumulate(f, factors, sums, a, b, self._depth(f, place), 224)
-        self.finish_tile(f, views, height, lanes, sums)
+        self.finish_tile(f, views, height, lanes, lambda row, v: sums[row * len(lanes) + v])
 
     def _depth(self, f: TileFrame, place: StridedAccess) -> list[Depth]:
         c = self.c

@@ -64,12 +64,13 @@ def _choose_channels(c: Convolution, target: CpuTarget) -> ConvolutionSchedule |
 
 
 def filter_packing(c: Convolution, width: int) -> Packing | None:
-    """The packing of filters as [outer][panel][window row][window column][channel][width]."""
+    """The packing of filters as [outer][panel][plane, row and column of the window][channel][width]."""
     value = c.kernel.values[c.filters[0].value]
     access = c.main.inputs[c.product.rhs.input]
     axis_of = {entry.single: axis for axis, entry in enumerate(access.map) if entry.single is not None}
     wanted = [d for _, d in c.outer if d in axis_of]
-    wanted += [c.filter_dim, *(d for d in (c.rows.kernel, c.columns.kernel, c.channel_dim) if d >= 0)]
+    taps = [*(plane.kernel for plane in c.planes), c.rows.kernel, c.columns.kernel, c.channel_dim]
+    wanted += [c.filter_dim, *(d for d in taps if d >= 0)]
     if any(d not in axis_of for d in wanted) or value.order != tuple(range(value.rank)):
         return None
     axes = [axis_of[d] for d in wanted]

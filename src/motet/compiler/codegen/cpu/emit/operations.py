@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit import vector_math
-from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I16, Builder, type_suffix
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I16, I64, Builder, type_suffix
 from motet.compiler.codegen.cpu.emit.compute_types import (
     Unsupported,
     carried_type,
@@ -294,7 +294,7 @@ def _width(kind: Any) -> int:
 def _math(b: Builder, name: str, operands: Sequence[Value], constants: Constants) -> Value | None:
     x = operands[0]
     if isinstance(scalar_type(x.type), ir.IntType):
-        return _math_integer(b, name, operands)
+        return _math_integer(b, name, operands, constants)
     if scalar_type(x.type) == F16:
         wide = [
             b.fpext(value, same_lanes(value.type, F32)) if scalar_type(value.type) == F16 else value
@@ -329,11 +329,11 @@ def _math_floating(b: Builder, name: str, operands: Sequence[Value], constants: 
     if name == "atan2":
         return vector_math.atan2(b, x, operands[1])
     if name == "fpowi":
-        return _power_integer(b, x, operands[1])
+        return _power_integer(b, x, operands[1], constants[1])
     return None
 
 
-def _math_integer(b: Builder, name: str, operands: Sequence[Value]) -> Value | None:
+def _math_integer(b: Builder, name: str, operands: Sequence[Value], constants: Constants) -> Value | None:
     x = operands[0]
     suffix = type_suffix(x.type)
     if name == "absi":
@@ -342,14 +342,18 @@ def _math_integer(b: Builder, name: str, operands: Sequence[Value]) -> Value | N
         return b.intrinsic(f"llvm.{name}.{suffix}", x.type, [x, ir.Constant(I1, 0)])
     if name == "ctpop":
         return b.intrinsic(f"llvm.ctpop.{suffix}", x.type, [x])
-    return _power_integer(b, x, operands[1]) if name == "ipowi" else None
+    return _power_integer(b, x, operands[1], constants[1]) if name == "ipowi" else None
 
 
-def _power_integer(b: Builder, x: Value, n: Value) -> Value:
+def _power_integer(b: Builder, x: Value, n: Value, known: float | None) -> Value:
     """`x ** n` by repeated squaring, one step per bit of |n|. A negative `n` gives the reciprocal (for integers: 0,
-    unless `x` is 1 or -1, whose powers are their own reciprocals)."""
+    unless `x` is 1 or -1, whose powers are their own reciprocals). `known` is the value of `n` if it is constant."""
     floating = not isinstance(scalar_type(x.type), ir.IntType)
     multiply = b.fmul if floating else b.mul
+    if known is not None and (floating or known >= 0):
+        result = _power_known(multiply, x, abs(int(known)))
+        one = like(x.type, 1.0 if floating else 1)
+        return one if result is None else b.fdiv(one, result) if known < 0 else result
     zero = like(n.type, 0)
     negative = b.icmp_signed("<", n, zero)
     count = b.select(negative, b.sub(zero, n), n)
@@ -361,8 +365,32 @@ def _power_integer(b: Builder, x: Value, n: Value) -> Value:
         result = b.select(odd, multiply(result, base), result)
         return [result, multiply(base, base), b.lshr(left, like(left.type, 1))]
 
-    result = b.loop(0, scalar_type(n.type).width, 1, square, [one, x, count])[0]
+    result = b.loop(0, _bits(b, count), 1, square, [one, x, count])[0]
     if floating:
         return b.select(negative, b.fdiv(one, result), result)
     unit = b.or_(b.icmp_signed("==", x, one), b.icmp_signed("==", x, like(x.type, -1)))
     return b.select(b.and_(negative, b.not_(unit)), like(x.type, 0), result)
+
+
+def _power_known(multiply: Callable[[Value, Value], Value], x: Value, n: int) -> Value | None:
+    """`x ** n` for `n` > 0; None for 0."""
+    result: Value | None = None
+    while n:
+        if n & 1:
+            result = x if result is None else multiply(result, x)
+        n >>= 1
+        if n:
+            x = multiply(x, x)
+    return result
+
+
+def _bits(b: Builder, count: Value) -> Value | int:
+    """The number of bits that the largest of `count`, read as unsigned, has."""
+    width = scalar_type(count.type).width
+    if width == 1:
+        return 1
+    if isinstance(count.type, ir.VectorType):
+        count = b.intrinsic(f"llvm.vector.reduce.or.{type_suffix(count.type)}", count.type.element, [count])
+    zeros = b.intrinsic(f"llvm.ctlz.{type_suffix(count.type)}", count.type, [count, ir.Constant(I1, 0)])
+    bits = b.sub(ir.Constant(count.type, width), zeros)
+    return b.zext(bits, I64) if width < 64 else bits

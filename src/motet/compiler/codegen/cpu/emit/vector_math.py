@@ -293,7 +293,7 @@ def power_constant(b: Builder, x: Value, y: float) -> Value | None:
     if y == 0.5:
         root = f.magnitude(f.call("sqrt", x))
         return f.choose(f.compare("==", x, -math.inf), math.inf, root)
-    if y != int(y) or not 1 <= abs(y) <= 4:
+    if not 1 <= abs(y) <= 4 or y != int(y):
         return None
     result = x if abs(y) == 1 else f.mul(x, x)
     if abs(y) == 3:

@@ -57,7 +57,7 @@ class _Block:
 @dataclass(frozen=True)
 class _PanelOperands:
     """The operands of a panel of `left` columns from `column` on: `a` begins at row `row` where it is packed, `tail`
-    says that the panel is incomplete."""
+    says that the panel is incomplete; `b` is the panel, `source` the one that it was widened from, if any."""
 
     column: Index
     left: Index
@@ -65,6 +65,7 @@ class _PanelOperands:
     a: ir.Value
     row: Index
     b: ir.Value
+    source: ir.Value
     sums: ir.Value
 
 
@@ -137,9 +138,13 @@ class _ContractionEmitter(PackedOperands, Tiles):
 
         def panel(p: Index, tail: bool) -> None:
             n = f.imul(p, plan.width)
+            source: ir.Value | None = None
             left = f.isub(f.extent(self.n), n)
             if plan.b_mode == "packed":
-                b = self.packed_panel(f, at, p, k)
+                b = source = self.packed_panel(f, at, p, k)
+                if self.widens:
+                    self.widen_panel(f, source, b_scratch, deep)
+                    b = b_scratch
             elif plan.shared:
                 offset = f.imul(f.iadd(f.imul(p, f.extent(product_of(c.depth))), k), plan.width)
                 b = f.at(self.shared_panels(f), offset, self.element)
@@ -157,7 +162,7 @@ class _ContractionEmitter(PackedOperands, Tiles):
             acc = task.tile
             if plan.depth_block:
                 acc = f.at(acc, f.imul(f.isub(p, task.panels[0]), plan.width), self.element)
-            self._rows(f, task, _PanelOperands(n, left, tail, a_base, row0, b, acc), deep)
+            self._rows(f, task, _PanelOperands(n, left, tail, a_base, row0, b, source or b, acc), deep)
 
         self.panels_of(f, task.panels, panel)
 
@@ -176,7 +181,7 @@ class _ContractionEmitter(PackedOperands, Tiles):
             function = self.tile(rows, panel.tail)
             coordinates = [f.index(task.outer[dim]) for _, dim in c.outer]
             extents = [f.index(m), f.index(panel.column), f.index(panel.left), f.index(deep)]
-            ahead = self._next_panel(f, panel.b, deep, f.isub(t, task.tiles[0])) if plan.ahead else panel.b
+            ahead = self._next_panel(f, panel.source, deep, f.isub(t, task.tiles[0])) if plan.ahead else panel.b
             f.call(function, [*f.arguments[:2], a, panel.b, at, *extents, *coordinates, ahead])
 
         self.row_tiles(f, task.tiles, one)

@@ -40,6 +40,25 @@ class PackedOperands(ContractionSpace):
         offset = f.imul(f.iadd(f.imul(index, deep), k), plan.width)
         return f.at(f.pointer(c.b.value), offset, MEMORY_TYPES[c.b.dtype])
 
+    def widen_panel(self, f: TileFrame, source: ir.Value, target: ir.Value, deep: Index) -> None:
+        """Widen a packed panel of `deep` steps to `target`."""
+        c, plan = self.c, self.plan
+
+        def write(g: TileFrame) -> None:
+            lanes, element = plan.lanes, MEMORY_TYPES[c.b.dtype]
+
+            def vector(i: Index, _: list[ir.Value]) -> None:
+                for v in range(plan.vectors):
+                    at = g.iadd(i, v * lanes)
+                    raw = g.load_vector(g.at(g.arguments[2], at, element), element, lanes)
+                    wide = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
+                    g.store_vector(wide, g.at(g.arguments[3], at, self.element), self.element)
+
+            g.loop(0, g.imul(g.arguments[4], plan.width), plan.width, vector)
+
+        function = shared_function(self.module, f"{c.kernel.name}.widen", [PTR] * 4 + [I64], c.kernel, write)
+        f.call(function, [*f.arguments[:2], source, target, f.index(deep)])
+
     def shared_elements(self) -> int:
         depth, n = product_of(self.c.depth).known, self.n.known
         assert depth is not None and n is not None

@@ -24,6 +24,7 @@ _TASK_BYTES = 128 << 10  # bytes of B, likewise
 _MOST_TASKS = 64
 _KEPT_ROWS = 128  # minimum rows of a task that may have to pack a panel
 _HIDING_TILES = 8  # tiles of one panel, enough to hide the prefetch of the next panel
+_WIDENING_TILES = 3  # that read a panel of 16-bit numbers, so that widening it once is faster than in each
 _FEW_TILES = 256  # up to so many rows, the last tile's waste matters
 _ROWS_AT_ONCE = 16  # of B, if it is read in place for few rows of A: each row is one stream of memory
 _STREAMED_COLUMNS = 1024  # of each row in one task
@@ -78,6 +79,12 @@ def sums_stay(c: Contraction, plan: ContractionSchedule) -> bool:
     return c.epilogue.operations <= 6 and plan.b_mode != "along_k"
 
 
+def widens_panels(c: Contraction, plan: ContractionSchedule) -> bool:
+    """Whether a task widens each packed panel to scratch memory, since enough tiles read it."""
+    narrow = c.b.dtype in ("f16", "bf16") and c.product.dtype == "f32"
+    return plan.b_mode == "packed" and narrow and plan.tile_rows >= _WIDENING_TILES
+
+
 def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int, int, int]:
     """The offsets of the tile of sums, the panel of B and the block of A in scratch memory, and its size in bytes."""
     bytes_each = item_bytes(c.product.dtype)
@@ -87,7 +94,8 @@ def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int,
     if plan.b_mode == "along_k":
         tile = 0
     deep = plan.depth_block or guess(product_of(c.depth))
-    b = deep * plan.width * bytes_each if plan.b_mode == "scratch" and not plan.shared else 0
+    copied = (plan.b_mode == "scratch" and not plan.shared) or widens_panels(c, plan)
+    b = deep * plan.width * bytes_each if copied else 0
     a = plan.tile_rows * plan.rows * deep * bytes_each if plan.pack_a else 0
     tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
     return 0, tile, tile + b, tile + b + a
@@ -135,7 +143,8 @@ def _b_mode(
     if not along_n:
         return "scratch"
     total = n * product_of(c.depth)
-    if few or (total.known is not None and total.known * item_bytes(c.b.dtype) <= target.l1 * 4):
+    plain = c.b.dtype == c.product.dtype  # else it is widened once when packing, in place for every tile of rows
+    if few or (plain and total.known is not None and total.known * item_bytes(c.b.dtype) <= target.l1 * 4):
         return "place"
     return "scratch"
 
@@ -170,10 +179,10 @@ def _plan_blocks(
     depth_total = product_of(c.depth)
     few = m.known is not None and m.known <= 16
     transposed = c.m is not None and c.a.strides[c.m[1]] == ONE and c.depth[-1][1] >= 0 and m != ONE
-    converted = c.a.dtype != c.product.dtype and columns_total > 2
+    converted = c.a.dtype != c.product.dtype  # by vectors when packing, else one element at a time for every panel
     pack_a = (
-        c.m is not None and not few and len(c.depth) == 1 and c.depth[0][1] >= 0
-        and (converted or (transposed and columns_total > 1))
+        c.m is not None and len(c.depth) == 1 and c.depth[0][1] >= 0
+        and ((converted and (not few or plan.b_mode == "packed")) or (transposed and columns_total > 1 and not few))
     )
     if pack_a and plan.keeps:
         plan = _with_pack_tasks(c, replace(plan, keeps=False), n, k)  # several panels for each block of A
@@ -274,7 +283,7 @@ def packing_of(c: Contraction, width: int) -> Packing | None:
     axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
     used: list[list[int]] = []
     for size, dim in (*(loop for loop in c.outer if c.b.strides[loop[1]] != ZERO), c.n, *c.depth):
-        axes = _axes_of(c, size, c.b.strides[dim], axis_of)
+        axes = axes_of(c, size, c.b.strides[dim], axis_of)
         if axes is None:
             return None
         used.append(axes)
@@ -294,7 +303,7 @@ def packing_of(c: Contraction, width: int) -> Packing | None:
     return Packing(permutation, blocks, (*order, 2 * block_axis + 1))
 
 
-def _axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
+def axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
     """The constant's axes, outermost first, that a (possibly merged) loop runs over."""
     shape = c.kernel.values[c.b.value].shape
     axes: list[int] = []

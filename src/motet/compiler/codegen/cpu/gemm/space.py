@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame
-from motet.compiler.codegen.cpu.gemm.plan import scratch_layout, sums_stay
+from motet.compiler.codegen.cpu.gemm.plan import scratch_layout, sums_stay, widens_panels
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ContractionSchedule
@@ -29,6 +29,7 @@ class ContractionSpace:
         self.row_dim = c.m[1] if c.m else None
         self.straight = sums_stay(c, plan)
         self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
+        self.widens = widens_panels(c, plan)
         self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
         self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
 

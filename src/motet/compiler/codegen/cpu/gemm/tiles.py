@@ -67,7 +67,7 @@ class Tiles(ContractionSpace):
         a, b, sums, _, _, left, deep = f.arguments[2:9]
         lanes = self._tile_lanes(f, tail, left)
         packed = plan.b_mode in ("packed", "scratch")
-        widened = plan.b_mode == "scratch"
+        widened = plan.b_mode == "scratch" or self.widens
         a_row, a_step = self.a_steps(f)
         factors = TileOperands(
             c.product, c.product.dtype if plan.pack_a else c.a.dtype, () if plan.pack_a else c.product.lhs.casts, a_row,

@@ -13,13 +13,11 @@ from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
+from motet.compiler.codegen.cpu.gemm.packed_lines import LINES, count_of, used_loops
 from motet.compiler.codegen.cpu.gemm_int8.packing import PackedLines, packing_function
-from motet.compiler.codegen.cpu.gemm_int8.plan import used_loops
-from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space, count_of
+from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space
 from motet.compiler.codegen.kernel_code import Phase
-from motet.compiler.kernels.strides import Extent, StridedAccess
-
-_PACKED_LINES = 64  # packed by one task
+from motet.compiler.kernels.strides import StridedAccess
 
 
 class Int8PackPhase(Int8Space):
@@ -31,7 +29,7 @@ class Int8PackPhase(Int8Space):
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
-            count = apply("*", count_of(used_loops(c.outer, place)), ceildiv(extent.expression, _PACKED_LINES))
+            count = apply("*", count_of(used_loops(c.outer, place)), ceildiv(extent.expression, LINES))
             counts.append(count if packed else 0)
         if counts == [0, 0]:
             return None
@@ -39,7 +37,7 @@ class Int8PackPhase(Int8Space):
         f = task_function(self.module, self.kernel, name)
         first = 0
         if self.a_workspace >= 0:
-            first = f.imul(self._outer_count(f, c.a), f.iceil(f.extent(self.m), _PACKED_LINES))
+            first = f.imul(self._outer_count(f, c.a), f.iceil(f.extent(self.m), LINES))
             self._pack_loop(f, f.arguments[2], f.imin(f.arguments[3], first), self._pack_a(f))
         if self.b_workspace >= 0:
             pack = self._pack_b(f)
@@ -65,7 +63,7 @@ class Int8PackPhase(Int8Space):
         function = packing_function(self.module, self.kernel, f"{self.kernel.name}.pack_a", lines)
 
         def pack(index: Index) -> None:
-            at, outer, line = self._packed_lines(f, index, c.a, self.m)
+            at, outer, line = self.packed_lines(f, index, c.a, self.m)
             if self.row_dim is not None:
                 at[self.row_dim] = line
             row = f.iadd(f.imul(outer, self.padded_rows(f)), line)
@@ -90,7 +88,7 @@ class Int8PackPhase(Int8Space):
         function = packing_function(self.module, self.kernel, f"{self.kernel.name}.pack_b", lines)
 
         def pack(index: Index) -> None:
-            at, outer, line = self._packed_lines(f, index, c.b, self.n)
+            at, outer, line = self.packed_lines(f, index, c.b, self.n)
             at[c.column] = line
             column = f.iadd(f.imul(outer, self.padded_columns(f)), line)
             target = f.at(self.memory(f, self.b_workspace), f.imul(column, self.padded_depth(f)), I8)
@@ -98,23 +96,10 @@ class Int8PackPhase(Int8Space):
 
         return pack
 
-    def _packed_lines(
-        self, f: TileFrame, index: Index, place: StridedAccess, extent: Extent
-    ) -> tuple[list[Index], Index, Index]:
-        """The coordinates in the outer loops, their linear index among the loops of `place`, and the first line."""
-        groups = f.iceil(f.extent(extent), _PACKED_LINES)
-        outer, group = f.idiv(index, groups), f.irem(index, groups)
-        at: list[Index] = [0] * self.c.rank
-        rest = outer
-        for size, dim in reversed(used_loops(self.c.outer, place)):
-            at[dim] = f.irem(rest, f.extent(size))
-            rest = f.idiv(rest, f.extent(size))
-        return at, outer, f.imul(group, _PACKED_LINES)
-
     def _call_pack(
         self, f: TileFrame, function: ir.Value, source: ir.Value, target: ir.Value, sums: ir.Value, left: Index
     ) -> None:
-        numbers = [f.index(value) for value in (f.imin(left, _PACKED_LINES), f.extent(self.k), self.padded_depth(f))]
+        numbers = [f.index(value) for value in (f.imin(left, LINES), f.extent(self.k), self.padded_depth(f))]
         f.call(function, [*f.arguments[:2], source, target, sums, f.arguments[4], *numbers])
 
     def _outer_count(self, f: TileFrame, place: StridedAccess) -> Index:

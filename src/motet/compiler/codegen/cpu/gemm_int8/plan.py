@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
+from motet.compiler.codegen.cpu.gemm.packed_lines import used_loops
+from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
-from motet.compiler.kernels.contraction import Contraction, Loop
+from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import IntegerProductSchedule
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, memory_strides
+from motet.compiler.kernels.strides import ONE, Extent, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TASKS = 64
@@ -45,19 +45,34 @@ def choose(found: DotProduct, target: CpuTarget) -> IntegerProductSchedule | Non
     blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
     in_place = reads_in_place(found, how, tile_rows if how.way == "tiles" else 1)
     depth_block = None
-    if k.known is not None and k.known > _DEPTH_BLOCK[how.way] and guess(m) > 2 * tile_rows:
+    if found.image is None and k.known is not None and k.known > _DEPTH_BLOCK[how.way] and guess(m) > 2 * tile_rows:
         pieces = -(-k.known // (_DEPTH_BLOCK[how.way] * 2 // 3))
         depth_block = -(-k.known // (pieces * DEPTH)) * DEPTH
     plan = IntegerProductSchedule(
         how.way, tile_rows, blocks, 1, 1, in_place=in_place, depth_block=depth_block
     )
-    return _with_grid(c, plan, how, target)
+    plan = _with_grid(c, plan, how, target)
+    return plan if found.image is None else _with_lines(found.image, plan, (m, n), how, target)
+
+
+def _with_lines(
+    image: ByteImage, plan: IntegerProductSchedule, extents: tuple[Extent, Extent], how: Arithmetic, target: CpuTarget
+) -> IntegerProductSchedule:
+    """Divide a convolution along the lines of its image, so that no task gathers the lines of another one again."""
+    tiles, panels = -(-guess(extents[0]) // plan.rows), -(-guess(extents[1]) // plan.width)
+    if image.is_a:
+        fitting = max(1, target.l2 // 4 // (plan.rows * image.depth * how.a_bytes))
+        return replace(plan, tile_rows=min(plan.tile_rows, fitting), panels=panels, group=1)
+    work = max(1, guess(extents[0]) * guess(extents[1]) * image.depth // _TASK_WORK[how.way])
+    return replace(plan, tile_rows=max(1, tiles), panels=max(1, panels // min(work, _MOST_TASKS)), group=1)
 
 
 def reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
     """Whether A can be read in place: its K is contiguous and whole, and so is every tile."""
     c = found.c
     k = c.depth[0][0].known
+    if found.image is not None and found.image.is_a:
+        return False
     if c.a.strides[c.depth[0][1]] != ONE or k is None or how.flips_a or how.a_bytes != 1 or needs_row_sums(found):
         return False
     if how.way == "tiles":
@@ -101,11 +116,6 @@ def packing_of(found: DotProduct) -> Packing | None:
     blocks = (1,) * (count - 2) + (BLOCK, QUAD)
     order = [*range(2 * count - 4), 2 * count - 4, 2 * count - 2, 2 * count - 3, 2 * count - 1]
     return Packing(permutation, blocks, tuple(order), (1,) * (count - 2) + (BLOCK, DEPTH))
-
-
-def used_loops(loops: Sequence[Loop], place: StridedAccess) -> list[Loop]:
-    """The loops along which `place` has a stride."""
-    return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 
 
 def _with_grid(

@@ -29,6 +29,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_functi
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.gemm_int8.corrections import Int8Corrections
+from motet.compiler.codegen.cpu.gemm_int8.gather import Int8Gather
 from motet.compiler.codegen.cpu.gemm_int8.legality import check
 from motet.compiler.codegen.cpu.gemm_int8.pack_phase import Int8PackPhase
 from motet.compiler.codegen.cpu.gemm_int8.plan import choose
@@ -63,7 +64,7 @@ class _PanelTiles:
     sums: ir.Value
 
 
-class _Int8Emitter(Int8PackPhase, Int8Corrections):
+class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
     """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
 
     # -- phases --------------------------------------------------------------------------------------
@@ -86,13 +87,18 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
         f.ret_void()
         if (packs := self.pack_phase()) is not None:
             phases.insert(0, packs)
+        if (transposes := self.transpose_phase()) is not None:
+            phases.insert(0, transposes)
         flops = 2 * guess(self.m) * guess(self.n) * guess(self.k)
         for size, _ in self.c.outer:
             flops *= guess(size)
         packings = {self.c.b.value: self.packing} if self.packing is not None else {}
+        if self.image is not None:
+            packings = {self.image.filters: self.image.filter_packing}
         moved = traffic(kernel)
+        kind = "product" if self.image is None else "convolution"
         return KernelCode(
-            f"integer product, {self.how.way}", str(self.module), tuple(phases), self.scratch, tuple(self.workspaces),
+            f"integer {kind}, {self.how.way}", str(self.module), tuple(phases), self.scratch, tuple(self.workspaces),
             packings, flops, moved,
         )
 
@@ -103,11 +109,14 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
     ) -> None:
         """Emit the work of one task at one outer iteration."""
         plan = self.plan
-        a, b = self._factor_a(f, at), self._factor_b(f, at)
+        image = self.image
+        a = self._gathered_rows(f, at, tiles) if image is not None and image.is_a else self._factor_a(f, at)
+        b = a if image is not None and not image.is_a else self._factor_b(f, at)
         deep = self._deep(f)
         if plan.depth_block is None:
             def whole(p: Index, tail: bool) -> None:
-                at_b = self._panel(f, b, p)
+                gathered = image is not None and not image.is_a
+                at_b = self._gathered_columns(f, at, p) if gathered else self._panel(f, b, p)
                 self._sum_columns(f, at_b, tail)
                 self._tiles(f, a, at_b, deep, _PanelTiles(at, tiles, p, tail, scratch), ("multiply", "finish"))
 
@@ -132,6 +141,17 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
 
         f.loop(0, deep, plan.depth_block, block)
         self._panels(f, panels, last)
+
+    def _gathered_rows(self, f: TileFrame, at: list[Index], tiles: Range) -> ir.Value:
+        """Where row 0 of A would be, if all rows were gathered like those of the register tiles `tiles`."""
+        first, end = self._row(f, tiles[0]), f.imin(self._row(f, tiles[1]), f.extent(self.m))
+        lines = self.gathered(f, at, first, f.isub(end, first))
+        return f.at(lines, f.isub(0, f.imul(first, self._a_row(f))), I8)
+
+    def _gathered_columns(self, f: TileFrame, at: list[Index], p: Index) -> ir.Value:
+        """The columns of B of panel `p`, gathered."""
+        first = f.imul(p, self.plan.width)
+        return self.gathered(f, at, first, f.imin(f.isub(f.extent(self.n), first), self.plan.width))
 
     def _deep(self, f: TileFrame) -> Index:
         """The number of steps of the tiles along K: of 64 numbers with AMX, else of four."""
@@ -224,7 +244,9 @@ class _Int8Emitter(Int8PackPhase, Int8Corrections):
                 f.call(self._multiply(rows, tail), [*f.arguments[:2], at_a, b, at_sums, f.index(deep)])
             if "finish" in what:
                 row_sums = at_sums
-                if self.row_sums:
+                if self.row_sums and self.image is not None and self.image.is_a:
+                    row_sums = f.at(f.at(self._scratch_base(f), self.scratch_sums, I8), f.isub(m, row0), I32)
+                elif self.row_sums:
                     row = f.iadd(f.imul(self.outer_number(f, at, self.c.a), self.padded_rows(f)), m)
                     row_sums = f.at(self.memory(f, self.sums_workspace), row, I32)
                 existing = f.imin(f.isub(f.extent(self.m), m), rows)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage, match_image
 from motet.compiler.codegen.cpu.gemm_int8.tiles import arithmetic_of
 from motet.compiler.kernels import contraction as contraction_reading
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import Kernel, Scalar, Stage
 from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess, place_of
+from motet.compiler.kernels.windows import Windows, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
 _BYTES = ("i8", "ui8")
@@ -26,11 +28,13 @@ class Factor:
 
 @dataclass(frozen=True)
 class DotProduct:
-    """A kernel read as a product of 8-bit integers. `c.a` and `c.b` are the accesses of the inputs of `a` and `b`."""
+    """A kernel read as a product of 8-bit integers. `c.a` and `c.b` are the accesses of the inputs of `a` and `b`. With
+    an `image`, one of them is read through windows."""
 
     c: Contraction
     a: Factor
     b: Factor
+    image: ByteImage | None = None
 
     @property
     def zeros(self) -> list[StridedAccess]:
@@ -59,12 +63,27 @@ def match(kernel: Kernel) -> DotProduct | None:
     )
     body = (*bare, Scalar("arith.muli", (3, 4), "i32"), Scalar("arith.addi", (2, 5), "i32"))
     plain = replace(stage, inputs=tuple(stage.inputs[factor.input] for factor in factors), body=body, yields=(6,))
-    c = contraction_reading.match(replace(kernel, stages=(plain, *kernel.stages[1:])))
+    simple = replace(kernel, stages=(plain, *kernel.stages[1:]))
+    if (read := read_windows(plain)) is not None:
+        return _match_windows(simple, read, factors, stage)
+    c = contraction_reading.match(simple)
     if c is None or c.output != "i32" or len(c.depth) != 1 or c.depth[0][1] < 0:
         return None
     a, b = factors if c.product.lhs.input == 0 else reversed(factors)
     found = DotProduct(c, a, b)
     return found if _zeros_fit(found, stage) else None
+
+
+def _match_windows(kernel: Kernel, read: Windows, factors: tuple[Factor, Factor], stage: Stage) -> DotProduct | None:
+    """A convolution as a product of lines gathered from its windows and filters."""
+    found = match_image(kernel, read)
+    if found is None or found[0].output != "i32":
+        return None
+    c, image = found
+    own = read.dims.product.lhs.input
+    a, b = (factors[own], factors[1 - own]) if image.is_a else (factors[1 - own], factors[own])
+    product = DotProduct(c, a, b, image)
+    return product if _zeros_fit(product, stage) else None
 
 
 def _match_body(kernel: Kernel, stage: Stage) -> tuple[Factor, Factor] | None:
@@ -94,7 +113,7 @@ def _match_factor(kernel: Kernel, stage: Stage, defined: dict[int, Scalar], numb
     if not casts or source >= len(stage.inputs) or len(set(casts)) != 1:
         return None
     access = stage.inputs[source]
-    if kernel.values[access.value].dtype not in _BYTES or access.padding is not None:
+    if kernel.values[access.value].dtype not in _BYTES:
         return None
     return Factor(source, casts[0] == "arith.extui")
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir
 
 from motet.artifact.expressions import apply, product, round_up
-from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import I64, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE, TileFrame
+from motet.compiler.codegen.cpu.gemm.packed_lines import LINES, LineSpace, count_of, used_loops
 from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE
-from motet.compiler.codegen.cpu.gemm_int8.plan import needs_row_sums, packing_of, used_loops, worth_aligning
+from motet.compiler.codegen.cpu.gemm_int8.plan import needs_row_sums, packing_of, worth_aligning
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, Arithmetic
-from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.schedule import IntegerProductSchedule
-from motet.compiler.kernels.strides import ONE, StridedAccess
+from motet.compiler.kernels.strides import ONE
 
 
-class Int8Space:
+class Int8Space(LineSpace):
     """An 8-bit product with its schedule `plan`, and the module for its code."""
 
     def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
+        super().__init__(found.c)
         self.found, self.plan, self.c = found, plan, found.c
         self.how = how
-        self.packing = packing_of(found)
-        self.kernel = self.c.kernel
+        self.image = found.image
+        filters = None if found.image is None else found.image.filter_packing
+        self.packing = packing_of(found) if found.image is None else filters if found.image.is_a else None
         self.module = ir.Module(self.kernel.name)
         self.m = self.c.m[0] if self.c.m else ONE
         self.n, self.k = self.c.n[0], self.c.depth[0][0]
@@ -38,30 +37,60 @@ class Int8Space:
         tile_height = plan.rows * (plan.tile_rows if self.blocked else 1)
         self.scratch_columns = tile_height * self.tile_width * 4
         self.scratch = max(self.scratch_columns + plan.width * 4, SQUARE)
-        self.workspaces: list[Expr] = []
-        self.a_workspace = self.b_workspace = self.sums_workspace = -1
+        self.repacks = False
+        self.scratch_lines = self.scratch_raw = self.scratch_square = self.scratch_sums = 0
+        self._plan_gathering()
+        self.a_workspace = self.b_workspace = self.sums_workspace = self.image_workspace = -1
         self.aligns_a = plan.in_place and worth_aligning(self.c, self.how)
         self._plan_workspaces()
 
+    def _plan_gathering(self) -> None:
+        """Place gathered lines in scratch memory after the sums (see `gather.py`)."""
+        image = self.image
+        if image is None:
+            return
+        deep = -(-image.depth // DEPTH) * DEPTH
+        count = self.plan.rows * self.plan.tile_rows if image.is_a else self.plan.width
+        count = -(-count // BLOCK) * BLOCK
+        self.repacks = not image.is_a or self.row_sums or self.how.flips_a or self.how.a_bytes > 1
+        self.scratch_lines = -(-self.scratch // LINE) * LINE
+        self.scratch_raw = self.scratch_lines + count * deep * (self.how.a_bytes if image.is_a else 1)
+        self.scratch_square = self.scratch_raw + (LINES * deep if self.repacks else 0)
+        self.scratch_sums = self.scratch_square + (SQUARE if self.repacks else 0)
+        self.scratch = self.scratch_sums + count * 4
+        if image.transposed is not None:
+            padded = -(-image.channels // DEPTH) * DEPTH
+            self.scratch = max(self.scratch, SQUARE + LINES * padded)
+
     def _plan_workspaces(self) -> None:
+        if self.image is not None:
+            self._plan_image()
+            return
         a_outer, b_outer = (count_of(used_loops(self.c.outer, place)) for place in (self.c.a, self.c.b))
         lines = apply("*", a_outer, round_up(self.m.expression, BLOCK))
         deep = round_up(self.k.expression, DEPTH)
         if not self.plan.in_place or self.aligns_a:
-            self.a_workspace = self._workspace(product((lines, deep, self.how.a_bytes)))
+            self.a_workspace = self.workspace(product((lines, deep, self.how.a_bytes)))
         if self.packing is None:
             columns = round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
-            self.b_workspace = self._workspace(product((b_outer, columns, deep)))
+            self.b_workspace = self.workspace(product((b_outer, columns, deep)))
         if self.row_sums:
-            self.sums_workspace = self._workspace(apply("*", lines, 4))
+            self.sums_workspace = self.workspace(apply("*", lines, 4))
 
-    def _workspace(self, size: Expr) -> int:
-        self.workspaces.append(size)
-        return len(self.kernel.externals) + len(self.workspaces) - 1
-
-    def memory(self, f: TileFrame, buffer: int) -> ir.Value:
-        with f.goto_entry_block():
-            return f.load(f.at(f.arguments[0], buffer, PTR), typ=PTR, align=8)
+    def _plan_image(self) -> None:
+        """Workspaces of a convolution: the transposed image, and filters that are packed for each call."""
+        image = self.image
+        assert image is not None
+        if image.transposed is not None:
+            what = image.transposed
+            self.image_workspace = self.workspace(apply("*", what.count.expression, what.channels * what.pixels))
+        if image.is_a:
+            return
+        lines = round_up(self.m.expression, BLOCK)
+        if not self.plan.in_place or self.aligns_a:
+            self.a_workspace = self.workspace(product((lines, round_up(self.k.expression, DEPTH), self.how.a_bytes)))
+        if self.row_sums:
+            self.sums_workspace = self.workspace(apply("*", lines, 4))
 
     def padded_depth(self, f: TileFrame) -> Index:
         return f.imul(f.iceil(f.extent(self.k), DEPTH), DEPTH)
@@ -82,13 +111,3 @@ class Int8Space:
     def a_is_aligned(self, f: TileFrame) -> ir.Value:
         place = f.ptrtoint(f.address(self.c.a, [0] * self.c.rank), I64)
         return f.icmp_unsigned("==", f.and_(place, f.index(LINE - 1)), f.index(0))
-
-    def outer_number(self, f: TileFrame, at: list[Index], place: StridedAccess) -> Index:
-        result: Index = 0
-        for size, dim in used_loops(self.c.outer, place):
-            result = f.iadd(f.imul(result, f.extent(size)), at[dim])
-        return result
-
-
-def count_of(loops: Sequence[Loop]) -> Expr:
-    return product(size.expression for size, _ in loops)

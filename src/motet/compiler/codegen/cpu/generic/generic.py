@@ -23,6 +23,8 @@ from motet.compiler.codegen.cpu.emit.elementary import call_elementary, define_e
 from motet.compiler.codegen.cpu.generic.check_exits import define_exit, exit_on_failure
 from motet.compiler.codegen.cpu.generic.check_loops import check_behind, hoist_checks, hoist_loads
 from motet.compiler.codegen.cpu.generic.checks import add_checks
+from motet.compiler.codegen.cpu.recurrence.bodies import Generate
+from motet.compiler.codegen.cpu.recurrence.calls import LoopCalls, call_kernels
 from motet.compiler.codegen.cpu.rows.tasks import PRIVATE, Rows, mark_private, split_rows
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.llvm.text import to_llvmlite
@@ -33,6 +35,7 @@ from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import checks_indices
 from motet.compiler.ir.store_short import store_short_elements
 from motet.compiler.ir.translate import source_location, translate_to_llvm
+from motet.compiler.kernels.kernel import Packing
 from motet.compiler.scheduling.carried import first_write
 from motet.errors import CompileError
 
@@ -69,10 +72,13 @@ _TO_LLVM = (
 @dataclass(frozen=True)
 class GenericCode:
     """`code`, and the dynamic extents that it receives as sizes: those of every argument, then of every
-    result, axis by axis. Task counts name them `s0`, `s1`, … in that order."""
+    result, axis by axis. Task counts name them `s0`, `s1`, … in that order. `operands` are the numbers of the
+    function's arguments that are its buffers, in the layout of `packings`, if any."""
 
     code: KernelCode
     extents: tuple[Extent, ...]
+    operands: tuple[int, ...]
+    packings: tuple[Packing | None, ...]
 
 
 @dataclass(frozen=True)
@@ -87,29 +93,43 @@ class _TensorBuffer:
             return ir.MemRefType.get([dynamic if n == _DYNAMIC else n for n in self.shape], self.item)
 
 
-def emit_generic(function: ir.Operation, symbol: str, gathers: bool) -> GenericCode:
+def emit_generic(function: ir.Operation, symbol: str, gathers: bool, generate: Generate | None = None) -> GenericCode:
     """Generate code for `function`, a `func.func` on ranked tensors that may call other functions of its module.
-    `gathers` tells whether the CPU has gather instructions.
+    `gathers` tells whether the CPU has gather instructions. `generate` makes code for kernels in the bodies of loops.
 
     The buffers of the compiled function are the arguments, then the results, dense and row-major. `function` is not
     modified. Raises `CompileError` for an operation or a type that upstream cannot lower.
     """
+    if generate is not None:
+        try:
+            return _emit(function, symbol, gathers, generate)
+        except CompileError:
+            pass  # bufferization may refuse calls that read what the iteration overwrites
+    return _emit(function, symbol, gathers, None)
+
+
+def _emit(function: ir.Operation, symbol: str, gathers: bool, generate: Generate | None) -> GenericCode:
     with function.context, ir.Location.unknown():
         module, entry = _extract(function)
         store_short_elements(module)
+        calls = LoopCalls() if generate is None else call_kernels(module, entry, symbol, generate)
         arguments = [_buffer(argument.type, function) for argument in entry.regions[0].blocks[0].arguments]
         results = [_buffer(kind, function) for kind in ir.FunctionType(_type(entry)).results]
         extents = _extents(arguments, results)
         _write_into_buffers(entry, arguments, results)
-        body = _lower(module, len(arguments), extents, function, gathers)
+        body = _lower(module, len(arguments), extents, function, gathers, bool(calls.parts))
         temporaries = [_buffer_of(kind) for kind in body.temporaries]
         sizes = tuple(map(_bytes, body.temporaries))
     wrapper = _wrapper(symbol, arguments, [*results, *temporaries], body.rows, bool(body.checks))
     code = KernelCode(
         kind="generic", llvm=f"{body.llvm}\n{wrapper}", phases=(Phase(symbol, body.tasks),), workspaces=sizes,
-        checks=body.checks,
+        checks=body.checks, parts=tuple(calls.parts),
     )
-    return GenericCode(code, extents)
+    own = calls.operands or range(len(arguments))
+    outside: tuple[Extent, ...] = tuple(
+        (which, own[number] if which == "argument" else number, axis) for which, number, axis in extents
+    )
+    return GenericCode(code, outside, tuple(own), tuple(calls.packings) or (None,) * len(arguments))
 
 
 # -- the function to lower -----------------------------------------------------------------------------
@@ -253,7 +273,7 @@ class _Lowered:
 
 
 def _lower(
-    module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation, gathers: bool
+    module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation, gathers: bool, calls: bool
 ) -> _Lowered:
     try:
         decompose(module)
@@ -261,7 +281,8 @@ def _lower(
         checks = add_checks(_body(module), not checks_indices(function))
         own_memory(module)
         run_pipeline(module, _BUFFERIZE)
-        mark_private(_body(module))
+        if not calls:  # else its iterations are no tasks
+            mark_private(_body(module))
         run_pipeline(module, _HOIST)
         copies_to_linalg(module)
         _small_to_stack(_body(module))

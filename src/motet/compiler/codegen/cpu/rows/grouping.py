@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
 from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, row_loops, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reduction
-from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess, physical_order
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 256 << 10  # of a row, the most that a thread keeps
@@ -25,12 +26,14 @@ _NEAR = 64 << 10  # bytes up to which a value is kept in scratch memory even if 
 @dataclass(frozen=True)
 class RowGroup:
     """Stages that run row by row. All nests have the same outer dimensions; those in `wide` also have the row's
-    dimension, last. `passes` are indices of nests. `places` maps private temporaries to their memory."""
+    dimensions, `inner` of them, last: a row is a number of segments, along whose elements vectors run. `passes` are
+    indices of nests. `places` maps private temporaries to their memory."""
 
     nests: tuple[Nest, ...]
     wide: tuple[bool, ...]
     passes: tuple[tuple[int, ...], ...]
     private: frozenset[int]
+    inner: int = 1
     places: Mapping[int, StridedAccess] = field(default_factory=dict[int, StridedAccess])
     kept: frozenset[int] = frozenset()  # private temporaries that need memory
     offsets: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -39,6 +42,11 @@ class RowGroup:
     @property
     def reduces(self) -> bool:
         return any("reduction" in nest.kinds for nest in self.nests)
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The extents of the wide nests, rows first."""
+        return self.nests[self.wide.index(True)].sizes
 
 
 def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
@@ -51,12 +59,12 @@ def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
     arranged = _arrange(kernel, chosen, nests, classes)
     if arranged is None:
         return None
-    nests, wide = arranged
+    nests, wide, inner = arranged
     nests = [_multiplied(nest) if is_wide else nest for nest, is_wide in zip(nests, wide, strict=True)]
-    if not _suited(nests, wide, target) or not _consistent(nests, wide):
+    if not _suited(nests, wide, inner, target) or not _consistent(nests, wide, inner):
         return None
     passes = _passes(nests, wide)
-    return _placed(kernel, stages, RowGroup(tuple(nests), tuple(wide), passes, frozenset()))
+    return _placed(kernel, stages, RowGroup(tuple(nests), tuple(wide), passes, frozenset(), inner))
 
 
 def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequence[tuple[int, int]] | None:
@@ -69,8 +77,8 @@ def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequ
 
 def _arrange(
     kernel: Kernel, stages: Sequence[Stage], nests: list[Nest], classes: list[dict[int, int]]
-) -> tuple[list[Nest], list[bool]] | None:
-    """Nests over the shared rows, followed by the row's own dimension if they have it."""
+) -> tuple[list[Nest], list[bool], int] | None:
+    """Nests over the shared rows, followed by the row's own dimensions if they have them, and the number of these."""
     classes = with_equal_extents(classes, lambda s, d: nests[s].sizes[d])
     widest = max(range(len(stages)), key=lambda s: len(stages[s].sizes))
     if any(widest not in members for members in classes):
@@ -105,8 +113,9 @@ def _arrange(
 
 def _collapse(
     nests: list[Nest], present: list[list[bool]], outer: int
-) -> tuple[list[Nest], list[bool]] | None:
-    """Merge neighbouring dimensions where all nests allow it; None if a row still has more than one dimension."""
+) -> tuple[list[Nest], list[bool], int] | None:
+    """Merge neighbouring dimensions where all nests allow it; None if a nest then has some of a row's dimensions, but
+    not all, or reduces only some of them."""
     count = len(present[0])
     for c in range(count - 2, -1, -1):
         if c + 1 == outer:
@@ -123,13 +132,20 @@ def _collapse(
             ]
             present = [[*here[:c], *here[c + 1 :]] for here in present]
             outer -= c + 1 < outer
-    if len(present[0]) - outer != 1:
+    if any(len(set(here[outer:])) != 1 for here in present):
         return None
-    return nests, [here[-1] for here in present]
+    wide = [here[-1] for here in present]
+    if any(len(set(nest.kinds[outer:])) > 1 for nest in nests):
+        return None
+    return nests, wide, len(present[0]) - outer
 
 
-def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> bool:
-    """Whether vectors along the row are worthwhile."""
+def _suited(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target: CpuTarget) -> bool:
+    """Whether vectors along the row, or along its segments, are worthwhile."""
+    if inner > 1 and not any("reduction" in nest.kinds for nest in nests):
+        return False
+    if len(nests) == 1 and _runs_along_results(nests[0], target):
+        return False
     for nest, is_wide in zip(nests, wide, strict=True):
         if not is_wide:
             continue
@@ -144,7 +160,19 @@ def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> b
     return True
 
 
-def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
+def _runs_along_results(nest: Nest, target: CpuTarget) -> bool:
+    """Whether vectors of results can be computed from vectors and single elements: then reductions need no sums of
+    lanes."""
+    return any(
+        nest.kinds[d] == "parallel"
+        and guess(nest.sizes[d]) >= target.lanes(32)
+        and all(operand.strides[d] == ONE for operand in nest.outputs)
+        and all(operand.strides[d] in (ZERO, ONE) for operand in nest.inputs)
+        for d in range(len(nest.sizes))
+    ) and "reduction" in nest.kinds
+
+
+def _consistent(nests: Sequence[Nest], wide: Sequence[bool], inner: int) -> bool:
     """Whether every stage reads earlier results at the point at which they were written."""
     written: dict[int, tuple[StridedAccess, bool]] = {}
     for nest, is_wide in zip(nests, wide, strict=True):
@@ -153,8 +181,8 @@ def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
                 continue
             producer, was_wide = written[operand.value]
             here, there = operand.strides, producer.strides
-            here += () if is_wide else (ZERO,)
-            there += () if was_wide else (ZERO,)
+            here += () if is_wide else (ZERO,) * inner
+            there += () if was_wide else (ZERO,) * inner
             if here != there or operand.offset != producer.offset:
                 return False
         for output in nest.outputs:
@@ -222,7 +250,7 @@ def _placed(kernel: Kernel, stages: range, found: RowGroup) -> RowGroup:
             if not in_row or all(pass_of[t] == pass_of[s] for t in readers):
                 private.add(value)
                 continue
-            length = nest.sizes[-1].known
+            length = _row_length(nest, found.inner).known
             near = length is not None and scratch + length * item_bytes(output.dtype) <= _NEAR
             host = None if near else _host(kernel, found, pass_of, s, output, readers, taken)
             if host is not None:
@@ -231,7 +259,7 @@ def _placed(kernel: Kernel, stages: range, found: RowGroup) -> RowGroup:
             elif length is not None and scratch + length * item_bytes(output.dtype) <= _SCRATCH:
                 offsets[value] = scratch
                 scratch += -(-length * item_bytes(output.dtype) // LINE) * LINE + LINE  # see `_shift`
-                places[value] = replace(output, offset=(), strides=(*[ZERO] * (len(output.strides) - 1), ONE))
+                places[value] = replace(output, offset=(), strides=_row_strides(nest, found.inner))
             else:
                 continue
             private.add(value)
@@ -244,6 +272,24 @@ def _placed(kernel: Kernel, stages: range, found: RowGroup) -> RowGroup:
         offsets=offsets,
         scratch=scratch,
     )
+
+
+def _row_length(nest: Nest, inner: int) -> Extent:
+    """The number of elements of a row, all segments together."""
+    result = ONE
+    for size in nest.sizes[len(nest.sizes) - inner :]:
+        result = result * size
+    return result
+
+
+def _row_strides(nest: Nest, inner: int) -> tuple[Extent, ...]:
+    """The strides of a single row that is stored densely."""
+    strides = [ZERO] * len(nest.sizes)
+    running = ONE
+    for d in reversed(range(len(nest.sizes) - inner, len(nest.sizes))):
+        strides[d] = running
+        running = running * nest.sizes[d]
+    return tuple(strides)
 
 
 def _host(

@@ -18,7 +18,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
-from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of
+from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import flops, traffic
@@ -26,11 +26,22 @@ from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule
 from motet.compiler.kernels.split_reductions import split_reductions
+from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget
+
+_ENOUGH = 16  # rows that keep threads busy
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Kernel:
-    """Any kernel, with long reductions split."""
+    """Any kernel, with long reductions split, except those whose rows are enough tasks and stay in the cache from one
+    stage to the next."""
+    try:
+        found = rows.group(kernel, range(len(kernel.stages)), target) if len(kernel.stages) > 1 else None
+    except Unsupported:
+        return kernel
+    whole = found is not None and found.reduces
+    if whole and found is not None and product_of([(size, 0) for size in row_extents(found)[0]]).factor >= _ENOUGH:
+        return kernel
     return split_reductions(kernel)
 
 

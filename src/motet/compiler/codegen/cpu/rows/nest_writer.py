@@ -34,6 +34,7 @@ from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, Bound, StridedAccess
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
+_FEW = 2  # points beyond whole tiles that are written one by one
 _UNROLLED = 16  # points of a reduction that are unrolled
 
 
@@ -286,44 +287,99 @@ class NestWriter:
     def band(self, at: Sequence[Index], other: int, first: Index, end: Index) -> None:
         """Write all points of the vector dimension for `other` in `[first, end)`, with whole tiles transposed."""
         f, lanes = self.f, self.lanes
-        along = self.along or 0
-        length = f.extent(self.nest.sizes[along])
-        whole = f.isub(length, f.irem(length, lanes))
-        tiles_end = f.isub(end, f.irem(f.isub(end, first), lanes))
-        f.loop(0, whole, lanes, lambda i, _: self._tiles(at, other, first, tiles_end, i))
+        length = f.extent(self.nest.sizes[self.along or 0])
+        if self.streaming or not self._repeatable():
+            self._band_with_edges(at, other, first, end, length)
+            return
+        fits = f.and_(
+            f.icmp_signed(">=", f.index(f.isub(end, first)), f.index(lanes)),
+            f.icmp_signed(">=", f.index(length), f.index(lanes)),
+        )
+        f.branches(
+            fits,
+            lambda: self._overlapping_band(at, other, first, end, length),
+            lambda: self._single_points(at, other, first, end, 0, length),
+        )
 
-        def edge(j: Index, begin: Index) -> None:
+    def _repeatable(self) -> bool:
+        """Whether points may be written twice: no input can share memory with a result, since all are transposed."""
+        along = self.along or 0
+        return all(operand.strides[along] != ONE for operand in self.nest.inputs) and not any(
+            isinstance(init, StridedAccess) for init in self.nest.inits
+        )
+
+    def _overlapping_band(
+        self, at: Sequence[Index], other: int, first: Index, end: Index, length: Index
+    ) -> None:
+        """A band of at least one tile; the last tiles may overlap those before."""
+        f, lanes = self.f, self.lanes
+        tiled, tiles_end = self._tiled(0, length), self._tiled(first, end)
+
+        def column(i: Index, _: object) -> None:
+            start = f.imin(i, f.isub(tiled, lanes))
+            last = f.isub(tiles_end, lanes)
+            f.loop(first, tiles_end, lanes, lambda j, _: self._tile(at, other, start, f.imin(j, last)))
+
+        f.loop(0, tiled, lanes, column)
+        self._single_points(at, other, first, tiles_end, tiled, length)
+        self._single_points(at, other, tiles_end, end, 0, length)
+
+    def _tiled(self, first: Index, end: Index) -> Index:
+        """The end of the part of `[first, end)` that is written in tiles: all but a few points, which are faster one by
+        one than in another tile."""
+        f = self.f
+        rest = f.irem(f.isub(end, first), self.lanes)
+        whole = f.isub(end, rest)
+        if isinstance(rest, int):
+            return whole if rest <= _FEW else end
+        return f.select(f.icmp_signed("<=", rest, f.index(_FEW)), f.index(whole), f.index(end))
+
+    def _single_points(
+        self, at: Sequence[Index], other: int, first: Index, end: Index, begin: Index, length: Index
+    ) -> None:
+        """Write the points `[begin, length)` of the vector dimension for `other` in `[first, end)`, not transposed."""
+
+        def edge(j: Index, _: object) -> None:
             point = list(at)
             point[other] = j
             self.row(point, begin, length)
 
-        f.loop(first, tiles_end, 1, lambda j, _: edge(j, whole))
-        f.loop(tiles_end, end, 1, lambda j, _: edge(j, 0))
+        self.f.loop(first, end, 1, edge)
 
-    def _tiles(self, at: Sequence[Index], other: int, first: Index, end: Index, start: Index) -> None:
+    def _band_with_edges(
+        self, at: Sequence[Index], other: int, first: Index, end: Index, length: Index
+    ) -> None:
+        f, lanes = self.f, self.lanes
+        whole = f.isub(length, f.irem(length, lanes))
+        tiles_end = f.isub(end, f.irem(f.isub(end, first), lanes))
+
+        def column(i: Index, _: object) -> None:
+            f.loop(first, tiles_end, lanes, lambda j, _: self._tile(at, other, i, j))
+
+        f.loop(0, whole, lanes, column)
+        self._single_points(at, other, first, tiles_end, whole, length)
+        self._single_points(at, other, tiles_end, end, 0, length)
+
+    def _tile(self, at: Sequence[Index], other: int, start: Index, j: Index) -> None:
+        """Write the square of points from `start` along the vector dimension and from `j` along `other`."""
         f = self.f
-
-        def tile(j: Index, _: object) -> None:
-            point = list(at)
-            point[self.along or 0], point[other] = start, j
-            columns = {
-                k: self._transposed(operand, point, other)
-                for k, operand in enumerate(self.nest.inputs)
-                if operand.strides[self.along or 0] not in (ZERO, ONE)
+        point = list(at)
+        point[self.along or 0], point[other] = start, j
+        columns = {
+            k: self._transposed(operand, point, other)
+            for k, operand in enumerate(self.nest.inputs)
+            if operand.strides[self.along or 0] not in (ZERO, ONE)
+        }
+        for step in range(self.lanes):
+            here = list(point)
+            here[other] = f.iadd(j, step)
+            known = {
+                k: from_storage(f, vectors[step], self.nest.inputs[k].dtype) for k, vectors in columns.items()
             }
-            for step in range(self.lanes):
-                here = list(point)
-                here[other] = f.iadd(j, step)
-                known = {
-                    k: from_storage(f, vectors[step], self.nest.inputs[k].dtype)
-                    for k, vectors in columns.items()
-                }
-                lanes = Lanes(self.along, self.lanes)
-                values = self.once(here, lanes, known, self.initial(here, lanes), False)
-                for value, operand in zip(values, self.nest.outputs, strict=True):
-                    store_values(f, value, operand, here, lanes, self.streaming)
-
-        f.loop(first, end, self.lanes, tile)
+            lanes = Lanes(self.along, self.lanes)
+            values = self.once(here, lanes, known, self.initial(here, lanes), False)
+            for value, operand in zip(values, self.nest.outputs, strict=True):
+                store_values(f, value, operand, here, lanes, self.streaming)
 
     def _transposed(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
         """A transposed square of the operand as stored: one vector along `along` for each step of `other`."""

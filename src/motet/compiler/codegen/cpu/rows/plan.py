@@ -12,7 +12,7 @@ from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule, Reason, in_range
-from motet.compiler.kernels.strides import ONE, ZERO, physical_order
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_GRAIN = 1 << 30
@@ -102,14 +102,22 @@ def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
 def choose_rows(found: RowGroup, stages: int, target: CpuTarget) -> LoopPhase:
     """The schedule of a group of `stages` stages."""
     lanes = row_lanes(found, target)
-    sizes = found.nests[found.wide.index(True)].sizes
+    rows, segments = row_extents(found)
     cost = sum(nanoseconds(each, lanes) for each in found.nests)
-    division = Division.of(sizes[:-1], sizes[-1], cost, cut=not found.reduces, multiple=4 * lanes)
+    for size in segments:
+        cost *= guess(size)
+    division = Division.of(rows, found.extents[-1], cost, cut=not found.reduces, multiple=4 * lanes)
     return LoopPhase(stages, lanes, division.grain, division.strip, by_rows=True)
 
 
+def row_extents(found: RowGroup) -> tuple[tuple[Extent, ...], tuple[Extent, ...]]:
+    """The extents that rows are numbered by, and those that a row's segments are."""
+    outer = len(found.extents) - found.inner
+    return found.extents[:outer], found.extents[outer:-1]
+
+
 def _choose_loop(loop: StageLoop) -> LoopPhase:
-    nest, lanes = loop.nest, loop.lanes
+    nest, lanes = loop.nest, _tile_lanes(loop)
     reduced = 1
     for d in nest.dims_of("reduction"):
         reduced *= guess(nest.sizes[d])
@@ -123,6 +131,16 @@ def _choose_loop(loop: StageLoop) -> LoopPhase:
     sizes = [nest.sizes[d] for d in loop.outer(lanes)]
     division = Division.of(sizes, last, cost, cut=True, multiple=lanes * loop.vectors)
     return LoopPhase(1, lanes, division.grain, division.strip)
+
+
+def _tile_lanes(loop: StageLoop) -> int:
+    """The most lanes with which inputs are transposed in registers; those of the loop if they cannot be."""
+    lanes = loop.lanes
+    while lanes >= 4:
+        if loop.transposed(lanes) is not None:
+            return lanes
+        lanes //= 2
+    return loop.lanes
 
 
 # -- legality ------------------------------------------------------------------------------------------

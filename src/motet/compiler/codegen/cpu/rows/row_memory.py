@@ -21,7 +21,9 @@ _LONG = 64  # vectors of a row from which on aligning its vectors pays
 
 def streamed_results(kernel: Kernel, found: RowGroup, lanes: int) -> dict[int, list[StridedAccess]]:
     """By pass, the results that may be written past the caches: large or of unknown size, not read again, and written
-    in whole vectors by a pass without reductions."""
+    in whole vectors by a pass without reductions. None for rows of several segments."""
+    if found.inner > 1:
+        return {}
     hosts = {place.value for place in found.places.values()}
     read = {access.value for stage in kernel.stages for access in stage.inputs} | hosts
     result: dict[int, list[StridedAccess]] = {}
@@ -43,7 +45,9 @@ def streamed_results(kernel: Kernel, found: RowGroup, lanes: int) -> dict[int, l
 
 def asked_ahead(kernel: Kernel, found: RowGroup) -> dict[int, list[StridedAccess]]:
     """By pass, the accesses that it prefetches for the next row. The pass that first reads a value waits for memory, so
-    that the slowest other pass prefetches it."""
+    that the slowest other pass prefetches it. None for rows of several segments."""
+    if found.inner > 1:
+        return {}
     wide = [number for number, members in enumerate(found.passes) if found.wide[members[0]]]
     cost = {n: sum(_work(found.nests[s]) for s in found.passes[n]) for n in wide}
     result: dict[int, list[StridedAccess]] = {}

@@ -1,16 +1,17 @@
 """Row kernels: stages over the same rows, with reductions along the contiguous dimension.
 
 Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a block of rows.
-A row is processed in *passes*: one loop runs all stages that do not depend on each other's reductions, so that softmax
-is three passes (maximum; exponential and sum; scaling). Reductions have several accumulators. Values that later passes
-of a row read again stay in scratch memory, or in the memory of the result. Large results are written past the caches,
-and while a pass computes, the next row is prefetched: rows in memory then take the larger of the time to compute and
-the time to load, instead of the sum.
+A row may consist of segments, such as the channels of a group: vectors run along each, and accumulators continue from
+one to the next. A row is processed in *passes*: one loop runs all stages that do not depend on each other's reductions,
+so that softmax is three passes (maximum; exponential and sum; scaling). Reductions have several accumulators. Values
+that later passes of a row read again stay in scratch memory, or in the memory of the result. Large results are written
+past the caches, and while a pass computes, the next row is prefetched: rows in memory then take the larger of the time
+to compute and the time to load, instead of the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from llvmlite import ir
@@ -32,15 +33,16 @@ from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, widen
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
+from motet.compiler.codegen.cpu.rows import skipped_points
 from motet.compiler.codegen.cpu.rows.grouping import RowGroup, combiners_of, group, is_sequential
-from motet.compiler.codegen.cpu.rows.plan import choose_rows
+from motet.compiler.codegen.cpu.rows.plan import choose_rows, row_extents
 from motet.compiler.codegen.cpu.rows.row_memory import asked_ahead, line_shift, streamed_results
 from motet.compiler.codegen.cpu.rows.row_reduction import gathering
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.schedule import LoopPhase
-from motet.compiler.kernels.strides import ZERO, StridedAccess
+from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
 _FIRST = 16 << 10  # bytes of a row up to which it is prefetched to the first-level cache
@@ -74,13 +76,11 @@ def emit_group(
     """Define `symbol`, the phase that runs the group; returns its number of tasks."""
     f = Frame(module, symbol, kernel, workspaces, found.offsets)
     f.scales = target.scales
-    wide = found.wide.index(True)
     lanes = phase.lanes
     streamed = streamed_results(kernel, found, lanes)
     ahead = asked_ahead(kernel, found)
     head = line_shift(f, found, lanes, [operand for each in ahead.values() for operand in each])
-    nest = found.nests[wide]
-    division = Division(tuple(nest.sizes[:-1]), nest.sizes[-1], phase.strip, phase.grain)
+    division = Division(row_extents(found)[0], found.extents[-1], phase.strip, phase.grain)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
         writer = _RowEmitter(f, found, indices, lanes, head, {})
@@ -100,7 +100,8 @@ def emit_group(
 @dataclass
 class _RowEmitter:
     """Emits one row. `head` elements precede the first aligned vector. `scalars` holds values of the whole row, in
-    compute types: results of stages without the row's dimension, or that reduce it."""
+    compute types: results of stages without the row's dimensions, or that reduce them. `segment` is the position of the
+    segment that is being emitted, if rows have several."""
 
     f: Frame
     group: RowGroup
@@ -108,6 +109,7 @@ class _RowEmitter:
     lanes: int
     head: Index
     scalars: dict[int, Value]
+    segment: tuple[Index, ...] = ()
 
     def alone(self, s: int) -> None:
         """Emit a stage with one point per row."""
@@ -160,33 +162,75 @@ class _RowEmitter:
     def over(
         self, members: Sequence[int], first: Index, end: Index, ahead: Sequence[StridedAccess], streaming: bool
     ) -> None:
-        f = self.f
         nests = [self.group.nests[s] for s in members]
         sequential = any(is_sequential(nest) for nest in nests)
-        lanes = 1 if sequential else self.lanes
-        known = [self.uniform(nest) for nest in nests]
-        step = _Step(self, nests, known, lanes, streaming, ahead, self.following() if ahead else [])
+        step = _Step(
+            self, nests, [], 1 if sequential else self.lanes, streaming, ahead, self.following() if ahead else []
+        )
         heavy = any(scalar.op.startswith("math.") for nest in nests for scalar in nest.body)
         vectors = 1 if sequential else 2 if heavy else 4
-        carried = step.begin(vectors)
+        span = self.in_order if sequential else self.by_vectors
+
+        def one_segment(carried: list[Value]) -> list[Value]:
+            step.known = [self.uniform(nest) for nest in nests]
+            return span(step, vectors, first, end, carried)
+
+        carried = self.by_segments(one_segment, row_extents(self.group)[1], step.begin(vectors))
         width = len(carried) // vectors
-        if sequential:
-            carried = f.loop(first, end, 1, lambda j, values: step(j, 1, None, values), carried)
-            step.end([carried])
-            return
-        size = vectors * step.lanes
-        if not streaming and isinstance(self.head, ir.Value):
+        step.end([carried[u * width : (u + 1) * width] for u in range(vectors)])
+
+    def by_segments(
+        self, emit: Callable[[list[Value]], list[Value]], extents: Sequence[Extent], carried: list[Value]
+    ) -> list[Value]:
+        """Emit a row's segments in order; `emit` takes the values that a segment begins with and returns the next's."""
+        if not extents:
+            return emit(carried)
+        outside = self.segment
+
+        def each(i: Index, values: list[Value]) -> list[Value]:
+            self.segment = (*outside, i)
+            return self.by_segments(emit, extents[1:], values)
+
+        result = self.f.loop(0, self.f.extent(extents[0]), 1, each, carried)
+        self.segment = outside
+        return result
+
+    def in_order(self, step: _Step, vectors: int, first: Index, end: Index, carried: list[Value]) -> list[Value]:
+        """Emit the elements `[first, end)` of a segment one after the other; blocks that change nothing are skipped."""
+        f = self.f
+
+        def points(begin: Index, stop: Index, values: list[Value]) -> list[Value]:
+            return f.loop(begin, stop, 1, lambda j, values: step(j, vectors, None, values), values)
+
+        if self.lanes == 1 or not all(skipped_points.may_skip(nest) for nest in step.nests):
+            return points(first, end, carried)
+        size = skipped_points.VECTORS * self.lanes
+
+        def block(j: Index, values: list[Value]) -> list[Value]:
+            starts = [f.iadd(j, u * self.lanes) for u in range(skipped_points.VECTORS)]
+            may_change = skipped_points.any_set(f, [step.changed(at, values) for at in starts])
+            return f.branches(may_change, lambda: points(j, f.iadd(j, size), values), lambda: values)
+
+        middle = f.isub(end, f.irem(f.isub(end, first), size))
+        return points(middle, end, f.loop(first, middle, size, block, carried))
+
+    def by_vectors(self, step: _Step, vectors: int, first: Index, end: Index, carried: list[Value]) -> list[Value]:
+        """Emit the elements `[first, end)` of a segment, `vectors` vectors per iteration."""
+        f, lanes = self.f, step.lanes
+        width = len(carried) // vectors
+        size = vectors * lanes
+        if not step.streaming and isinstance(self.head, ir.Value):
             begin = f.imin(f.iadd(first, self.head), end)
             one = f.loop(first, begin, lanes, lambda j, values: step(j, 1, f.isub(begin, j), values), carried[:width])
             first, carried = begin, [*one, *carried[width:]]
         middle = f.isub(end, f.irem(f.isub(end, first), size))
         carried = f.loop(first, middle, size, lambda j, values: step(j, vectors, None, values), carried)
         one, rest = carried[:width], carried[width:]
-        last = f.isub(end, f.irem(f.isub(end, middle), step.lanes))
-        one = f.loop(middle, last, step.lanes, lambda j, values: step(j, 1, None, values), one)
-        if step.lanes > 1:
-            one = f.loop(last, end, step.lanes, lambda j, values: step(j, 1, f.isub(end, j), values), one)
-        step.end([one, *(rest[u : u + width] for u in range(0, len(rest), width or 1))])
+        last = f.isub(end, f.irem(f.isub(end, middle), lanes))
+        one = f.loop(middle, last, lanes, lambda j, values: step(j, 1, None, values), one)
+        if lanes > 1:
+            one = f.loop(last, end, lanes, lambda j, values: step(j, 1, f.isub(end, j), values), one)
+        return [*one, *rest]
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -202,21 +246,23 @@ class _RowEmitter:
             operand = replace(place, dtype=operand.dtype)
         return load_values(self.f, operand, point, lanes)
 
+    def start(self) -> list[Index]:
+        """The indices of the row's first element."""
+        return [*self.indices, *[0] * self.group.inner]
+
     def initial(self, nest: Nest) -> list[Value]:
         """The initial values of the outputs, one scalar each; not for outputs that have the row's dimension."""
         values: list[Value] = []
         for init, output in zip(nest.inits, nest.outputs, strict=True):
             if isinstance(init, StridedAccess):
-                values.append(
-                    load_values(self.f, init, [*self.indices, 0][: len(nest.sizes)], Lanes(None, 1))
-                )
+                values.append(load_values(self.f, init, self.start()[: len(nest.sizes)], Lanes(None, 1)))
             else:
                 values.append(constant(output.dtype, 0 if init is None else init))
         return values
 
     def uniform(self, nest: Nest) -> dict[int, Value]:
-        """The body values that are constant along the row."""
-        point = [*self.indices, 0]
+        """The body values that are constant along the row, or along the segment."""
+        point = [*self.indices, *self.segment, 0]
         known = {
             k: self.read(operand, point, Lanes(None, 1), {})
             for k, operand in enumerate(nest.inputs)
@@ -250,7 +296,7 @@ class _RowEmitter:
         """Keep a value of the whole row: for later stages, and in memory if it is read elsewhere."""
         self.scalars[operand.value] = value
         if operand.value not in self.group.private:
-            store_values(self.f, value, operand, [*self.indices, 0][: len(operand.strides)], Lanes(None, 1))
+            store_values(self.f, value, operand, self.start()[: len(operand.strides)], Lanes(None, 1))
 
 
 @dataclass
@@ -259,7 +305,7 @@ class _Step:
 
     row: _RowEmitter
     nests: Sequence[Nest]
-    known: Sequence[dict[int, Value]]
+    known: list[dict[int, Value]]
     lanes: int
     streaming: bool
     ahead: Sequence[StridedAccess]
@@ -317,7 +363,7 @@ class _Step:
         """Emit one vector: stores its results, and returns the terms of its reductions (for sequential reductions the
         new values, which depend on `carried`)."""
         row, f = self.row, self.row.f
-        point = [*row.indices, at]
+        point = [*row.indices, *row.segment, at]
         lanes = Lanes(len(point) - 1, self.lanes, active)
         fresh: dict[int, Value] = {}
         result: list[Value] = []
@@ -337,6 +383,26 @@ class _Step:
                 if operand.value not in row.group.private or operand.value in row.group.kept:
                     streaming = self.streaming and operand.value not in row.group.private
                     store_values(f, values[position], place, point, lanes, streaming)
+        return result
+
+    def changed(self, at: Index, carried: Sequence[Value]) -> Value:
+        """For each lane of the row's vector at `at`, whether it may change `carried`, the accumulators of sequential
+        stages."""
+        row = self.row
+        point = [*row.indices, *row.segment, at]
+        lanes = Lanes(len(point) - 1, row.lanes)
+        result: Value = None
+        position = 0
+        for nest, uniform in zip(self.nests, self.known, strict=True):
+            known = dict(uniform)
+            for k, operand in enumerate(nest.inputs):
+                if k not in known:
+                    known[k] = row.read(operand, point, lanes, {})
+            own = carried[position : position + len(nest.outputs)]
+            position += len(nest.outputs)
+            values = row.evaluated(nest, known, own, point, lanes, skipped_points.wanted(nest))
+            flags = skipped_points.changed(row.f, nest, values, row.lanes)
+            result = flags if result is None else row.f.or_(result, flags)
         return result
 
     def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:

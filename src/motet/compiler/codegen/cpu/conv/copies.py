@@ -1,0 +1,172 @@
+"""Copies rows of images: along columns, or with columns and channels transposed to channels-last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.emit.builder import I32, Index
+from motet.compiler.codegen.cpu.emit.compute_types import constant
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    PartialVector,
+    TileFrame,
+    read_vector,
+    transpose,
+    widen,
+    write_vector,
+)
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.windows import Window
+
+_MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
+
+
+class RowCopies:
+    """Emits copies of rows of a convolution's image, widened to the product's dtype, in vectors of `lanes` elements."""
+
+    def __init__(self, c: Convolution, lanes: int) -> None:
+        self.c = c
+        self.lanes = lanes
+        self.element = MEMORY_TYPES[c.product.dtype]
+        self.image_element = MEMORY_TYPES[c.image.dtype]
+
+    def copy_run(self, f: TileFrame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
+        """`target[i * to] = source[i * step]`, widened, for `count` elements."""
+
+        def vector(i: Index, width: PartialVector) -> None:
+            value = self._read(f, f.at(source, f.imul(i, step), self.image_element), step, width)
+            write_vector(f, value, f.at(target, f.imul(i, to), self.element), self.c.product.dtype, to, width)
+
+        whole = count // self.lanes * self.lanes
+        f.loop(0, whole, self.lanes, lambda i, _: vector(i, PartialVector(self.lanes)))
+        if count > whole:
+            vector(whole, PartialVector(self.lanes, count - whole))
+
+    def fill_run(self, f: TileFrame, target: ir.Value, count: int) -> None:
+        """Write `count` elements of padding."""
+        lanes = self.lanes
+        value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: f.store_vector(value, f.at(target, i, self.element), self.element))
+        if count > whole:
+            rest = PartialVector(lanes, count - whole)
+            write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
+
+    def guarded(
+        self, f: TileFrame, places: Sequence[tuple[Window, Index]], inside: Callable[[], None],
+        outside: Callable[[], None],
+    ) -> None:
+        """Emit `inside` where each position along its window is one of the image, and `outside` in the padding."""
+        if self.c.padding is None or not places:
+            inside()
+            return
+        exists = f.and_(*(
+            f.icmp_signed(op, f.index(at), f.index(limit))
+            for w, at in places[:1] for op, limit in ((">=", 0), ("<", w.image))
+        ))
+        with f.if_else(exists) as (then, otherwise):
+            with then:
+                self.guarded(f, places[1:], inside, outside)
+            with otherwise:
+                outside()
+
+    def padded_row(self, f: TileFrame, source: ir.Value, target: ir.Value) -> None:
+        """Copy the image row at `source` as [column][channel], with the columns of padding."""
+        c = self.c
+        low = min(c.columns.low, c.columns.reach)
+        high = min(c.columns.reach, c.columns.low + c.columns.image)
+        self.fill_run(f, target, low * c.channels)
+        self.copy_columns(f, source, f.at(target, low * c.channels, self.element), high - low)
+        rest = c.columns.reach - high
+        self.fill_run(f, f.at(target, high * c.channels, self.element), rest * c.channels)
+
+    def copy_columns(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
+        """Copy `count` columns of an image row as [column][channel]."""
+        c = self.c
+        if count <= 0:
+            return
+        if c.channels == 1:
+            self.copy_run(f, source, c.columns.step, target, 1, count)
+        elif c.channel_step == 1 and c.columns.step == c.channels:
+            self.copy_run(f, source, 1, target, 1, count * c.channels)
+        elif c.channel_step == 1:
+            def column(w: Index, _: list[ir.Value]) -> None:
+                at = f.at(source, f.imul(w, c.columns.step), self.image_element)
+                self.copy_run(f, at, 1, f.at(target, f.imul(w, c.channels), self.element), 1, c.channels)
+
+            f.loop(0, count, 1, column)
+        elif c.columns.step == 1 and c.channels <= _MOST_INTERLEAVED:
+            self._interleave(f, source, target, count)
+        elif c.columns.step == 1:
+            self._transpose(f, source, target, count)
+        else:
+            def channel(k: Index, _: list[ir.Value]) -> None:
+                at = f.at(source, f.imul(k, c.channel_step), self.image_element)
+                self.copy_run(f, at, c.columns.step, f.at(target, k, self.element), c.channels, count)
+
+            f.loop(0, c.channels, 1, channel)
+
+    def _read(self, f: TileFrame, address: ir.Value, step: int, width: PartialVector) -> ir.Value:
+        c = self.c
+        raw = read_vector(f, address, c.image.dtype, step, width)
+        return widen(f, raw, c.image.dtype, c.product.lhs.casts, c.product.dtype)
+
+    def _transpose(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
+        """Transpose channels that are stored as separate planes to [column][channel], in squares."""
+        c, lanes = self.c, self.lanes
+
+        def square(k: Index, channels: int, i: Index, columns: int) -> None:
+            across, down = (PartialVector(lanes, n if n < lanes else None) for n in (columns, channels))
+            vectors = [
+                self._read(f, f.at(
+                    source, f.iadd(f.imul(f.iadd(k, each), c.channel_step), i), self.image_element), 1, across)
+                for each in range(channels)
+            ]
+            missing = ir.Constant(vectors[0].type, ir.Undefined)
+            for each, value in enumerate(transpose(f, vectors + [missing] * (lanes - channels))[:columns]):
+                to = f.at(target, f.iadd(f.imul(f.iadd(i, each), c.channels), k), self.element)
+                write_vector(f, value, to, c.product.dtype, 1, down)
+
+        def some(k: Index, channels: int) -> None:
+            whole = count // lanes * lanes
+            f.loop(0, whole, lanes, lambda i, _: square(k, channels, i, lanes))
+            if count > whole:
+                square(k, channels, whole, count - whole)
+
+        whole = c.channels // lanes * lanes
+        f.loop(0, whole, lanes, lambda k, _: some(k, lanes))
+        if c.channels > whole:
+            some(whole, c.channels - whole)
+
+    def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
+        """Transpose a few channels, stored as separate planes, to [column][channel] by shuffles of whole vectors."""
+        c, lanes = self.c, self.lanes
+
+        def some(i: Index, present: int) -> None:
+            width = PartialVector(lanes, present if present < lanes else None)
+            vectors = [
+                self._read(f, f.at(source, f.iadd(k * c.channel_step, i), self.image_element), 1, width)
+                for k in range(c.channels)
+            ]
+            for start in range(0, present * c.channels, lanes):
+                value = vectors[0]
+                for k in range(c.channels):
+                    # Lane l of the piece is element start + l of the row: channel = remainder, pixel = quotient.
+                    picks = [
+                        lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
+                        for lane in range(lanes)
+                    ]
+                    if k == 0:
+                        picks = [pick - lanes if pick >= lanes else 0 for pick in picks]
+                    value = f.shuffle_vector(value, vectors[k], ir.Constant(ir.VectorType(I32, lanes), picks))
+                left = present * c.channels - start
+                rest = PartialVector(lanes, left if left < lanes else None)
+                to = f.at(target, f.iadd(f.imul(i, c.channels), start), self.element)
+                write_vector(f, value, to, c.product.dtype, 1, rest)
+
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: some(i, lanes))
+        if count > whole:
+            some(whole, count - whole)

@@ -1,0 +1,1 @@
+"""Products of bf16 numbers by the CPU's instructions for them."""

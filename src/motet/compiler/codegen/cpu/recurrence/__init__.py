@@ -1,0 +1,1 @@
+"""Loops over tensors whose bodies are kernels: recurrences, scans, and solvers."""
