@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
+from motet.compiler.codegen.llvm.opencl_c.program import refusal
 from motet.compiler.codegen.llvm.spirv import spirv_imports
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
 
+_ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
 _C = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort puts"
 # Functions of <math.h> and <complex.h>; their float versions end in f.
 _REAL = (
@@ -46,11 +48,18 @@ def imported(code: bytes, name: str) -> set[str]:
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
+    if is_source(target):
+        if reason := refusal(code):
+            raise UnloadableCode(
+                f"kernel {symbol}: its code for {target.family}:{target.name} has {reason}, which OpenCL C lacks; "
+                f"{_ELSEWHERE}", symbol,
+            )
+        return
     missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
     if not missing:
         return
     if is_spirv(target):
-        where, instead = "OpenCL C", "let its device fall back: --device NAME=opencl,@cpu"
+        where, instead = "OpenCL C", _ELSEWHERE
     elif is_bare(target):
         where = "the accelerator's library"
         instead = "place it on the host, or let its device fall back to that: --device NAME=riscv,@cpu"
@@ -75,6 +84,11 @@ def is_bare(target: CpuTarget) -> bool:
 def is_spirv(target: CpuTarget) -> bool:
     """Whether code for `target` is SPIR-V, which the device's platform compiles."""
     return target.triple.startswith("spirv")
+
+
+def is_source(target: CpuTarget) -> bool:
+    """Whether code for `target` is OpenCL C."""
+    return target.triple.startswith("opencl-c")
 
 
 @functools.cache
