@@ -390,7 +390,7 @@ def _direct(instance: PlacedInstance, device: CudaDevice) -> DirectWork | None:
     if not instance.direct:
         alone = instance.alone()
         made = None
-        if alone is not None and alone.loaded.device is device:
+        if alone is not None and alone.is_whole and alone.loaded.device is device:
             parameters = [alone.loaded.parameter(index) for index in alone.concrete.parameters]
             concrete = alone.concrete
             made = DirectWork(device, cast(Any, alone.commands), concrete.arena, parameters, concrete.statuses)
