@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 
 from motet.compiler.codegen.llvm.opencl_c import expressions
 from motet.compiler.codegen.llvm.opencl_c.intrinsics import print_call
-from motet.compiler.codegen.llvm.opencl_c.memory import print_address, print_allocation, print_load, print_store
+from motet.compiler.codegen.llvm.opencl_c.memory import (
+    print_address,
+    print_allocation,
+    print_exchange,
+    print_load,
+    print_store,
+)
 from motet.compiler.codegen.llvm.opencl_c.model import (
     POINTER,
     Block,
@@ -179,5 +185,5 @@ _PRINTERS: Mapping[str, Callable[[Printer, Instruction], None]] = {
     "insertelement": print_insert, "shufflevector": print_shuffle, "bitcast": print_bitcast,
     "ptrtoint": print_pointer_cast, "ptrtoaddr": print_pointer_cast, "inttoptr": print_pointer_cast,
     "addrspacecast": print_pointer_cast, "extractvalue": print_extract_value, "insertvalue": print_insert_value,
-    "call": print_call,
+    "call": print_call, "cmpxchg": print_exchange,
 }

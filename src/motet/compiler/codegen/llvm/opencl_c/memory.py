@@ -48,6 +48,18 @@ def print_store(printer: Printer, each: Instruction) -> None:
         printer.line(f"{stored(printer, part, address, text, offset, each.align, 'volatile' in each.flags)};")
 
 
+def print_exchange(printer: Printer, each: Instruction) -> None:
+    """An atomic exchange of an integer that has an expected value: what was there, and whether it was that."""
+    address, expected, value = each.operands
+    part = LanePart(element_of(expected.type))
+    if part.element.bits not in (32, 64):
+        raise Inexpressible(f"{each.opcode} of i{part.element.bits}")
+    name = "atom_cmpxchg" if part.element.bits == 64 else "atomic_cmpxchg"
+    pointer = printer.pointer(address, part.name, volatile=True)
+    old = printer.held(part, f"{name}({pointer}, {printer.scalar(expected)}, {printer.scalar(value)})")
+    printer.assign(each, [old, f"({old} == {printer.scalar(expected)})"])
+
+
 def _places(kind: Type) -> list[tuple[LanePart, int]]:
     """The parts of a value in memory, with their places in bytes."""
     if not isinstance(kind, IrStruct | Array):

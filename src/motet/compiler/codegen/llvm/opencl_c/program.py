@@ -32,6 +32,9 @@ Entries = Sequence[tuple[str, int, int]]  # each phase's symbol, its buffers and
 _TRIPLE = "spirv64-unknown-unknown"  # no vectors, intrinsics or costs of any processor
 _REFUSED = "#error OpenCL C has no "
 _HEAD = """\
+#ifdef cl_khr_int64_base_atomics
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#endif
 #pragma OPENCL FP_CONTRACT OFF
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable

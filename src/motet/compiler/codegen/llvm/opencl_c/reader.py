@@ -213,6 +213,16 @@ class _Reader(Tokens):
         self.expect(",")
         return Instruction("store", VOID, name, (value, self.typed()), flags=flags, align=self._alignment())
 
+    def _cmpxchg(self, name: str, flags: frozenset[str]) -> Instruction:
+        self.take("weak")
+        flags |= self._flags()
+        address = self.typed()
+        self.expect(",")
+        expected = self.typed()
+        self.expect(",")
+        values = (address, expected, self.typed())
+        return Instruction("cmpxchg", IrStruct((expected.type, BOOLEAN)), name, values, flags=flags)
+
     def _getelementptr(self, name: str, flags: frozenset[str]) -> Instruction:
         over = self.type()
         self.expect(",")
