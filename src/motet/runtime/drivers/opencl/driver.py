@@ -24,10 +24,13 @@ from motet.runtime.drivers.opencl.api import (
     load_api,
 )
 from motet.runtime.drivers.opencl.device import FAMILY, SOURCE, OpenClDevice
+from motet.runtime.drivers.opencl.handles import DLPACK_OPENCL
 from motet.runtime.drivers.opencl.loader import INSTALL
+from motet.runtime.foreign import StreamCalls
 from motet.runtime.uri import number_options
 
 api = 1
+dlpack_types = (DLPACK_OPENCL,)
 
 _OPTIONS = {"queues": (2, 1)}
 _UNSTOPPABLE = "kernels may run in this process, and nothing can stop them but its end"
@@ -61,11 +64,23 @@ def probe() -> Sequence[DeviceInfo]:
 def open(info: DeviceInfo) -> OpenClDevice:
     """Raises DeviceError for unknown options, and if the device cannot be opened."""
     options = number_options(info.uri, _OPTIONS)
+    return OpenClDevice(info, load_api(), device_handle(info), int(options["queues"]))
+
+
+def device_handle(info: DeviceInfo) -> Handle:
+    """OpenCL's handle of a device. Raises DeviceError if it is not present any more."""
     opencl = load_api()
     usable = [device for _, device in _list(opencl) if not _obstacle(opencl, device)]
     if info.ordinal >= len(usable):
         raise DeviceError(f"device {info.uri}: it is not present any more; there are {len(usable)}")
-    return OpenClDevice(info, opencl, usable[info.ordinal], int(options["queues"]))
+    return usable[info.ordinal]
+
+
+def stream_calls() -> StreamCalls:
+    """Calls on a caller's queue, with memory of the caller's context."""
+    from motet.runtime.drivers.opencl import calls  # needed by such calls only
+
+    return calls
 
 
 def conformance_kernels() -> tuple[str, Mapping[str, Mapping[str, bytes]]]:
