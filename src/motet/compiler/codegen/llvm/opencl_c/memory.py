@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from motet.compiler.codegen.llvm.opencl_c.expressions import sign_extended
 from motet.compiler.codegen.llvm.opencl_c.model import (
+    BOOLEAN,
     BYTE,
     LONG,
     POINTER,
@@ -23,12 +24,16 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
 )
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of, result_of
 from motet.compiler.codegen.llvm.opencl_c.spaces import GLOBAL
-from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component, parts_of, reinterpret
+from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component, packed, parts_of, reinterpret, unpacked
 
 
 def print_load(printer: Printer, each: Instruction) -> None:
     """A load."""
     [address] = each.operands
+    if (bits := _packed_bits(each.type)) is not None:
+        held = printer.held(bits, loaded(printer, bits, address, align=each.align))
+        printer.assign(each, [unpacked(part, held) for part in parts_of(each.type)])
+        return
     texts = [
         loaded(printer, part, address, offset, each.align, "volatile" in each.flags)
         for part, offset in _places(each.type)
@@ -41,11 +46,25 @@ def print_load(printer: Printer, each: Instruction) -> None:
 def print_store(printer: Printer, each: Instruction) -> None:
     """A store."""
     value, address = each.operands
+    if (bits := _packed_bits(value.type)) is not None:
+        held = [(part, printer.held(part, text)) for part, text in printer.parts(value)]
+        printer.line(f"{stored(printer, bits, address, packed(bits, held), align=each.align)};")
+        return
     if POINTER in leaves(value.type) and printer.spaces.of(value) != GLOBAL:
         raise Inexpressible("an address of private or constant memory that is stored")
     for (part, offset), text in zip(_places(value.type), printer.value(value), strict=True):
         text = f"(ulong){text}" if part.element == POINTER and not part.lane else text
         printer.line(f"{stored(printer, part, address, text, offset, each.align, 'volatile' in each.flags)};")
+
+
+def _packed_bits(kind: Type) -> LanePart | None:
+    """The integer that memory holds for a vector of `i1`."""
+    if not isinstance(kind, Vector) or kind.element != BOOLEAN:
+        return None
+    bits = 8 * -(-kind.count // 8)
+    if bits not in (8, 16, 32, 64):
+        raise Inexpressible(f"a vector of {kind.count} i1 in memory")
+    return LanePart(IrScalar("i", bits))
 
 
 def print_exchange(printer: Printer, each: Instruction) -> None:

@@ -145,6 +145,22 @@ def component(text: str, part: LanePart, lane: int) -> str:
     return text if part.width == 1 else f"{text}.s{lane:x}"
 
 
+def packed(kind: LanePart, parts: Sequence[tuple[LanePart, str]]) -> str:
+    """The lanes of a mask as the bits of an integer `kind`."""
+    terms = [
+        f"(({component(text, part, lane)} & ({kind.unsigned})1) << {part.first + lane})"
+        for part, text in parts
+        for lane in range(part.width)
+    ]
+    return f"({kind.name})({' | '.join(terms)})"
+
+
+def unpacked(part: LanePart, text: str) -> str:
+    """The lanes of a part of a mask from the bits of an integer."""
+    lanes = [f"(char)-(char)(({text} >> {part.first + lane}) & 1)" for lane in range(part.width)]
+    return f"({part.name})({', '.join(lanes)})" if part.width > 1 else lanes[0]
+
+
 def _scalar(part: LanePart, bits: int) -> str:
     if part.mask:
         return "(char)-1" if bits else "(char)0"

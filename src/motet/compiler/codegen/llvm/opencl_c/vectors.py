@@ -21,9 +21,11 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
     LanePart,
     component,
     constant,
+    packed,
     part_with,
     parts_of,
     reinterpret,
+    unpacked,
 )
 
 _SWIZZLED = (8, 4, 2)
@@ -162,24 +164,14 @@ def _cast_bits(printer: Printer, each: Instruction, value: Value) -> None:
     """A vector of `i1` as an integer, and back."""
     if isinstance(value.type, Vector) and not isinstance(each.type, Vector):
         kind = parts_of(each.type)[0]
-        terms = [
-            f"(({component(text, part, lane)} & ({kind.unsigned})1) << {part.first + lane})"
-            for part, text in printer.parts(value)
-            for text in [printer.held(part, text)]
-            for lane in range(part.width)
-        ]
-        printer.assign(each, [f"({kind.name})({' | '.join(terms)})"])
+        held = [(part, printer.held(part, text)) for part, text in printer.parts(value)]
+        printer.assign(each, [packed(kind, held)])
         return
     if isinstance(value.type, Vector) or not isinstance(each.type, Vector):
         raise Inexpressible("bitcast of vectors of i1")
     [(own, text)] = printer.parts(value)
     text = printer.held(own, reinterpret(own.unsigned, text) if own.floating else text)
-    printer.assign(each, [_bits_of(part, text) for part in parts_of(each.type)])
-
-
-def _bits_of(part: LanePart, text: str) -> str:
-    lanes = [f"(char)-(char)(({text} >> {part.first + lane}) & 1)" for lane in range(part.width)]
-    return f"({part.name})({', '.join(lanes)})" if part.width > 1 else lanes[0]
+    printer.assign(each, [unpacked(part, text) for part in parts_of(each.type)])
 
 
 def _through_words(printer: Printer, sources: Sequence[tuple[LanePart, str]], kind: Type) -> list[str]:
