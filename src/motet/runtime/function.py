@@ -118,8 +118,8 @@ class Function:
         until the event. Raises CallError for unsuitable arguments, OutOfMemoryError.
         """
         if len(self._where) != len(self.signature.inputs):
-            raise CallError(f"{self.name}: it has state, or extents that follow from values, which a call needs before it "
-                            "can be enqueued; expected a call without an event")  # fmt: skip
+            raise CallError(f"{self.name}: it has state, or extents that follow from values; expected a call without "
+                            "an event")  # fmt: skip
         self._check_count(arguments)
         given = self._given(out)
         for again in self._again:

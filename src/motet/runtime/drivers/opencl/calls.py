@@ -157,7 +157,7 @@ class _QueueCall:
                 if given is not None and given is not value:
                     raise CallError(f"{where}: is written to argument {spec.destination}; out must be that or None")
             else:
-                value = given if given is not None else self._made(shape)
+                value = given if given is not None else self._made(shape, spec.memory)
                 found = adopt(self.objects, self.queue, value, spec, where, writable=True)
                 if found.shape != shape.extents:
                     tensors.check_shape(found, shape.extents, where)  # pyright: ignore[reportArgumentType]
@@ -165,8 +165,11 @@ class _QueueCall:
             returned.append(value)
         return results, returned
 
-    def _made(self, shape: Shape) -> Any:
-        """Memory for a result: like the first argument in OpenCL memory, else of the host."""
+    def _made(self, shape: Shape, stated: str) -> Any:
+        """Memory for a result: as the program states, else like the first argument in OpenCL memory, else of the
+        host."""
+        if stated not in ("", "global"):
+            return empty(self.queue.handle, stated, shape.extents, shape.dtype)
         like = next((value for value in self.arguments if is_opencl(value)), None)
         if like is None or (type(like) is OpenClBuffer and like.kind == "host"):
             return np.empty(shape.extents, shape.dtype)

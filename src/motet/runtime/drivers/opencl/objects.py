@@ -205,7 +205,7 @@ class _Range(ctypes.Structure):
     _fields_ = (("address", c_void_p), ("bytes", c_size_t))
 
 
-class _Reader(threading.local):
+class _WordReader(threading.local):
     """Reads words of this process, with structures of the thread."""
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class _Reader(threading.local):
         self.ranges = ctypes.addressof(self.target), 1, ctypes.addressof(self.source), 1, 0
 
 
-_reader = _Reader()
+_reader = _WordReader()
 
 
 def word_at(address: int) -> int:

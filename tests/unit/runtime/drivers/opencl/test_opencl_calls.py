@@ -14,7 +14,7 @@ from tests.unit.runtime.drivers.opencl.callers import KINDS, Array, Caller, call
 
 import motet
 from motet import opencl
-from motet.errors import CallError
+from motet.errors import CallError, CompileError
 from motet.runtime.drivers.opencl.api import OpenClApi
 
 # y = x · w + x with a number of w for each column, and z = exp(y) summed over rows
@@ -321,3 +321,36 @@ def test_a_failed_check_is_an_error_of_the_call_or_the_next(uri: str) -> None:
         np.testing.assert_array_equal(
             session.enqueue(given, good, stream=caller.queue).wait().read(caller.queue), table[right]
         )
+
+
+STATED = """
+func.func @main(%x: tensor<8xf32> {motet.memory = "svm"}, %y: tensor<8xf32> {motet.memory = #gpu.address_space<global>})
+    -> (tensor<8xf32> {motet.memory = "cl_mem"}) {
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.add ins(%x, %y : tensor<8xf32>, tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+"""
+
+
+def test_the_kind_that_a_program_states_is_checked(uri: str) -> None:
+    x = np.arange(8, dtype=np.float32)
+    with loaded(STATED, uri) as session, caller_of(uri) as caller:
+        svm, mem, out = (caller.given(x, kind) for kind in ("svm", "cl_mem", "cl_mem"))
+        session.enqueue(svm, mem, out=out, stream=caller.queue).wait()
+        np.testing.assert_array_equal(out.read(caller.queue), 2 * x)
+        assert session.enqueue(svm, mem, stream=caller.queue).wait().kind == "cl_mem"
+        for arguments, text in (
+            ((mem, mem, out), "argument 0 .*: cl_mem memory given; the program states svm"),
+            ((svm, x, out), "argument 1 .*: host memory given; the program states memory of the device"),
+            ((svm, mem, svm), "result 0 .*: svm memory given; the program states cl_mem"),
+        ):
+            with pytest.raises(CallError, match=text):
+                session.enqueue(*arguments[:2], out=arguments[2], stream=caller.queue)
+        np.testing.assert_array_equal(session(x, x), 2 * x)  # in the session's own context
+
+
+def test_a_kind_that_does_not_exist_is_a_compile_error() -> None:
+    for spelling in ('"vram"', "#gpu.address_space<workgroup>"):
+        with pytest.raises(CompileError, match=r"main: argument 0: motet\.memory = .*; expected one of global, cl_mem"):
+            motet.compile(STATED.replace('"svm"', spelling), devices="opencl")
