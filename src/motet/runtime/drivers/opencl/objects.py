@@ -61,6 +61,7 @@ class Usm:
         self._api = api
         self.is_there = info is not None
         self._info: Any = info
+        self._kind_of_svm: str | None = None
         self._set: Any = api.extension(platform, "clSetKernelArgMemPointerINTEL", c_int, c_void_p, c_uint, c_void_p)
         self._copy: Any = api.extension(
             platform, "clEnqueueMemcpyINTEL", c_int, c_void_p, c_uint, c_void_p, c_void_p, c_size_t, *events
@@ -76,6 +77,14 @@ class Usm:
     def kind(self, context: Handle, address: int) -> str:
         """The kind of memory at an address, empty if it is none of this context."""
         return USM_KINDS.get(self._about(context, address, USM_KIND, 4), "")
+
+    def kind_of_svm(self, context: Handle) -> str:
+        """What `kind` says of shared virtual memory; some platforms take it for unified shared memory."""
+        if self._kind_of_svm is None:
+            address = self._api.allocate(context, 64)
+            self._kind_of_svm = self.kind(context, address)
+            self._api.free(context, address)
+        return self._kind_of_svm
 
     def range(self, context: Handle, address: int) -> tuple[int, int]:
         """The first address and the bytes of the memory at an address."""
@@ -165,6 +174,8 @@ class Objects:
             raise CallError(f"{where}: {kind} stated, but {name} has no unified shared memory "
                             "(cl_intel_unified_shared_memory); expected cl_mem or svm")  # fmt: skip
         found = usm.kind(queue.context, address) if usm.is_there else ""
+        if found and kind == "svm" and found == usm.kind_of_svm(queue.context):
+            return
         if found == kind or (not found and kind == "svm"):
             base, held = usm.range(queue.context, address) if found else (0, 0)
             if found and address + size > base + held:
