@@ -79,6 +79,8 @@ class _Flow:
             self.printer.line("return;")
         elif each.opcode == "unreachable":
             self.printer.line("return;  // unreachable")
+        elif each.opcode == "fence":
+            self.printer.line("mem_fence(CLK_GLOBAL_MEM_FENCE);")
         else:
             self.printers[each.opcode](self.printer, each)
 

@@ -270,6 +270,9 @@ class _Reader(Tokens):
         values = () if kind == VOID else (self.value(kind),)
         return Instruction("ret", VOID, name, values, flags=flags)
 
+    def _fence(self, name: str, flags: frozenset[str]) -> Instruction:
+        return Instruction("fence", VOID, name, flags=flags)
+
     def _unreachable(self, name: str, flags: frozenset[str]) -> Instruction:
         return Instruction("unreachable", VOID, name, flags=flags)
 

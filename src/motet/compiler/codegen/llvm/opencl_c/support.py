@@ -109,5 +109,7 @@ class Support:
 
     @property
     def text(self) -> str:
-        """The definitions."""
-        return "\n".join(text.strip() for text in self._functions.values())
+        """The definitions, each once in a text of several programs."""
+        return "\n".join(
+            f"#ifndef HAS_{name}\n#define HAS_{name}\n{text.strip()}\n#endif" for name, text in self._functions.items()
+        )
