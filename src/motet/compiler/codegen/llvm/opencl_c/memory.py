@@ -24,7 +24,17 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
 )
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of, result_of
 from motet.compiler.codegen.llvm.opencl_c.spaces import GLOBAL
-from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component, packed, parts_of, reinterpret, unpacked
+from motet.compiler.codegen.llvm.opencl_c.types import (
+    LanePart,
+    component,
+    convert,
+    packed,
+    parts_of,
+    reinterpret,
+    unpacked,
+)
+
+_WORDS = {2: "ushort", 4: "uint", 8: "ulong"}  # as wide as the masks of so many lanes
 
 
 def print_load(printer: Printer, each: Instruction) -> None:
@@ -105,11 +115,10 @@ def loaded(
     space = printer.spaces.of(address)
     if align and align < stored_part.container // 8:
         return _assembled(printer, stored_part, space, text)
-    kind = stored_part.name.rstrip("0123456789")
-    pointer = printer.cast_pointer(space, kind, text, constant_too=True, volatile=volatile)
-    if part.boolean:
-        return f"(bool)(*{pointer} & 1)"
-    return f"*{pointer}" if part.width == 1 else f"vload{part.width}(0, {pointer})"
+    if part.width > 1:
+        return f"LOAD_{printer.support.memory(stored_part.name)}({_qualified(space, volatile)}, {text})"
+    pointer = printer.cast_pointer(space, stored_part.name, text, constant_too=True, volatile=volatile)
+    return f"(bool)(*{pointer} & 1)" if part.boolean else f"*{pointer}"
 
 
 def stored(
@@ -125,9 +134,14 @@ def stored(
             raise Inexpressible(f"a store of {parts} bytes at addresses of any alignment")
         pointer = printer.cast_pointer(printer.spaces.of(address), "uchar", place)
         return f"vstore{parts}({reinterpret(kind, f'({stored_part.name})({text})')}, 0, {pointer})"
-    kind = stored_part.name.rstrip("0123456789")
-    pointer = printer.cast_pointer(printer.spaces.of(address), kind, place, volatile=volatile)
-    return f"*{pointer} = {text}" if part.width == 1 else f"vstore{part.width}({text}, 0, {pointer})"
+    space = printer.spaces.of(address)
+    if part.width > 1:
+        return f"STORE_{printer.support.memory(stored_part.name)}({_qualified(space, volatile)}, {place}, ({text}))"
+    return f"*{printer.cast_pointer(space, stored_part.name, place, volatile=volatile)} = {text}"
+
+
+def _qualified(space: str, volatile: bool) -> str:
+    return f"volatile {space}" if volatile else space
 
 
 def _in_memory(part: LanePart) -> LanePart:
@@ -193,7 +207,7 @@ def _lanes(printer: Printer, part: LanePart, value: Value, address: bool = False
                 if address:
                     return text
                 signed = sign_extended(own, text)
-                return reinterpret(long.name, f"convert_{long.signed}({signed})")
+                return reinterpret(long.name, convert(long.signed, signed))
     text = printer.scalar(value)
     text = f"(ulong){text}" if address else f"(ulong)(long){sign_extended(LanePart(element_of(value.type)), text)}"
     return f"({long.name})({text})"
@@ -284,7 +298,8 @@ def _guarded(
     """Each of `lines` where its lane of `mask` is set; `whole` in their place where all are."""
     mask = printer.held(part.of(IrScalar("i", 1)), mask)
     if whole and part.width > 1:
-        printer.line(f"if (all({mask})) {{ {whole} }} else {{")
+        every = f"as_{_WORDS[part.width]}({mask}) == ({_WORDS[part.width]})-1"
+        printer.line(f"if ({every}) {{ {whole} }} else {{")
     for lane, text in enumerate(lines):
         printer.line(text if always else f"if ({component(mask, part, lane)}) {text}")
     if whole and part.width > 1:

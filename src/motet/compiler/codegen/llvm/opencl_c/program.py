@@ -39,6 +39,13 @@ _HEAD = """\
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
+#ifndef CONVERT
+#ifdef __clang__
+#define CONVERT(type, value) __builtin_convertvector(value, type)
+#else
+#define CONVERT(type, value) convert_##type(value)
+#endif
+#endif
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from motet.compiler.codegen.llvm.opencl_c import expressions
 from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, Instruction
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of
-from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component, reinterpret
+from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component
 
 _OPERATIONS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "fadd": "fadd", "fmul": "fmul"}
 _FLOATS = {"fmax": "maxnum", "fmin": "minnum", "fmaximum": "maximum", "fminimum": "minimum"}
@@ -50,7 +50,5 @@ def _combined(printer: Printer, part: LanePart, name: str, a: str, b: str) -> st
     called, signed = _INTEGERS[name]
     if part.boolean:
         return f"(char)({a} {'|' if (called == 'max') != signed else '&'} {b})"
-    if not signed:
-        return f"{called}({a}, {b})"
-    a, b = (expressions.sign_extended(part, each) for each in (a, b))
-    return expressions.trimmed(part, reinterpret(part.name, f"{called}({a}, {b})"))
+    x, y = (expressions.sign_extended(part, each) for each in (a, b)) if signed else (a, b)
+    return f"({x} {'>' if called == 'max' else '<'} {y}) ? {a} : {b}"

@@ -123,7 +123,7 @@ def part_with(parts: Sequence[LanePart], lane: int) -> tuple[int, int]:
 
 def convert(target: str, text: str) -> str:
     """A conversion of values to the type `target`."""
-    return f"convert_{target}({text})" if target[-1].isdigit() else f"({target})({text})"
+    return f"CONVERT({target}, {text})" if target[-1].isdigit() else f"({target})({text})"
 
 
 def reinterpret(target: str, text: str) -> str:

@@ -185,12 +185,18 @@ def _through_words(printer: Printer, sources: Sequence[tuple[LanePart, str]], ki
         raise Inexpressible(f"bitcast of {total} bits")
     array = printer.temporary("ulong", f"[{-(-total // 64)}]")
     for part, text in sources:
-        pointer = f"(private {part.name.rstrip('0123456789')} *)((private uchar *){array} + {_place(part)})"
-        printer.line(f"*({pointer}) = {text};" if part.width == 1 else f"vstore{part.width}({text}, 0, {pointer});")
+        place = f"((private uchar *){array} + {_place(part)})"
+        if part.width > 1:
+            printer.line(f"STORE_{printer.support.memory(part.name)}(private, {place}, ({text}));")
+        else:
+            printer.line(f"*(private {part.name} *){place} = {text};")
     texts: list[str] = []
     for part in targets:
-        pointer = f"(private {part.name.rstrip('0123456789')} *)((private uchar *){array} + {_place(part)})"
-        texts.append(f"*({pointer})" if part.width == 1 else f"vload{part.width}(0, {pointer})")
+        place = f"((private uchar *){array} + {_place(part)})"
+        if part.width > 1:
+            texts.append(f"LOAD_{printer.support.memory(part.name)}(private, {place})")
+        else:
+            texts.append(f"*(private {part.name} *){place}")
     return texts
 
 
