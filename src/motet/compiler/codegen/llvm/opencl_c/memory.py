@@ -298,12 +298,18 @@ def _guarded(
     """Each of `lines` where its lane of `mask` is set; `whole` in their place where all are."""
     mask = printer.held(part.of(IrScalar("i", 1)), mask)
     if whole and part.width > 1:
-        every = f"as_{_WORDS[part.width]}({mask}) == ({_WORDS[part.width]})-1"
-        printer.line(f"if ({every}) {{ {whole} }} else {{")
+        printer.line(f"if ({_every(mask, part.width)}) {{ {whole} }} else {{")
     for lane, text in enumerate(lines):
         printer.line(text if always else f"if ({component(mask, part, lane)}) {text}")
     if whole and part.width > 1:
         printer.line("}")
+
+
+def _every(mask: str, width: int) -> str:
+    """Whether all lanes of a mask are set; PoCL does not inline `all`."""
+    if width == 16:
+        return f"(as_ulong2({mask}).s0 & as_ulong2({mask}).s1) == (ulong)-1"
+    return f"as_{_WORDS[width]}({mask}) == ({_WORDS[width]})-1"
 
 
 def _all_set(mask: Value, part: LanePart) -> bool:

@@ -28,7 +28,7 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
     unpacked,
 )
 
-_SWIZZLED = (8, 4, 2)
+_SWIZZLED = (16, 8, 4, 2)
 
 
 def print_extract(printer: Printer, each: Instruction) -> None:
