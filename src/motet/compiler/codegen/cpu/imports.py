@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
-from motet.compiler.codegen.llvm.spirv import spirv_imports
+from motet.compiler.codegen.llvm.spirv import refusal, spirv_imports
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
@@ -32,6 +32,8 @@ _INTEGERS = (
     "__floatuntidf __floatuntisf __lshrti3 __modti3 __multi3 __udivti3 __umodti3"
 )
 
+_ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
+
 
 def imported(code: bytes, name: str) -> set[str]:
     """The symbols that the object `code` imports; errors call it `name`."""
@@ -46,11 +48,19 @@ def imported(code: bytes, name: str) -> set[str]:
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
-    missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
+    if is_spirv(target):
+        if (lacking := refusal(code)) is not None:
+            raise UnloadableCode(
+                f"kernel {symbol}: its code for {target.family}:{target.name} needs {lacking}, which OpenCL lacks; "
+                f"{_ELSEWHERE}", symbol,
+            )
+        missing = sorted(spirv_imports(code))
+    else:
+        missing = sorted(imported(code, symbol) - available(target))
     if not missing:
         return
     if is_spirv(target):
-        where, instead = "OpenCL C", "let its device fall back: --device NAME=opencl,@cpu"
+        where, instead = "OpenCL C", _ELSEWHERE
     elif is_bare(target):
         where = "the accelerator's library"
         instead = "place it on the host, or let its device fall back to that: --device NAME=riscv,@cpu"
