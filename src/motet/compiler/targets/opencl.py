@@ -1,4 +1,4 @@
-"""OpenCL platforms that take SPIR-V: the host's kernels, each work-item with tasks of its own, for processors."""
+"""OpenCL platforms: the host's kernels, each work-item with tasks, for processors; in SPIR-V or in OpenCL C."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
 
-_ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
 _C = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort puts"
 # Functions of <math.h> and <complex.h>; their float versions end in f.
 _REAL = (

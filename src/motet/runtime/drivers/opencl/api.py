@@ -38,13 +38,13 @@ _ERRORS = {
 }
 
 # Properties of platforms and devices.
-PLATFORM_NAME, PLATFORM_VERSION = 0x0902, 0x0901
+PLATFORM_NAME, PLATFORM_VERSION, PLATFORM_SUFFIX = 0x0902, 0x0901, 0x0920
 DEVICE_FLOATS = 0x103A  # how many floats a vector of the device's instructions has
 DEVICE_NAME, DEVICE_VERSION, DEVICE_IL, DEVICE_EXTENSIONS = 0x102B, 0x102F, 0x105B, 0x1030
 DEVICE_AVAILABLE, DEVICE_COMPUTE_UNITS, DEVICE_MEMORY, DEVICE_LARGEST = 0x1027, 0x1002, 0x101F, 0x1010
 DEVICE_QUEUE_PROPERTIES, DEVICE_SVM, DEVICE_SINGLE_FP = 0x102A, 0x1053, 0x101B
-DEVICE_PLATFORM, DEVICE_DRIVER, DEVICE_HOST_UNIFIED, DEVICE_KIND = 0x1031, 0x102D, 0x1035, 0x1000
-DEVICE_VENDOR, DEVICE_PCI_BUS = 0x102C, 0x410F
+DEVICE_PLATFORM, DEVICE_DRIVER, DEVICE_HOST_UNIFIED = 0x1031, 0x102D, 0x1035
+DEVICE_PCI_BUS = 0x410F
 
 # Properties of a caller's objects.
 QUEUE_CONTEXT, QUEUE_DEVICE, CONTEXT_DEVICES = 0x1090, 0x1091, 0x1081
@@ -154,7 +154,11 @@ class OpenClApi:
         return [handle or 0 for handle in handles]
 
     def platform_text(self, platform: Handle, what: int) -> str:
-        return self._read("clGetPlatformInfo", platform, what).split(b"\0")[0].decode(errors="replace").strip()
+        """A property as text; empty if the platform does not know it."""
+        try:
+            return self._read("clGetPlatformInfo", platform, what).split(b"\0")[0].decode(errors="replace").strip()
+        except OpenClError:
+            return ""
 
     def device_text(self, device: Handle, what: int) -> str:
         """A property as text; empty if the device does not know it."""
@@ -165,10 +169,14 @@ class OpenClApi:
 
     def device_number(self, device: Handle, what: int) -> int:
         """A property as a number; 0 if the device does not know it."""
+        return int.from_bytes(self.device_bytes(device, what), "little")
+
+    def device_bytes(self, device: Handle, what: int) -> bytes:
+        """A property as it is; empty if the device does not know it."""
         try:
-            return int.from_bytes(self._read("clGetDeviceInfo", device, what), "little")
+            return self._read("clGetDeviceInfo", device, what)
         except OpenClError:
-            return 0
+            return b""
 
     def _read(self, name: str, *arguments: Any) -> bytes:
         size = c_size_t()

@@ -1,6 +1,7 @@
 """Keeps what platforms make of programs: in the cache of the user, by the device, its driver and the options.
 
-A binary that its platform does not take any more, or that is damaged, is removed and made anew.
+A program that is not there is built by another process (`building.py`), whose end is an error if the platform aborts. A
+binary that its platform does not take any more, or that is damaged, is removed and made anew.
 """
 
 from __future__ import annotations
@@ -8,17 +9,8 @@ from __future__ import annotations
 import hashlib
 
 from motet.cache import Cache
-from motet.runtime.drivers.opencl.api import (
-    DEVICE_DRIVER,
-    DEVICE_NAME,
-    DEVICE_PLATFORM,
-    DEVICE_VERSION,
-    PLATFORM_NAME,
-    PLATFORM_VERSION,
-    Handle,
-    OpenClApi,
-    OpenClError,
-)
+from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError
+from motet.runtime.drivers.opencl.building import all_devices, build_apart, describe_device
 
 
 class Binaries:
@@ -27,10 +19,7 @@ class Binaries:
     def __init__(self, api: OpenClApi, device: Handle) -> None:
         self._api = api
         self._device = device
-        platform = api.device_number(device, DEVICE_PLATFORM)
-        texts = [api.platform_text(platform, what) for what in (PLATFORM_NAME, PLATFORM_VERSION)]
-        texts += [api.device_text(device, what) for what in (DEVICE_NAME, DEVICE_VERSION, DEVICE_DRIVER)]
-        self._about = "\n".join(texts)
+        self._about = describe_device(api, device)
 
     def build(self, context: Handle, code: bytes, options: str) -> Handle:
         """A built program of SPIR-V or OpenCL C `code`. Raises OpenClError with the first error of its compiler."""
@@ -39,13 +28,21 @@ class Binaries:
         key = f"opencl binary\n{self._about}\n{options}\n{digest}"
         if (binary := cache.get(key)) is not None:
             try:
-                return self._built(self._api.program_load(context, self._device, binary), options)
+                return self._loaded(context, binary, options)
             except OpenClError:
                 cache.remove(key)
-        program = self._built(self._api.program_create(context, code), options)
-        if binary := self._api.program_binary(program):
+        number = all_devices(self._api).index(self._device)
+        if binary := build_apart(number, self._about, code, options):
+            try:
+                program = self._loaded(context, binary, options)
+            except OpenClError:
+                return self._built(self._api.program_create(context, code), options)
             cache.put(key, binary)
-        return program
+            return program
+        return self._built(self._api.program_create(context, code), options)
+
+    def _loaded(self, context: Handle, binary: bytes, options: str) -> Handle:
+        return self._built(self._api.program_load(context, self._device, binary), options)
 
     def _built(self, program: Handle, options: str) -> Handle:
         try:
