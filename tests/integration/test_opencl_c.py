@@ -31,6 +31,7 @@ from motet import builder as mb
 from motet.artifact import Artifact
 
 DEVICES = "opencl{cpu=opencl-c}"
+WIDEST = "opencl{cpu=opencl-c-512+opencl-c}"
 PROGRAMS = (layernorm, depthwise_and_pool, integers, every_half, brain_floats, elementary_functions)
 # Operators of which the quick test takes a form of every type; between them they reach all classes of kernels.
 _OPERATORS = frozenset(
@@ -60,7 +61,7 @@ def agree(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], tolerance
 def test_programs_agree_with_numpy(make: Callable[[], Case]) -> None:
     case = make()
     source_device()
-    agree(results_of(motet.compile(case.program, devices=DEVICES), case.inputs), case.expected, case.tolerance)
+    agree(results_of(motet.compile(case.program, devices=WIDEST), case.inputs), case.expected, case.tolerance)
 
 
 # -- forms of operators --------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def test_networks_agree_with_the_reference_of_onnx(name: str) -> None:
     shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     expected = ReferenceEvaluator(model).run(None, {given.name: x})
-    agree(results_of(motet.compile(model, devices=DEVICES), [x]), [np.asarray(each) for each in expected], 1e-3)
+    agree(results_of(motet.compile(model, devices=WIDEST), [x]), [np.asarray(each) for each in expected], 1e-3)
 
 
 def test_one_artifact_holds_spirv_and_opencl_c() -> None:

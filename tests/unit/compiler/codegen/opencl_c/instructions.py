@@ -41,8 +41,8 @@ class Result:
         if self.kind not in _NUMPY:
             return a == b
         x, y = (np.frombuffer(each, _NUMPY[self.kind]).astype(np.float64) for each in (a, b))
-        signs = (np.signbit(each)[each == each] for each in (x, y))
-        return np.array_equal(x, y, equal_nan=True) and np.array_equal(*signs)
+        first, second = (np.signbit(each)[each == each] for each in (x, y))
+        return np.array_equal(x, y, equal_nan=True) and np.array_equal(first, second)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from motet.compiler.codegen.llvm.opencl_c import expressions
 from motet.compiler.codegen.llvm.opencl_c.memory import print_masked_load, print_masked_store, print_range
 from motet.compiler.codegen.llvm.opencl_c.model import (
     Inexpressible,
-    Instruction,
+    IrInstruction,
     IrScalar,
     IrStruct,
     Number,
@@ -52,7 +52,7 @@ _SAME = {"roundeven": "rint", "nearbyint": "rint"}
 _ITEMS = ("get_global_id", "get_global_size")
 
 
-def print_call(printer: Printer, each: Instruction) -> None:
+def print_call(printer: Printer, each: IrInstruction) -> None:
     """A call."""
     if not each.detail.startswith("llvm."):
         _print_function(printer, each)
@@ -74,7 +74,7 @@ def print_call(printer: Printer, each: Instruction) -> None:
         _print_lanes(printer, each, base)
 
 
-def _print_function(printer: Printer, each: Instruction) -> None:
+def _print_function(printer: Printer, each: IrInstruction) -> None:
     name = each.detail
     if name in _ITEMS:
         printer.assign(each, [f"{name}(0)"])
@@ -88,7 +88,7 @@ def _print_function(printer: Printer, each: Instruction) -> None:
     printer.assign(each, [f"{own}({', '.join(arguments)})"])
 
 
-def _print_lanes(printer: Printer, each: Instruction, base: str) -> None:
+def _print_lanes(printer: Printer, each: IrInstruction, base: str) -> None:
     """A function that is applied lane by lane."""
     if isinstance(each.type, IrStruct):
         raise Inexpressible(f"a call of {each.detail}")
@@ -109,7 +109,7 @@ _FLAGGED = ("ctlz", "cttz", "abs", "is.fpclass", "powi")  # their last operand i
 _Lanes = Callable[[Printer, LanePart, LanePart, list[str]], str]
 
 
-def _lanewise(base: str, each: Instruction) -> _Lanes:
+def _lanewise(base: str, each: IrInstruction) -> _Lanes:
     if base in _FLOATS:
         return lambda printer, part, source, texts: _float_call(printer, part, _FLOATS[base], texts)
     if base in _EXTREMES:

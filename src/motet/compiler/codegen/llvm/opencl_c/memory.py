@@ -11,7 +11,7 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     Aggregate,
     Array,
     Inexpressible,
-    Instruction,
+    IrInstruction,
     IrScalar,
     IrStruct,
     Number,
@@ -37,7 +37,7 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
 _WORDS = {2: "ushort", 4: "uint", 8: "ulong"}  # as wide as the masks of so many lanes
 
 
-def print_load(printer: Printer, each: Instruction) -> None:
+def print_load(printer: Printer, each: IrInstruction) -> None:
     """A load."""
     [address] = each.operands
     if (bits := _packed_bits(each.type)) is not None:
@@ -53,7 +53,7 @@ def print_load(printer: Printer, each: Instruction) -> None:
     printer.assign(each, texts)
 
 
-def print_store(printer: Printer, each: Instruction) -> None:
+def print_store(printer: Printer, each: IrInstruction) -> None:
     """A store."""
     value, address = each.operands
     if (bits := _packed_bits(value.type)) is not None:
@@ -77,7 +77,7 @@ def _packed_bits(kind: Type) -> LanePart | None:
     return LanePart(IrScalar("i", bits))
 
 
-def print_exchange(printer: Printer, each: Instruction) -> None:
+def print_exchange(printer: Printer, each: IrInstruction) -> None:
     """An atomic exchange of an integer that has an expected value: what was there, and whether it was that."""
     address, expected, value = each.operands
     part = LanePart(element_of(expected.type))
@@ -168,7 +168,7 @@ def _plus(text: str, offset: int) -> str:
 # -- addresses -----------------------------------------------------------------------------------------
 
 
-def print_address(printer: Printer, each: Instruction) -> None:
+def print_address(printer: Printer, each: IrInstruction) -> None:
     """An address calculated from another one."""
     base, *steps = each.operands
     fixed, scaled = _steps(each.over, steps)
@@ -243,7 +243,7 @@ def _constant_index(step: Value) -> int | None:
     return step.bits - (1 << step.type.bits if step.bits >> (step.type.bits - 1) else 0)
 
 
-def print_allocation(printer: Printer, each: Instruction) -> None:
+def print_allocation(printer: Printer, each: IrInstruction) -> None:
     """Private memory."""
     size = max(1, -(-size_of(each.over) // 8))
     align = min(max(8, each.align), 128)
@@ -254,7 +254,7 @@ def print_allocation(printer: Printer, each: Instruction) -> None:
 # -- masked and scattered accesses ---------------------------------------------------------------------
 
 
-def print_masked_load(printer: Printer, each: Instruction) -> None:
+def print_masked_load(printer: Printer, each: IrInstruction) -> None:
     """Lanes of consecutive elements, or of `gather`'s addresses, where a mask is set."""
     scattered = each.detail.startswith("llvm.masked.gather")
     address, mask, otherwise = each.operands[0], each.operands[-2], each.operands[-1]
@@ -274,7 +274,7 @@ def print_masked_load(printer: Printer, each: Instruction) -> None:
         _guarded(printer, part, chosen, lines, whole, _all_set(mask, part))
 
 
-def print_masked_store(printer: Printer, each: Instruction) -> None:
+def print_masked_store(printer: Printer, each: IrInstruction) -> None:
     """Stores of the lanes where a mask is set, to consecutive elements or to `scatter`'s addresses."""
     scattered = each.detail.startswith("llvm.masked.scatter")
     value, address, mask = each.operands[0], each.operands[1], each.operands[-1]
@@ -333,7 +333,7 @@ def _element(printer: Printer, part: LanePart, address: Value, number: int, lane
 # -- whole ranges --------------------------------------------------------------------------------------
 
 
-def print_range(printer: Printer, each: Instruction) -> None:
+def print_range(printer: Printer, each: IrInstruction) -> None:
     """`memcpy`, `memmove` and `memset`: byte by byte, which the platform's compiler recognises."""
     target, source, size = each.operands[:3]
     count = printer.scalar(size)

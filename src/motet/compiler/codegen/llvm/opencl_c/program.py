@@ -50,8 +50,9 @@ _HEAD = """\
 
 
 def opencl_c_program(text: str, entries: Entries, parts: Sequence[str] = ()) -> str:
-    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`; `source_refusal` tells
-    whether OpenCL C lacks something in it. Programs may be joined. Raises RuntimeError for IR that LLVM rejects."""
+    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`; `source_refusal`
+    tells whether OpenCL C lacks something in it. Programs may be joined. Raises RuntimeError for IR that LLVM
+    rejects."""
     try:
         return _program(text, entries, parts)
     except Inexpressible as lacking:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.compiler.codegen.llvm.opencl_c import expressions
-from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, Instruction
+from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, IrInstruction
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of
 from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component
 
@@ -12,7 +12,7 @@ _FLOATS = {"fmax": "maxnum", "fmin": "minnum", "fmaximum": "maximum", "fminimum"
 _INTEGERS = {"smax": ("max", True), "smin": ("min", True), "umax": ("max", False), "umin": ("min", False)}
 
 
-def print_reduction(printer: Printer, each: Instruction, name: str) -> None:
+def print_reduction(printer: Printer, each: IrInstruction, name: str) -> None:
     """A reduction: of floats in order, unless it may be reassociated; others by halves."""
     vector, start = each.operands[-1], each.operands[0] if len(each.operands) == 2 else None
     element = element_of(vector.type)

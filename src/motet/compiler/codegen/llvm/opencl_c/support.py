@@ -2,8 +2,9 @@
 
 In a template, F is the floating-point type, I and U are integers as wide, and W is the number of lanes, empty for one.
 
-PoCL does not inline most functions of OpenCL C, which take many times as long as their instruction then, and aborts where
-some of them have vectors of 16 lanes. Clang, of which nearly all platforms are made, has extensions in their place.
+PoCL does not inline most functions of OpenCL C, which take many times as long as their instruction then, and aborts
+where some of them have vectors of 16 lanes. Clang, of which nearly all platforms are made, has extensions in their
+place.
 """
 
 from __future__ import annotations
