@@ -22,7 +22,7 @@ from motet.runtime.call_queue import InFlight, Range, ranges_of
 from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.torch_call import torch_call
-from motet.runtime.foreign import Callee, StreamCalls, calls_on, calls_with
+from motet.runtime.foreign import Callee, Enqueued, StreamCalls, calls_on, calls_with
 from motet.runtime.instance import Instance, allocate
 from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import Array
@@ -106,6 +106,21 @@ class Function:
             stream = calls.current_stream(arguments)
         call = functools.partial(self, *arguments, out=out, stream=stream)
         return self._in_flight.submit(call, lambda: self._reads(arguments), self._written(arguments, out))
+
+    def enqueue(self, *arguments: Any, out: Any = None, stream: Any = None, wait: Sequence[Any] = ()) -> Enqueued:
+        """Put the function on a caller's stream or command queue, after the events `wait`; returns immediately, with
+        the result and an event that ends the call.
+
+        `stream` is by default that of the arguments' library. `wait` are events of the same API: CUDA's of PyTorch or
+        CuPy, OpenCL's of pyopencl, those of earlier calls, or handles. Arguments and `out` must not change or be freed
+        until the event. Raises CallError for unsuitable arguments, OutOfMemoryError.
+        """
+        self._check_count(arguments)
+        calls = calls_with(arguments) if stream is None else calls_on(stream, arguments, self.name)
+        if calls is None:
+            raise CallError(f"{self.name}: no argument is in a device's memory; expected stream=, the stream or the "
+                            "command queue of the call")  # fmt: skip
+        return calls.enqueue(self._callee(), arguments, self._given(out), stream, wait)
 
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Run the function command by command; returns each kernel's name and seconds."""

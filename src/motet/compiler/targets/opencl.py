@@ -22,4 +22,10 @@ _SPIRV = SpirvTarget(
     name="spirv64", triple="spirv64-unknown-unknown", cpu="", features="", requires=(),
     vector_bits=512, vector_registers=32, l1=32 << 10, l2=1 << 20, family="opencl",
 )
-OPENCL = Family("opencl", {_SPIRV.name: _SPIRV}, (_SPIRV.name,), options=("queues",))
+_SOURCE = CpuTarget(
+    name="opencl-c", triple="opencl-c-unknown-unknown", cpu="", features="", requires=(),
+    vector_bits=256, vector_registers=16, l1=32 << 10, l2=1 << 20, family="opencl",
+)
+OPENCL = Family(
+    "opencl", {target.name: target for target in (_SPIRV, _SOURCE)}, (_SPIRV.name, _SOURCE.name), options=("queues",)
+)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
-from motet.compiler.codegen.llvm.spirv import refusal, spirv_imports
+from motet.compiler.codegen.llvm.opencl_c.program import refusal
+from motet.compiler.codegen.llvm.spirv import spirv_imports, spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
@@ -48,15 +49,15 @@ def imported(code: bytes, name: str) -> set[str]:
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
-    if is_spirv(target):
-        if (lacking := refusal(code)) is not None:
+    if is_source(target) or is_spirv(target):
+        if reason := refusal(code) if is_source(target) else spirv_refusal(code):
             raise UnloadableCode(
-                f"kernel {symbol}: its code for {target.family}:{target.name} needs {lacking}, which OpenCL lacks; "
+                f"kernel {symbol}: its code for {target.family}:{target.name} has {reason}, which OpenCL lacks; "
                 f"{_ELSEWHERE}", symbol,
             )
-        missing = sorted(spirv_imports(code))
-    else:
-        missing = sorted(imported(code, symbol) - available(target))
+        if is_source(target):
+            return
+    missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
     if not missing:
         return
     if is_spirv(target):
@@ -85,6 +86,11 @@ def is_bare(target: CpuTarget) -> bool:
 def is_spirv(target: CpuTarget) -> bool:
     """Whether code for `target` is SPIR-V, which the device's platform compiles."""
     return target.triple.startswith("spirv")
+
+
+def is_source(target: CpuTarget) -> bool:
+    """Whether code for `target` is OpenCL C."""
+    return target.triple.startswith("opencl-c")
 
 
 @functools.cache

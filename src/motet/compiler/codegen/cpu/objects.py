@@ -26,7 +26,8 @@ from typing import Any, BinaryIO, NoReturn, cast
 import llvmlite.binding as llvm
 
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
-from motet.compiler.codegen.cpu.imports import imported, is_spirv
+from motet.compiler.codegen.cpu.imports import imported, is_source, is_spirv
+from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program
 from motet.compiler.codegen.llvm.spirv import spirv_module, spirv_object
 from motet.compiler.process.lifetime import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
@@ -63,6 +64,8 @@ def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> 
 
 def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
     """The assembly text of the object that `compile_units` makes from `unit`."""
+    if is_source(target):
+        return opencl_c_program(unit.llvm, unit.entries, unit.parts)
     machine, module = _prepare(unit, target, likely_conversions(_whole(unit), target))
     return machine.emit_assembly(module)
 
@@ -71,6 +74,8 @@ def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
 
 
 def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
+    if is_source(target):
+        return opencl_c_program(unit.llvm, unit.entries, unit.parts).encode()
     if is_spirv(target):
         return spirv_object(unit.llvm, unit.parts, unit.entries)
     conversions = likely_conversions(_whole(unit), target)
