@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
-from motet.compiler.codegen.llvm.opencl_c.program import source_refusal
-from motet.compiler.codegen.llvm.spirv import refusal, spirv_imports
+from motet.compiler.codegen.llvm.opencl_c.program import refusal
+from motet.compiler.codegen.llvm.spirv import spirv_imports, spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
@@ -50,14 +50,14 @@ def imported(code: bytes, name: str) -> set[str]:
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
     if is_source(target) or is_spirv(target):
-        if lacking := source_refusal(code) if is_source(target) else refusal(code):
+        if reason := refusal(code) if is_source(target) else spirv_refusal(code):
             raise UnloadableCode(
-                f"kernel {symbol}: its code for {target.family}:{target.name} needs {lacking}, which OpenCL lacks; "
+                f"kernel {symbol}: its code for {target.family}:{target.name} has {reason}, which OpenCL lacks; "
                 f"{_ELSEWHERE}", symbol,
             )
-        missing = [] if is_source(target) else sorted(spirv_imports(code))
-    else:
-        missing = sorted(imported(code, symbol) - available(target))
+        if is_source(target):
+            return
+    missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
     if not missing:
         return
     if is_spirv(target):

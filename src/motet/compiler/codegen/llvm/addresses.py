@@ -54,5 +54,5 @@ def _bytes(source: str) -> int:
     if source.startswith(("{", "%")):
         raise NotImplementedError(f"an address in {source}")
     kind = read_kind(source)[0]
-    size = kind.bits * max(kind.lanes, 1)
-    return 1 << max(0, (size // 8 - 1).bit_length())
+    size = max(kind.bits * max(kind.lanes, 1) // 8, 1)
+    return 1 << (size - 1).bit_length()

@@ -29,6 +29,7 @@ from motet.compiler.codegen.llvm.lines import (
 from motet.compiler.codegen.llvm.pairs import has_pairs, split_pair
 from motet.compiler.codegen.llvm.parts import Lane, PartWriter, splat
 
+_BIT = re.compile(r"\b(?:load|store) i1\b")
 _UNDEFINED = re.compile(r"\b(half|bfloat|float|double|i\d+) (?:poison|undef)(?=[,>])")
 LANES = (16, 8, 4, 2)  # of OpenCL; those of three lanes take the memory of four
 
@@ -69,7 +70,7 @@ def _narrow(line: str, writer: PartWriter) -> None:
     if has_pairs(line):
         split_pair(writer, line)
         return
-    relevant = has_vectors(line) or "@llvm." in line or " = getelementptr " in line
+    relevant = has_vectors(line) or "@llvm." in line or " = getelementptr " in line or _BIT.search(line) is not None
     instruction = read_instruction(line) if relevant else None
     if instruction is None:
         writer.lines.append(line)
@@ -147,6 +148,24 @@ def _store(writer: PartWriter, made: Instruction) -> None:
         address = at(writer, pointer, offset)
         writer.lines.append(f"  store {part}, {address}, align {math.gcd(align, offset) if offset else align}")
         offset += max(part.kind.lanes, 1) * value.kind.bytes
+
+
+def _load_bit(writer: PartWriter, made: Instruction) -> bool:
+    """A bit takes a byte of memory."""
+    if made.to != Kind("i1"):
+        return False
+    byte = writer.emit(Kind("i8"), f"load i8, {made.operands[0]}, align 1")
+    writer.emit(Kind("i1"), f"icmp ne {byte}, 0", made.result)
+    return True
+
+
+def _store_bit(writer: PartWriter, made: Instruction) -> bool:
+    value, pointer = made.operands
+    if value.kind != Kind("i1"):
+        return False
+    byte = writer.emit(Kind("i8"), f"select {value}, i8 1, i8 0")
+    writer.lines.append(f"  store {byte}, {pointer}, align 1")
+    return True
 
 
 def _alignment(made: Instruction) -> int:
@@ -322,5 +341,5 @@ _FORMS: dict[str, Callable[[PartWriter, Instruction], None]] = {
     "insertelement": _insert,
 }
 _ALWAYS: dict[str, Callable[[PartWriter, Instruction], bool]] = {
-    "bitcast": _bitcast, "getelementptr": _address, "uitofp": _bits_to_floats, "sitofp": _bits_to_floats,
+    "load": _load_bit, "store": _store_bit, "bitcast": _bitcast, "getelementptr": _address, "uitofp": _bits_to_floats, "sitofp": _bits_to_floats,
 }

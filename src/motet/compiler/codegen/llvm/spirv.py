@@ -66,7 +66,7 @@ def spirv_module(text: str, parts: Sequence[str], entries: Entries) -> tuple[Any
 
 
 def spirv_object(text: str, parts: Sequence[str], entries: Entries) -> bytes:
-    """The SPIR-V of `spirv_module`; if OpenCL lacks an instruction, `refusal` tells which."""
+    """The SPIR-V of `spirv_module`; if OpenCL lacks an instruction, `spirv_refusal` tells which."""
     try:
         machine, module = spirv_module(text, parts, entries)
     except NotImplementedError as lacking:
@@ -74,9 +74,9 @@ def spirv_object(text: str, parts: Sequence[str], entries: Entries) -> bytes:
     return machine.emit_object(module)
 
 
-def refusal(code: bytes) -> str | None:
-    """What the kernel needs that OpenCL lacks, if there is no SPIR-V of it."""
-    return code.removeprefix(_REFUSED).decode() if code.startswith(_REFUSED) else None
+def spirv_refusal(code: bytes) -> str:
+    """What a kernel has that OpenCL lacks; empty for SPIR-V."""
+    return code.removeprefix(_REFUSED).decode() if code.startswith(_REFUSED) else ""
 
 
 def _linked(text: str, parts: Sequence[str]) -> str:

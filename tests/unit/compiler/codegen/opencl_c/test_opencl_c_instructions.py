@@ -13,7 +13,7 @@ from tests.unit.compiler.codegen.opencl_c import instructions
 from tests.unit.compiler.codegen.opencl_c.instructions import Cases
 from tests.unit.runtime.drivers.opencl.opening import opencl_device, source_device
 
-from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program, source_refusal
+from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program, refusal
 from motet.runtime.device import Reference, Work, open_device
 
 GROUPS = (
@@ -40,7 +40,7 @@ def test_instructions(device: Any, fill: Callable[[Cases], None]) -> None:
 
 def _on_device(device: Any, cases: Cases) -> bytes:
     program = opencl_c_program(cases.text, [("cases", 2, 0)]).encode()
-    assert not source_refusal(program), source_refusal(program)
+    assert not refusal(program), refusal(program)
     executable = device.load([program], ["cases.cl"])
     sizes = len(cases.inputs), cases.written
     references = tuple(Reference(number, 0, size) for number, size in enumerate(sizes))

@@ -50,7 +50,7 @@ _HEAD = """\
 
 
 def opencl_c_program(text: str, entries: Entries, parts: Sequence[str] = ()) -> str:
-    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`; `source_refusal`
+    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`; `refusal`
     tells whether OpenCL C lacks something in it. Programs may be joined. Raises RuntimeError for IR that LLVM
     rejects."""
     try:
@@ -59,7 +59,7 @@ def opencl_c_program(text: str, entries: Entries, parts: Sequence[str] = ()) -> 
         return f"{_REFUSED}{lacking}\n"
 
 
-def source_refusal(program: bytes) -> str:
+def refusal(program: bytes) -> str:
     """What OpenCL C lacks for a program; empty if nothing."""
     text = program.decode()
     return text.removeprefix(_REFUSED).strip() if text.startswith(_REFUSED) else ""
