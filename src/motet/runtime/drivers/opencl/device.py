@@ -198,7 +198,7 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             parameters = [
                 self._constant(caller, index, artifact.parameter(index)) for index in concrete.parameters
             ]
-            return ExternalWork(caller, commands, concrete, parameters)
+            return ExternalWork(caller, commands, concrete, parameters, alone.name, lambda: self.keeps(caller))
 
     def _constant(self, caller: Context, index: int, array: Array) -> Memory:
         """A constant in a caller's context, written once."""

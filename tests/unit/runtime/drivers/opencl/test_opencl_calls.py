@@ -231,6 +231,28 @@ def test_the_stated_kind_of_shared_memory_is_checked(session: Any, caller: Calle
         session(opencl.Buffer(address, kind, (8, 16), "f32"), b, stream=caller.queue)
 
 
+def test_a_repeated_call_is_checked_like_the_first(session: Any, caller: Caller, uri: str) -> None:
+    kind = "usm_shared" if has_usm(caller) else "cl_mem"
+    x, w = inputs(8)
+    a, b = caller.given(x, kind), caller.given(w, "cl_mem")
+    raw = opencl.Buffer(a.handle, kind, (8, 16), "f32")
+    outs = [tuple(opencl.empty(caller.queue, "cl_mem", shape, "f32") for shape in ((8, 16), (8,))) for _ in range(2)]
+    for number in range(6):
+        out = outs[number % 2]
+        assert session.enqueue(raw, b, out=out, stream=caller.queue).wait() == out
+        check(out, x, w, caller)
+        b.write(w := w + np.float32(0.25), caller.queue)
+    new = [session.enqueue(raw, b, stream=caller.queue).wait() for _ in range(2)]
+    assert new[0][0] is not new[1][0]
+    with caller_of(uri) as other, pytest.raises(CallError, match="of another context than the call's queue"):
+        session.enqueue(raw if kind == "cl_mem" else b, b, out=outs[0], stream=other.queue)
+    del a
+    gc.collect()
+    if kind != "cl_mem":
+        with pytest.raises(CallError, match="it is freed"):
+            session.enqueue(raw, b, out=outs[0], stream=caller.queue)
+
+
 def test_a_result_over_the_bus_gives_one_warning(
     session: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
