@@ -11,12 +11,11 @@ import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
 from motet.compiler.codegen.llvm.opencl_c.program import refusal
-from motet.compiler.codegen.llvm.spirv import spirv_imports
+from motet.compiler.codegen.llvm.spirv import spirv_imports, spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
 
-_ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
 _C = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort puts"
 # Functions of <math.h> and <complex.h>; their float versions end in f.
 _REAL = (
@@ -34,6 +33,8 @@ _INTEGERS = (
     "__floatuntidf __floatuntisf __lshrti3 __modti3 __multi3 __udivti3 __umodti3"
 )
 
+_ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
+
 
 def imported(code: bytes, name: str) -> set[str]:
     """The symbols that the object `code` imports; errors call it `name`."""
@@ -48,13 +49,14 @@ def imported(code: bytes, name: str) -> set[str]:
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
-    if is_source(target):
-        if reason := refusal(code):
+    if is_source(target) or is_spirv(target):
+        if reason := refusal(code) if is_source(target) else spirv_refusal(code):
             raise UnloadableCode(
-                f"kernel {symbol}: its code for {target.family}:{target.name} has {reason}, which OpenCL C lacks; "
+                f"kernel {symbol}: its code for {target.family}:{target.name} has {reason}, which OpenCL lacks; "
                 f"{_ELSEWHERE}", symbol,
             )
-        return
+        if is_source(target):
+            return
     missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
     if not missing:
         return

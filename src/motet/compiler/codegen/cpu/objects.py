@@ -28,7 +28,7 @@ import llvmlite.binding as llvm
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
 from motet.compiler.codegen.cpu.imports import imported, is_source, is_spirv
 from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program
-from motet.compiler.codegen.llvm.spirv import spirv_module
+from motet.compiler.codegen.llvm.spirv import spirv_module, spirv_object
 from motet.compiler.process.lifetime import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
@@ -77,8 +77,7 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
     if is_source(target):
         return opencl_c_program(unit.llvm, unit.entries, unit.parts).encode()
     if is_spirv(target):
-        machine, module = _prepare(unit, target, ())
-        return machine.emit_object(module)
+        return spirv_object(unit.llvm, unit.parts, unit.entries)
     conversions = likely_conversions(_whole(unit), target)
     while True:
         machine, module = _prepare(unit, target, conversions)
@@ -93,7 +92,7 @@ def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) 
     """A target machine for `target`, and the module of `unit` with definitions of `conversions`, after the mid-level
     passes."""
     if is_spirv(target):
-        return spirv_module(unit.llvm, unit.entries)
+        return spirv_module(unit.llvm, unit.parts, unit.entries)
     machine = target_machine(target)
     module, *parts = (
         _parsed(unit, text, target, machine) for text in (with_conversions(unit.llvm, conversions), *unit.parts)

@@ -7,6 +7,9 @@ A phase stays a function over tasks; the kernel that calls it has parameters tha
 
 It puts its parameters into the arrays that the phase reads, which disappear when the phase is inlined. All pointers of
 the IR become pointers of the generic address space, from which LLVM infers the specific ones.
+
+The hint that the kernel computes with vectors keeps platforms from vectorising it across work-items: Intel's made code
+16 times as long, for minutes.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from motet.compiler.codegen.llvm.narrow import narrowed
+
 TRIPLE = "spirv64-unknown-unknown"
 Entries = Sequence[tuple[str, int, int]]  # each phase's symbol, its buffers and its sizes
 
@@ -28,29 +33,66 @@ _ALLOCA = re.compile(r'\s*%("[^"]+"|[\w.]+) = alloca (.*)')
 _CONSTANT = re.compile(r'@("[^"]+"|[\w.$]+) = (.*?)\b(global|constant)\b(.*)')
 _DECLARED = re.compile(r'declare [^@]*@"?([\w.]+)"?\(')
 _HINT = re.compile(r'@"?llvm\.(?:prefetch|assume)\b')  # LLVM has no SPIR-V for these, which change no result
-_FUNCTIONS = (
-    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma "
-    "fmax fmin fmod hypot log log10 log1p log2 pow remainder rint round sin sinh sqrt tan tanh tgamma lgamma trunc"
-).split()
+_ATTRIBUTES = re.compile(r" #\d+(?=$| \{$|, !)")
+_FUNCTIONS = frozenset({
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh",
+    "erf", "erfc", "exp", "exp10", "exp2", "expm1", "fabs", "floor", "fma", "fmax", "fmin", "fmod", "hypot",
+    "log", "log10", "log1p", "log2", "pow", "remainder", "rint", "round", "sin", "sinh", "sqrt", "tan",
+    "tanh", "tgamma", "lgamma", "trunc",
+})
 _OF_TWO = {"atan2", "copysign", "fmax", "fmin", "fmod", "hypot", "pow", "remainder"}
+_REFUSED = b"OpenCL lacks: "
 _IMPORT, _DECORATE, _LINKAGE = 1, 71, 41  # numbers of SPIR-V
 
 
-def spirv_module(text: str, entries: Entries) -> tuple[Any, Any]:
-    """A target machine for SPIR-V, and the module of `text` with a kernel for each of `entries`. Raises RuntimeError
-    for IR that LLVM rejects."""
+def spirv_module(text: str, parts: Sequence[str], entries: Entries) -> tuple[Any, Any]:
+    """A target machine for SPIR-V, and the module of `text` and `parts` with a kernel for each of `entries`. Raises
+    RuntimeError for IR that LLVM rejects, NotImplementedError for an instruction that OpenCL lacks."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    machine: Any = llvm.Target.from_triple(TRIPLE).create_target_machine(opt=3)
-    module: Any = llvm.parse_assembly(with_kernels(text, entries))
+    # Without optimisation: LLVM's loop passes make integers of two bits, which its code for SPIR-V takes for bytes.
+    machine: Any = llvm.Target.from_triple(TRIPLE).create_target_machine(opt=0)
+    module: Any = llvm.parse_assembly(with_kernels(_linked(text, parts), entries))
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     passes: Any = llvm.create_pass_builder(machine, tuning)
-    passes.getModulePassManager().run(module, passes)
-    return machine, module
+    manager = passes.getModulePassManager()
+    manager.add_instruction_namer_pass()
+    manager.run(module, passes)
+    return machine, _narrowed(module)
+
+
+def spirv_object(text: str, parts: Sequence[str], entries: Entries) -> bytes:
+    """The SPIR-V of `spirv_module`; if OpenCL lacks an instruction, `spirv_refusal` tells which."""
+    try:
+        machine, module = spirv_module(text, parts, entries)
+    except NotImplementedError as lacking:
+        return _REFUSED + str(lacking).encode()
+    return machine.emit_object(module)
+
+
+def spirv_refusal(code: bytes) -> str:
+    """What a kernel has that OpenCL lacks; empty for SPIR-V."""
+    return code.removeprefix(_REFUSED).decode() if code.startswith(_REFUSED) else ""
+
+
+def _linked(text: str, parts: Sequence[str]) -> str:
+    """One module of `text` and `parts`, whose functions only `text` calls, as LLVM prints it."""
+    module: Any = llvm.parse_assembly(text)
+    for part in parts:
+        module.link_in(llvm.parse_assembly(part))
+    return str(module)
+
+
+def _narrowed(module: Any) -> Any:
+    """`module` with vectors of OpenCL's lanes."""
+    text = str(module)
+    made: Any = llvm.parse_assembly(narrowed(text))
+    made.verify()
+    return made
 
 
 def with_kernels(text: str, entries: Entries) -> str:
@@ -86,8 +128,9 @@ def _instructions(words: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def _generic(text: str, variables: set[str]) -> Iterator[str]:
     """The lines of `text` with pointers of the generic address space."""
     for line in text.splitlines():
-        if line.startswith(("target ", "; ModuleID", "source_filename")) or _HINT.search(line):
+        if line.startswith(("target ", "; ModuleID", "source_filename", "attributes #")) or _HINT.search(line):
             continue
+        line = _ATTRIBUTES.sub("", line)
         line = _MANGLED.sub(lambda match: match[0].replace(".p0", ".p4"), _POINTER.sub(_GENERIC, line))
         if match := _ALLOCA.match(line):
             name = match[1].strip('"')
@@ -130,7 +173,7 @@ def _kernel(symbol: str, buffers: int, sizes: int) -> str:
     lines = [
         f'define spir_kernel void @"{symbol}__{buffers}b{sizes}s"('
         f'{", ".join([*parameters, "i64 %tasks", f"{_GLOBAL} %scratch", "i64 %stride"])}) '
-        "!reqd_work_group_size !{i32 1, i32 1, i32 1} {",
+        "!reqd_work_group_size !{i32 1, i32 1, i32 1} !vec_type_hint !{<16 x float> poison, i32 0} {",
         f"  %buffers = alloca [{max(buffers, 1)} x {_GENERIC}], align 8",
         f"  %sizes = alloca [{max(sizes, 1)} x i64], align 8",
     ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from motet.errors import DeviceError
 from motet.runtime.device import Work
@@ -69,13 +69,12 @@ def load_programs(
 
 @dataclass
 class _Launch:
-    """A kernel object whose sizes are set, and what its parameters were last set to."""
+    """A kernel object whose sizes are set."""
 
     kernel: Owned
     buffers: int
     sizes: int
     items: int
-    set_to: list[MemoryPart | None] = field(default_factory=list["MemoryPart | None"])
 
 
 class OpenClCommands:
@@ -109,12 +108,11 @@ class OpenClCommands:
                         raise DeviceError(f"{where}: {given} {what} for {item.kernel}; expected {expected}")
                 kernel = self.executable.context.own("Kernel", api.kernel_create(entry.program.handle, entry.name))
                 items = min(item.tasks, most_items) if scratch else item.tasks
-                launch = self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, items)
+                self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, items)
                 numbers = (*item.sizes, item.tasks)
                 for number, value in enumerate(numbers, entry.buffers):
                     api.set_number(kernel.handle, number, value)
                 api.set_number(kernel.handle, entry.buffers + entry.sizes + 2, self.stride)
-                launch.set_to = [None] * (entry.buffers + 1)
 
     def run(
         self, queue: Handle, buffers: Sequence[Memory], scratch: Memory | None,
@@ -171,11 +169,10 @@ class OpenClCommands:
         made: list[Handle] = []
         try:
             for number, part in enumerate(parts):
-                if launch.set_to[number] != part:
-                    where = number if number < launch.buffers else launch.buffers + launch.sizes + 1
-                    own = context.set_argument(launch.kernel.handle, where, part)
-                    made.append(own)
-                    launch.set_to[number] = None if own else part
+                # Set anew for each launch: memory given back and allocated again may have the same address, and
+                # Intel's platform then still writes to what was there.
+                where = number if number < launch.buffers else launch.buffers + launch.sizes + 1
+                made.append(context.set_argument(launch.kernel.handle, where, part))
             return context.api.launch(queue, launch.kernel.handle, launch.items, waits)
         finally:
             context.release_parts(made)
