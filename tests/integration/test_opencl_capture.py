@@ -1,4 +1,4 @@
-"""Intel's GPU driver in capture mode, which needs no GPU and runs no kernel: devices, memory of all kinds, and calls."""
+"""Intel's GPU driver in capture mode, which needs no GPU and runs no kernel: memory of all kinds, and calls."""
 
 from __future__ import annotations
 
