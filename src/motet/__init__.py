@@ -47,7 +47,7 @@ _LAZY = {
     "Session": "motet.runtime.session",
     "devices": "motet.runtime.device",
 }
-_LAZY_MODULES = ("builder", "runtime")
+_LAZY_MODULES = ("builder", "opencl", "runtime")
 
 
 # Parameters: the caller's choices, by keyword, as options of `motet compile`.

@@ -12,7 +12,7 @@ import sys
 from typing import Any, TextIO
 
 from tests.fuzz.artifacts import try_damaged
-from tests.fuzz.compiling import Options
+from tests.fuzz.compiling import OPENCL, Options
 from tests.fuzz.graph import from_json
 from tests.fuzz.known import KNOWN
 from tests.fuzz.plan import kind_of, program_of
@@ -39,7 +39,8 @@ def perform(job: dict[str, Any], answers: TextIO) -> list[Outcome]:
     """The outcomes of a job's programs, worst of all its languages."""
     graphs = [program_of(seed) for seed in job["seeds"]] if job["seeds"] else [from_json(g) for g in job["graphs"]]
     kind = kind_of(graphs[0].seed)
-    options = Options(job["target"] or kind.options.target, kind.options.other, kind.options.threads)
+    other = "" if job["target"].startswith(OPENCL) else kind.options.other
+    options = Options(job["target"] or kind.options.target, other, kind.options.threads)
     found = [Outcome() for _ in graphs]
     for language in kind.languages:
         outcomes = try_programs(graphs, language, options, lambda text: _send(answers, {"doing": text}))

@@ -21,6 +21,8 @@ from motet.errors import CompileError
 from motet.runtime import cpu_features, load
 from motet.runtime.session import Session
 
+OPENCL = "opencl:"  # before the name of a target of OpenCL devices
+
 
 @dataclass(frozen=True)
 class Options:
@@ -35,6 +37,8 @@ class Options:
 def compile_program(source: str | bytes, format: str, options: Options) -> Artifact:
     """The artifact of a program. Raises MotetError where it is refused."""
     devices = ("a=host", f"b={options.other}") if options.other else ()
+    if options.target.startswith(OPENCL):
+        devices = (f"cpu=opencl{{cpu={options.target.removeprefix(OPENCL)}}}",)
     has_odd = isinstance(source, bytes) and b"_node1" in source
     places = (("*_node[13579]", "b"),) if options.other and has_odd else ()
     targets = [options.target, *([f"null:{options.target}"] if options.other == "null" else [])]
@@ -53,6 +57,8 @@ def compile_program(source: str | bytes, format: str, options: Options) -> Artif
 
 def load_program(artifact: Artifact, options: Options) -> Session:
     bindings = {"a": "host", "b": "host/1" if options.other == "host" else "null"} if options.other else None
+    if options.target.startswith(OPENCL):
+        return load(artifact, devices={"cpu": os.environ.get("MOTET_FUZZ_OPENCL", "opencl:1")})
     return load(artifact, threads=options.threads, devices=bindings)
 
 

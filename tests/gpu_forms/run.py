@@ -19,7 +19,7 @@ from tests.gpu_forms.cases import Bundle
 import motet
 from motet.errors import DeviceError, MotetError
 
-_LIMIT = 10.0  # seconds for one artifact
+_LIMIT = 60.0  # seconds for one artifact, which OpenCL platforms compile on the way
 _CALLS = 3  # the second and third go other ways through the driver than the first
 
 

@@ -73,9 +73,9 @@ class _CWriter:
         self.name = name
         concrete = function.concrete
         signature = function.signature
-        self.inputs = _unique([identifier(spec.name) for spec in signature.inputs])
+        self.inputs = unique_names([identifier(spec.name) for spec in signature.inputs])
         results = [identifier(spec.name + ("_after" if spec.state else "")) for spec in signature.results]
-        self.results = _unique([*self.inputs, *results])[len(self.inputs) :]
+        self.results = unique_names([*self.inputs, *results])[len(self.inputs) :]
         # The C name of each external, in the order in which the work refers to them.
         self.bases: list[str] = list(self.inputs)
         for spec, own in zip(signature.results, self.results, strict=True):
@@ -88,7 +88,7 @@ class _CWriter:
             end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
         self.bases += [f"{name}_constants + {offset}" for offset in self.offsets]
         self.concrete = concrete
-        names = _unique([identifier(each) for each in function.kernels])
+        names = unique_names([identifier(each) for each in function.kernels])
         self.kernels = dict(zip(function.kernels, names, strict=True))
         statuses = concrete.statuses
         self.checks = [] if statuses is None else [text for texts in statuses.checks for text in texts]
@@ -198,7 +198,7 @@ def _argument(spec: TensorSpec, name: str, *, written: bool) -> str:
     return f"{'' if written else 'const '}{kind} *{name}"
 
 
-def _unique(names: Sequence[str]) -> list[str]:
+def unique_names(names: Sequence[str]) -> list[str]:
     """The names, with numbers appended to repeated ones."""
     seen: set[str] = set()
     result: list[str] = []

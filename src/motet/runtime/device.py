@@ -44,8 +44,9 @@ class DeviceInfo:
     `uri` names it to `load` (`host`, `cuda:0`, `riscv:qemu`); `family` is what its code is compiled for; `ordinal` is
     its number among the available devices of that family; `uuid` is a name independent of numbering, if it has one.
     `cores` are the cores available to this process, `threads` the default number of threads; `level` is the highest CPU
-    level of code that it runs (`x86-64-v4`); `memory` is in bytes. `host_memory` means that it works on host memory in
-    place, without copies. `instances` means that any number of devices can be opened on it: `host/1` is another one
+    level of code that it runs (`x86-64-v4`); `memory` is in bytes. `aliases` are other names, which several devices may
+    share: `opencl:intel` for the alias `intel`. `host_memory` means that it works on host memory in place, without
+    copies. `instances` means that any number of devices can be opened on it: `host/1` is another one
     next to `host`.
     """
 
@@ -60,6 +61,7 @@ class DeviceInfo:
     family: str = ""
     ordinal: int = 0
     uuid: str = ""
+    aliases: tuple[str, ...] = ()
     host_memory: bool = False
     instances: bool = False
 
@@ -304,8 +306,9 @@ def _no_info(family: str, found: object) -> DeviceInfo:
 def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> DeviceInfo:
     """The device named by a URI, which may have options after a question mark: `cuda:0`, `null?latency=1e-3`.
 
-    `cuda:GPU-…` and `GPU-…` name a device by its UUID, `cuda` alone is the first of the family; `cuda://GPU-…` and
-    `cuda://0` are IREE's spellings. `present` are the candidates, by default the devices that the family's driver
+    `cuda:GPU-…` and `GPU-…` name a device by its UUID, `cuda` alone is the first of the family, `opencl:intel` the
+    first with the alias `intel`, or else with this in its name; `cuda://GPU-…` and `cuda://0` are IREE's spellings.
+    `present` are the candidates, by default the devices that the family's driver
     finds. Raises DeviceError, which lists the present devices.
     """
     written, _ = split_uri(uri)
@@ -317,6 +320,7 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     named += [info for info in present if info.uuid and base in (info.uuid, f"{info.family}:{info.uuid}")]
     named += [found for info in present if (found := numbered_instance(info, base)) is not None]
     named += sorted((info for info in present if base == info.family), key=lambda info: not info.available)
+    named += [] if named else _by_name(base, present)
     if not named:
         here = ", ".join(_with_uuid(info) for info in present if info.available) or "none"
         raise DeviceError(f"device {uri}: it is not present; present: {here}")
@@ -326,8 +330,20 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     return replace(info, uri=info.uri + uri[len(written) :])
 
 
+def _by_name(base: str, present: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """The devices that a URI names by an alias, or else by a part of their name; without case."""
+    family, _, text = base.partition(":")
+    alike = [info for info in present if info.family == family and info.aliases and info.available]
+    wanted = text.lower()
+    if not wanted or wanted.isdecimal():
+        return []
+    exact = [info for info in alike if wanted in (alias.lower() for alias in info.aliases)]
+    return exact or [info for info in alike if wanted in info.name.lower()]
+
+
 def _with_uuid(info: DeviceInfo) -> str:
-    return f"{info.uri} ({info.uuid})" if info.uuid else info.uri
+    names = ", ".join([*([info.uuid] if info.uuid else []), *info.aliases])
+    return f"{info.uri} ({names})" if names else info.uri
 
 
 def numbered_instance(info: DeviceInfo, uri: str) -> DeviceInfo | None:

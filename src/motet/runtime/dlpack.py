@@ -27,6 +27,8 @@ _HOST_DEVICES = (
 _DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 # Array protocols other than DLPack, and the DLPack types of their devices.
 ARRAY_INTERFACES = {"__cuda_array_interface__": 2}
+# Libraries whose objects have neither, by the name of their package.
+_LIBRARIES = {"pyopencl": 4}
 _READ_ONLY = 1
 _KINDS = {0: "int", 1: "uint", 2: "float", 6: "bool"}
 _EXTENDED = {
@@ -97,7 +99,11 @@ def device_type(value: Any) -> int | None:
         except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
             return None  # the error is raised when the tensor is read
         return None if kind in _HOST_DEVICES else kind
-    return next((kind for name, kind in ARRAY_INTERFACES.items() if hasattr(value, name)), None)
+    for name, found in ARRAY_INTERFACES.items():
+        if hasattr(value, name):
+            return found
+    kinds = (_LIBRARIES.get(made.__module__.partition(".")[0]) for made in type(value).__mro__)
+    return next((found for found in kinds if found is not None), None)
 
 
 def adopt(value: Any, where: str, *, writable: bool) -> np.ndarray[Any, Any]:

@@ -49,6 +49,45 @@ class ShortCall(Protocol):
     def tensor_type(self) -> type[Any]: ...
 
 
+class CallEvent(Protocol):
+    """The end of a call, as an event of the driver's API. It exists as long as this object."""
+
+    @property
+    def handle(self) -> int:
+        """The event's handle in the driver's API."""
+        ...
+
+    @property
+    def done(self) -> bool: ...
+
+    def wait(self) -> None:
+        """Block until the call has ended. Raises DeviceError if it failed, CallError for a failed check."""
+        ...
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """A call on a caller's stream or queue: `result` is complete when `event` is."""
+
+    result: Any
+    event: CallEvent
+
+    def wait(self) -> Any:
+        """Block until the call has ended, and return its result. Raises DeviceError, CallError."""
+        self.event.wait()
+        return self.result
+
+
+class Again(Protocol):
+    """A faster way for a call like an earlier one."""
+
+    def __call__(
+        self, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
+    ) -> Enqueued | None:
+        """None if the call is not like it. Raises CallError."""
+        ...
+
+
 class StreamCalls(Protocol):
     """A driver's calls with tensors in its devices' memory: an object or a module."""
 
@@ -58,6 +97,13 @@ class StreamCalls(Protocol):
         """Call a function after the work on `stream` or, for None, on the current stream of the tensors' library.
         Returns its result, which may not be computed yet, and a faster way for calls like this one, if there is one.
         `out` has an entry for each result, None for a new tensor. Raises CallError."""
+        ...
+
+    def enqueue(
+        self, callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
+    ) -> tuple[Enqueued, Again | None]:
+        """Like `call`, also after the events `wait`, and with an event that ends it. Arrays of the host must not change
+        until then. The second result may enqueue calls like this one faster. Raises CallError."""
         ...
 
     def current_stream(self, arguments: Sequence[Any]) -> Any:
@@ -131,5 +177,5 @@ def calls_on(stream: Any, arguments: Sequence[Any], name: str) -> StreamCalls:
             return calls
     raise CallError(
         f"{name}: stream: {type(stream).__name__} given; expected a stream of PyTorch's or CuPy's, an object with "
-        "__cuda_stream__, or a handle"
+        "__cuda_stream__, a command queue of pyopencl's, or a handle"
     )

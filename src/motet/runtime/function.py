@@ -22,13 +22,14 @@ from motet.runtime.call_queue import InFlight, Range, ranges_of
 from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.torch_call import torch_call
-from motet.runtime.foreign import Callee, StreamCalls, calls_on, calls_with
+from motet.runtime.foreign import Again, Callee, Enqueued, StreamCalls, calls_on, calls_with
 from motet.runtime.instance import Instance, allocate
 from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
 _INSTANCES = 64  # combinations of extents kept ready
+_REPEATED = 4  # calls with an event kept ready, such as those of a caller with two sets of buffers
 
 
 class Function:
@@ -54,6 +55,7 @@ class Function:
         self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
         self._prepared: Callable[..., Any] | None = None
         self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a device
+        self._again: tuple[Again, ...] = ()  # for calls with an event, the latest first
         self._out_type: type[Any] = np.ndarray
         # The native callable takes one `out` after the arguments if there is a single result to which it can apply.
         self._takes_out = len(signature.results) == 1 and not self._destinations
@@ -123,6 +125,32 @@ class Function:
         call = functools.partial(self, *arguments, out=out, stream=stream)
         return self._in_flight.submit(call, lambda: self._reads(arguments), self._written(arguments, out))
 
+    def enqueue(self, *arguments: Any, out: Any = None, stream: Any = None, wait: Sequence[Any] = ()) -> Enqueued:
+        """Put the function on a caller's stream or command queue, after the events `wait`; returns immediately, with
+        the result and an event that ends the call.
+
+        `stream` is by default that of the arguments' library. `wait` are events of the same API: CUDA's of PyTorch or
+        CuPy, OpenCL's of pyopencl, those of earlier calls, or handles. Arguments and `out` must not change or be freed
+        until the event. Raises CallError for unsuitable arguments, OutOfMemoryError.
+        """
+        if len(self._where) != len(self.signature.inputs):
+            raise CallError(f"{self.name}: it has state, or extents that follow from values; expected a call without "
+                            "an event")  # fmt: skip
+        self._check_count(arguments)
+        given = self._given(out)
+        for again in self._again:
+            if (made := again(arguments, given, stream, wait)) is not None:
+                return made
+        calls = calls_with(arguments) if stream is None else calls_on(stream, arguments, self.name)
+        if calls is None:
+            raise CallError(f"{self.name}: no argument is in a device's memory; expected stream=, the stream or the "
+                            "command queue of the call")  # fmt: skip
+        made, again = calls.enqueue(self._callee(), arguments, given, stream, wait)
+        with self._lock:
+            if again is not None and self._make is not None:
+                self._again = (again, *self._again[: _REPEATED - 1])
+        return made
+
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Run the function command by command; returns each kernel's name and seconds."""
         return self._timed(arguments, out)[1]
@@ -137,11 +165,13 @@ class Function:
         """Discard all instances; they are created again when needed."""
         with self._lock:
             self._prepared = self._on_stream = None
+            self._again = ()
             self._instances.clear()
 
     def close(self) -> None:
         with self._lock:
             self._prepared = self._on_stream = self._make = None
+            self._again = ()
             self._instances.clear()
 
     def __repr__(self) -> str:

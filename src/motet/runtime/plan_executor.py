@@ -34,11 +34,16 @@ from motet.runtime.trace import Submissions, Traced
 
 @dataclass(frozen=True)
 class Alone:
-    """A function as work of one device: its externals are the arguments, the results, an arena and parameters."""
+    """A function as work of one device. Its first externals are arguments and results of the function, numbered
+    together, in the order `places`; `is_whole` if they are all, in their own order. Then come an arena and parameters.
+    """
 
     loaded: LoadedDevice
     concrete: Concrete
     commands: CommandBuffer
+    places: tuple[int, ...]
+    is_whole: bool
+    name: str
 
 
 class PlacedInstance:
@@ -65,7 +70,7 @@ class PlacedInstance:
         self.recorded = RecordedPlan(plan, self.inputs, PlanCode(where, regions, devices, schedules))
 
     def alone(self) -> Alone | None:
-        """The whole function as one piece of work, if it is a single step on the function's arguments and results."""
+        """The function as one piece of work, if it is a single step on arguments and results of the function."""
         runs = [entry for entry in self.recorded.steps if isinstance(entry, RunStep)]
         origin = {step.results[0]: step.operands[0] for step in self.plan.steps if step.op == "transfer"}
 
@@ -76,12 +81,16 @@ class PlacedInstance:
 
         if len(runs) != 1 or any(step.op == "loop" for step in self.plan.steps):
             return None
-        step = runs[0].step
-        is_whole = (
-            [resolved(value) for value in step.operands] == self.plan.inputs
-            and [resolved(value) for value in self.plan.results] == step.results
-        )
-        return Alone(self.devices[step.device], runs[0].concrete, runs[0].commands) if is_whole else None
+        step, count = runs[0].step, len(self.plan.inputs)
+        results = [resolved(value) for value in self.plan.results]
+        operands = [resolved(value) for value in step.operands]
+        if sorted(results) != sorted(step.results) or not set(operands) <= set(self.plan.inputs):
+            return None
+        places = [self.plan.inputs.index(value) for value in operands]
+        places += [count + results.index(value) for value in step.results]
+        is_whole = places == list(range(count + len(results)))
+        name = self.signature.name
+        return Alone(self.devices[step.device], runs[0].concrete, runs[0].commands, tuple(places), is_whole, name)
 
     def run(self, arrays: Sequence[Tensor]) -> None:
         _Call(self, arrays).run(None)

@@ -32,6 +32,7 @@ from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.drivers.host.driver import HostDevice
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.threads import HostThreads, thread_count
+from motet.runtime.foreign import Enqueued
 from motet.runtime.function import Function
 from motet.runtime.host_program import OnHost
 from motet.runtime.selection import HOST, DeviceChoice, choose
@@ -150,6 +151,10 @@ class Session:
     def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
         """Call the default function on a thread of the session; see `Function.submit`."""
         return self._default.submit(*arguments, out=out, stream=stream)
+
+    def enqueue(self, *arguments: Any, out: Any = None, stream: Any = None, wait: Sequence[Any] = ()) -> Enqueued:
+        """Put a call of the default function on a caller's stream or command queue; see `Function.enqueue`."""
+        return self._default.enqueue(*arguments, out=out, stream=stream, wait=wait)
 
     def profile(self, *arguments: Any) -> list[tuple[str, float]]:
         """Call the default function and return the seconds of each kernel; see `Function.profile`."""

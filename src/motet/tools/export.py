@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 HELP = """Export a function so that it runs without Motet.
 
 elf is firmware for the RISC-V accelerator: one file with the program, its constants and a static memory plan, which
-computes when the cores start. c is a folder of C and objects to link, for any target.
+computes when the cores start. c is a folder of C and objects to link, for any target; for opencl, C that calls OpenCL
+with the caller's context, queue, arguments and events.
 
 \b
 Examples:
   motet export model.motet --target riscv --format elf -o model.elf
   motet export model.onnx --target riscv:rv64gc --format elf --input 1x3x224x224xf32=random:1
   motet export model.motet --target x86-64-v3 --format c -o model/
+  motet export model.mlir --target opencl:spirv64 --format c -o model/
 """
 
 FORMATS = ("elf", "c")
@@ -112,8 +114,10 @@ def _write_firmware(static: StaticFunction, harts: int, memory: int, inputs: lis
 
 def _write_c(static: StaticFunction, folder: Path) -> None:
     from motet.exporting.c_source import export_c, identifier
+    from motet.exporting.opencl_source import FAMILY, export_opencl
 
-    sources = export_c(static, identifier(folder.name))
+    export = export_opencl if static.variant.family == FAMILY else export_c
+    sources = export(static, identifier(folder.name))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -15,6 +15,7 @@ from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, 
 from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.family import Family, Target
 from motet.compiler.targets.hip import HIP
+from motet.compiler.targets.opencl import OPENCL
 from motet.compiler.targets.riscv import RISCV
 from motet.errors import OptionError
 
@@ -32,6 +33,7 @@ def families() -> dict[str, Family]:
             options=("latency", "bandwidth", "memory-bandwidth", "memory", "queues"),
         ),
         "riscv": RISCV,
+        "opencl": OPENCL,
         "cuda": CUDA,
         "hip": HIP,
     }

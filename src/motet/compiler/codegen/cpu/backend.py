@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
-from motet.compiler.codegen.cpu.imports import check_imports
+from motet.compiler.codegen.cpu.imports import check_imports, is_source
 from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import check, generate, improves_on_base, own_target
 from motet.compiler.codegen.kernel_code import KernelCode
@@ -82,15 +82,23 @@ class CpuBackend(PlainBackend):
         shared = {unit: made[name, unit] for unit in units for name in reversed(below) if (name, unit) in made}
         fresh = [unit for unit in units if unit not in shared]
         refusals: list[UnloadableCode] = []
-        for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
+        codes = compile_units(fresh, target, jobs)
+        for unit, code in zip(fresh, codes, strict=True):
             try:
                 check_imports(unit.name, code, target)
             except UnloadableCode as refusal:
                 refusals.append(refusal)
+            if is_source(target):
+                continue
             path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
             members[path] = code
         if refusals:
             raise UnloadableCode(refusals[0].message, *(symbol for each in refusals for symbol in each.symbols))
+        if is_source(target):
+            # A platform takes half a second for any program, and little more for one of many kernels.
+            path = f"executables/{target.family}/{target.name}/{units[0].name if units else ''}.cl"
+            members.update({path: b"\n".join(codes)} if units else {})
+            return dict(compiled), [path] if units else []
         return dict(compiled), [shared.get(unit) or made[target.name, unit] for unit in units]
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
@@ -111,8 +119,18 @@ def open(target: Target, choice: Choice) -> CpuBackend:
 def units_of(compiled: Mapping[str, Compiled]) -> list[ObjectUnit]:
     """The LLVM IR of `compiled` kernels; kernels of equal structure share one unit."""
     units = {
-        code.phases[0].symbol: ObjectUnit(code.phases[0].symbol, code.llvm, code.kind == "generic", code.parts)
+        code.phases[0].symbol: ObjectUnit(
+            code.phases[0].symbol, code.llvm, code.kind == "generic", code.parts, tuple(_entries(entry))
+        )
         for entry in compiled.values()
         if (code := entry.code).phases
     }
     return list(units.values())
+
+
+def _entries(compiled: Compiled) -> Iterator[tuple[str, int, int]]:
+    """The phases of a kernel with the numbers of their buffers and sizes."""
+    code = compiled.code
+    buffers = len(compiled.shapes) + len(code.workspaces) + bool(code.checks)
+    for phase in code.phases:
+        yield phase.symbol, buffers if phase.buffers is None else len(phase.buffers), len(compiled.extents)

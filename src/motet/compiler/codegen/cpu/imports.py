@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
+from motet.compiler.codegen.llvm.opencl_c.program import refusal
+from motet.compiler.codegen.llvm.spirv import spirv_imports, spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
@@ -31,6 +33,8 @@ _INTEGERS = (
     "__floatuntidf __floatuntisf __lshrti3 __modti3 __multi3 __udivti3 __umodti3"
 )
 
+_ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
+
 
 def imported(code: bytes, name: str) -> set[str]:
     """The symbols that the object `code` imports; errors call it `name`."""
@@ -45,10 +49,20 @@ def imported(code: bytes, name: str) -> set[str]:
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
-    missing = sorted(imported(code, symbol) - available(target))
+    if is_source(target) or is_spirv(target):
+        if reason := refusal(code) if is_source(target) else spirv_refusal(code):
+            raise UnloadableCode(
+                f"kernel {symbol}: its code for {target.family}:{target.name} has {reason}, which OpenCL lacks; "
+                f"{_ELSEWHERE}", symbol,
+            )
+        if is_source(target):
+            return
+    missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
     if not missing:
         return
-    if is_bare(target):
+    if is_spirv(target):
+        where, instead = "OpenCL C", _ELSEWHERE
+    elif is_bare(target):
         where = "the accelerator's library"
         instead = "place it on the host, or let its device fall back to that: --device NAME=riscv,@cpu"
     else:
@@ -67,6 +81,16 @@ def available(target: CpuTarget) -> frozenset[str]:
 def is_bare(target: CpuTarget) -> bool:
     """Whether code for `target` runs without an operating system and its libraries."""
     return "-none-" in target.triple
+
+
+def is_spirv(target: CpuTarget) -> bool:
+    """Whether code for `target` is SPIR-V, which the device's platform compiles."""
+    return target.triple.startswith("spirv")
+
+
+def is_source(target: CpuTarget) -> bool:
+    """Whether code for `target` is OpenCL C."""
+    return target.triple.startswith("opencl-c")
 
 
 @functools.cache

@@ -26,7 +26,9 @@ from typing import Any, BinaryIO, NoReturn, cast
 import llvmlite.binding as llvm
 
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
-from motet.compiler.codegen.cpu.imports import imported
+from motet.compiler.codegen.cpu.imports import imported, is_source, is_spirv
+from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program
+from motet.compiler.codegen.llvm.spirv import spirv_module, spirv_object
 from motet.compiler.process.lifetime import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
@@ -39,13 +41,14 @@ class ObjectUnit:
 
     `optimise` requests LLVM's whole mid-level pipeline with its vectorisers, which IR made from loops needs.
     IR that is emitted with vectors goes directly to instruction selection; `parts` are such modules, linked to the
-    optimised one.
+    optimised one. `entries` are the symbols of its phases with the numbers of their buffers and sizes, for SPIR-V.
     """
 
     name: str
     llvm: str
     optimise: bool
     parts: tuple[str, ...] = ()
+    entries: tuple[tuple[str, int, int], ...] = ()
 
 
 def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> list[bytes]:
@@ -61,6 +64,8 @@ def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> 
 
 def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
     """The assembly text of the object that `compile_units` makes from `unit`."""
+    if is_source(target):
+        return opencl_c_program(unit.llvm, unit.entries, unit.parts)
     machine, module = _prepare(unit, target, likely_conversions(_whole(unit), target))
     return machine.emit_assembly(module)
 
@@ -69,6 +74,10 @@ def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
 
 
 def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
+    if is_source(target):
+        return opencl_c_program(unit.llvm, unit.entries, unit.parts).encode()
+    if is_spirv(target):
+        return spirv_object(unit.llvm, unit.parts, unit.entries)
     conversions = likely_conversions(_whole(unit), target)
     while True:
         machine, module = _prepare(unit, target, conversions)
@@ -82,6 +91,8 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
 def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
     """A target machine for `target`, and the module of `unit` with definitions of `conversions`, after the mid-level
     passes."""
+    if is_spirv(target):
+        return spirv_module(unit.llvm, unit.parts, unit.entries)
     machine = target_machine(target)
     module, *parts = (
         _parsed(unit, text, target, machine) for text in (with_conversions(unit.llvm, conversions), *unit.parts)

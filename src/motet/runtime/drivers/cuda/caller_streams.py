@@ -7,6 +7,7 @@ they use the buffer.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -140,6 +141,19 @@ class CallerStreams(CudaCore):
             self.api.event_record(event, other)
             self.api.stream_wait(stream, event)
             self.api.event_destroy(event)
+
+    def let_stream_wait_for(self, stream: int, events: Sequence[Handle]) -> None:
+        """Make later work on a stream run after `events` of callers. Raises DeviceError for an invalid one."""
+        with self.working():
+            for event in events:
+                self.api.stream_wait(stream, event)
+
+    def event_after(self, stream: int) -> Handle:
+        """A new event after the current work of a stream."""
+        with self.working():
+            event = self.api.event_create()
+            self.api.event_record(event, stream)
+            return event
 
     def let_queues_wait_for(self, stream: Handle) -> None:
         """Make later submissions run after the current work of another library's stream on this GPU."""

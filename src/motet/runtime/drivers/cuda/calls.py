@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,12 +24,13 @@ from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.cuda import external, libraries
+from motet.runtime.drivers.cuda.call_events import CudaCallEvent, event_handles
 from motet.runtime.drivers.cuda.device import CudaDevice
 from motet.runtime.drivers.cuda.external import DLPACK_CUDA, LEGACY_STREAM
 from motet.runtime.drivers.cuda.libraries import Library
 from motet.runtime.drivers.cuda.single_launch import DirectWork
 from motet.runtime.drivers.cuda.torch_call import TorchCall, torch_call
-from motet.runtime.foreign import Callee
+from motet.runtime.foreign import Callee, Enqueued
 from motet.runtime.instantiate import Shape
 from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
@@ -98,10 +99,19 @@ def call(
     return _StreamCall(callee, arguments, out, stream).run()
 
 
+def enqueue(
+    callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
+) -> tuple[Enqueued, None]:
+    """See `motet.runtime.foreign.StreamCalls`."""
+    made = _StreamCall(callee, arguments, out, stream)
+    made.waits = event_handles(wait, made.signature.name)
+    value, _ = made.run()
+    return Enqueued(value, made.event()), None
+
+
 def current_stream(arguments: Sequence[Any]) -> int:
     """The stream on which a call with these arguments runs in this thread."""
-    loaded = libraries.loaded()
-    there = [value for value in arguments if is_on_gpu(value)]
+    loaded, there = libraries.loaded(), [value for value in arguments if is_on_gpu(value)]
     library = next((library for library in loaded if any(library.owns(value) for value in there)), None)
     return 0 if library is None else library.current_stream(_home(there, loaded))
 
@@ -142,6 +152,14 @@ class _StreamCall:
         self.is_given = stream is not None
         self.stream = _handle(stream, signature.name) if stream is not None else self._current(self.home)
         self.destinations = {spec.destination for spec in signature.results if spec.destination is not None}
+        self.waits: list[Any] = []
+        self.device: CudaDevice | None = None
+        self.raise_failed: Callable[[], None] = lambda: None
+
+    def event(self) -> CudaCallEvent:
+        """An event after the call, which has been put on its stream."""
+        assert self.device is not None
+        return CudaCallEvent(self.device, self.device.event_after(self.stream), self.raise_failed)
 
     def _current(self, ordinal: int) -> int:
         return 0 if self.library is None else self.library.current_stream(ordinal)
@@ -162,23 +180,25 @@ class _StreamCall:
         device = _device_of(instance, self.home, self._name_of(inputs))
         if self.is_given:
             _check_stream(device, self.stream, self.signature.name)
+        self.device = device
+        if self.waits:
+            device.let_stream_wait_for(self.stream, self.waits)
         direct = _direct(instance, device)
         if direct is None:
             return self._run_placed(instance, device, inputs), None
+        self.raise_failed = direct.raise_failed
         addresses = [self._ready(device, argument) for argument in inputs]
         results, returned = self._results(device, inputs, instance.results)
         direct([*(item.address for item in addresses), *(result.address for result in results)], self.stream)
         value = _as_value(returned)
-        own = any(spec.state is not None for spec in (*self.signature.inputs, *self.signature.results))
-        if again and isinstance(self.library, libraries.Torch) and not own:
+        keeps = any(spec.state is not None for spec in (*self.signature.inputs, *self.signature.results))
+        if again and isinstance(self.library, libraries.Torch) and not keeps:
             return value, torch_call(self.library, direct, self.signature, instance, self.home, self.callee.fallback)
         return value, None
 
     def resident(self) -> list[Any]:
-        inputs = [
-            self._adopt(value, spec, where, writable=False)
-            for value, spec, where in zip(self.arguments, self.signature.inputs, self.where, strict=True)
-        ]
+        triples = zip(self.arguments, self.signature.inputs, self.where, strict=True)
+        inputs = [self._adopt(value, spec, where, writable=False) for value, spec, where in triples]
         instance, _ = self.callee.find(inputs)
         if not isinstance(instance, PlacedInstance):
             return list(self.arguments)
@@ -361,10 +381,8 @@ def _handle(stream: Any, name: str) -> int:
     handle = stream_handle(stream)
     if handle is not None:
         return handle
-    raise CallError(
-        f"{name}: stream: {type(stream).__name__} given; expected a stream of PyTorch's or CuPy's, an object with "
-        "__cuda_stream__, or a handle"
-    )
+    raise CallError(f"{name}: stream: {type(stream).__name__} given; expected a stream of PyTorch's or CuPy's, an "
+                    "object with __cuda_stream__, or a handle")  # fmt: skip
 
 
 def _check_stream(device: CudaDevice, stream: int, name: str) -> None:
@@ -390,7 +408,7 @@ def _direct(instance: PlacedInstance, device: CudaDevice) -> DirectWork | None:
     if not instance.direct:
         alone = instance.alone()
         made = None
-        if alone is not None and alone.loaded.device is device:
+        if alone is not None and alone.is_whole and alone.loaded.device is device:
             parameters = [alone.loaded.parameter(index) for index in alone.concrete.parameters]
             concrete = alone.concrete
             made = DirectWork(device, cast(Any, alone.commands), concrete.arena, parameters, concrete.statuses)
@@ -422,8 +440,8 @@ def _check_overlaps(
         own = spec.destination
         if own is None and given[index] is None:
             continue
-        there = [(i, item) for i, item in enumerate(inputs) if isinstance(item, GpuArgument)]
-        others = [(f"argument {i}", item) for i, item in there if i != own]
+        there = [(i, item) for i, item in enumerate(inputs) if isinstance(item, GpuArgument) and i != own]
+        others = [(f"argument {i}", item) for i, item in there]
         others += [(f"result {i}", item) for i, item in enumerate(results[:index])]
         for name, other in others:
             mine = results[index]

@@ -1,28 +1,61 @@
-"""A context of one device, and the objects in it. Each is given back when it is collected, except in the child of a
-fork, where they are the parent's."""
+"""A context and the objects that are made in it for one device. Each is given back when it is collected, except in the
+child of a fork, where they are the parent's. A `MemoryPart` describes memory, also of a caller, and owns none."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from motet.errors import OutOfMemoryError
-from motet.runtime.drivers.opencl.api import DEVICE_LARGEST, Handle, OpenClApi
+from motet.errors import DeviceError, OutOfMemoryError
+from motet.runtime.drivers.opencl.api import DEVICE_LARGEST, Handle, OpenClApi, OpenClError
+from motet.runtime.drivers.opencl.binaries import Binaries
+from motet.runtime.drivers.opencl.objects import load_objects
+
+
+class MemoryPart(NamedTuple):
+    """`bytes` bytes of memory of one of `objects.KINDS`, as a command takes it: from `offset` on in the `cl_mem`
+    `handle`, or at the address `handle` of other memory, where `offset` is 0."""
+
+    kind: str
+    handle: Handle
+    bytes: int
+    offset: int = 0
+
+    def part(self, offset: int, size: int) -> MemoryPart:
+        if self.kind == "cl_mem":
+            return MemoryPart(self.kind, self.handle, size, self.offset + offset)
+        return MemoryPart(self.kind, self.handle + offset, size)
+
+
+# Each work-item copies a range.
+_COPY_ITEMS = 16
+_COPY = b"""
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void motet_copy(global const uchar *source, global uchar *target, long size) {
+  long n = get_global_size(0), w = get_global_id(0);
+  for (long i = w * size / n; i < (w + 1) * size / n; i++) target[i] = source[i];
+}
+"""
 
 
 class Context:
-    """The context of a device; `name` is for errors."""
+    """A new context of a device, or a caller's context `handle`; `name` is for errors."""
 
-    def __init__(self, api: OpenClApi, device: Handle, name: str) -> None:
+    def __init__(self, api: OpenClApi, device: Handle, name: str, handle: Handle = 0) -> None:
         self.api = api
         self.device = device
         self.name = name
         self.process = os.getpid()
-        self.handle = api.context_create(device)
+        if handle:
+            api.retain("Context", handle)
+        self.handle = handle or api.context_create(device)
+        self._binaries = Binaries(api, device)
+        self._usm = load_objects().usm(device)
         self._programs: weakref.WeakValueDictionary[tuple[bytes, str], Owned] = weakref.WeakValueDictionary()
+        self.constants: dict[int, Memory] = {}  # of an artifact in a caller's context, by number
         self._building = threading.Lock()
         self._largest = api.device_number(device, DEVICE_LARGEST)
         _at_end_of(self, self.process, api.release, "Context", self.handle)
@@ -39,13 +72,69 @@ class Context:
         with self._building:
             program = self._programs.get((code, options))
             if program is None:
-                program = self.own("Program", self.api.program_create(self.handle, code))
-                self.api.build(program.handle, self.device, options)
+                program = self.own("Program", self._binaries.build(self.handle, code, options))
                 self._programs[code, options] = program
             return program
 
+    # -- commands on memory of any kind -----------------------------------------------------------
+
+    def set_argument(self, kernel: Handle, index: int, place: MemoryPart) -> Handle:
+        """Set an argument of a kernel to memory. Returns a part of a `cl_mem` that the caller releases once the kernel
+        is enqueued, or 0. Raises DeviceError for a part that the device does not take."""
+        kind, handle, size, offset = place
+        if kind == "svm":
+            self.api.set_pointer(kernel, index, handle)
+        elif kind != "cl_mem":
+            self._usm.set_pointer(kernel, index, handle)
+        elif not offset:
+            self.api.set_buffer(kernel, index, handle)
+        else:
+            try:
+                part = self.api.sub_buffer_create(handle, offset, size)
+            except OpenClError as error:
+                raise DeviceError(f"device {self.name}: {size:,} bytes at byte {offset:,} of a cl_mem: {error}; "
+                                  "expected a place that the device can address") from error  # fmt: skip
+            self.api.set_buffer(kernel, index, part)
+            return part
+        return 0
+
+    def copy(self, queue: Handle, source: MemoryPart, target: MemoryPart, waits: Sequence[Handle]) -> Handle:
+        """Copy memory of any two kinds; returns an event, 0 if there is nothing to do."""
+        size = source.bytes
+        if not size or source == target:
+            return 0
+        kinds = {source.kind, target.kind}
+        if kinds == {"svm"}:
+            return self.api.copy(queue, target.handle, source.handle, size, waits)
+        if kinds == {"cl_mem"}:
+            ends = source.handle, source.offset, target.handle, target.offset
+            return self.api.copy_buffer(queue, *ends, size, waits)
+        if not kinds & {"cl_mem", "svm"}:
+            return self._usm.copy(queue, target.handle, source.handle, size, waits)
+        return self._copied_by_kernel(queue, source, target, waits)
+
+    def _copied_by_kernel(
+        self, queue: Handle, source: MemoryPart, target: MemoryPart, waits: Sequence[Handle]
+    ) -> Handle:
+        """OpenCL has no command between such kinds of memory; kernels use all of them."""
+        self.api.counts.copies += 1
+        program = self.program(_COPY, "")
+        kernel = self.own("Kernel", self.api.kernel_create(program.handle, "motet_copy"))
+        parts = [self.set_argument(kernel.handle, number, place) for number, place in enumerate((source, target))]
+        self.api.set_number(kernel.handle, 2, source.bytes)
+        try:
+            return self.api.launch(queue, kernel.handle, min(source.bytes, _COPY_ITEMS), waits)
+        finally:
+            self.release_parts(parts)
+
+    def release_parts(self, parts: Sequence[Handle]) -> None:
+        """Give back what `set_argument` returned."""
+        for part in parts:
+            if part:
+                self.api.release("MemObject", part)
+
     def own(self, kind: str, handle: Handle) -> Owned:
-        """Take the ownership of a `CommandQueue`, `Program` or `Kernel`."""
+        """Take the ownership of a `CommandQueue`, `Program`, `Kernel` or `MemObject`."""
         return Owned(self, kind, handle)
 
 
@@ -56,6 +145,7 @@ class Memory:
         self.context = context
         self.address = address
         self.bytes = size
+        self.place = MemoryPart("svm", address, size)
         # `context` is an argument so that it outlives the memory.
         _at_end_of(self, context.process, _free, context, address)
 

@@ -7,9 +7,13 @@ for their end. Points of other devices are waited for by that thread.
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeGuard
+
+import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
@@ -19,19 +23,24 @@ from motet.runtime.drivers.common.work_queue import WorkQueue
 from motet.runtime.drivers.opencl.api import (
     DEVICE_COMPUTE_UNITS,
     DEVICE_EXTENSIONS,
+    DEVICE_FLOATS,
     DEVICE_IL,
     DEVICE_SINGLE_FP,
     Handle,
     OpenClApi,
 )
 from motet.runtime.drivers.opencl.context import Context, Memory
+from motet.runtime.drivers.opencl.external import ExternalWork
 from motet.runtime.drivers.opencl.program import OpenClCommands, OpenClExecutable, load_programs, record_commands
+from motet.runtime.plan_executor import Alone
 from motet.runtime.timeline import Point
 
 FAMILY = "opencl"
-SOURCE = "opencl-c"  # the target of programs in OpenCL C
+SOURCE = "opencl-c"  # what the names of targets of programs in OpenCL C begin with
+WIDE = "vectors-of-512-bits"  # a feature that targets may need
 _ROUNDED_DIVISION = 1 << 7  # of the floating-point properties
 _ITEMS_PER_UNIT = 4  # work-items with scratch memory
+_MOST_CONTEXTS = 8  # of callers
 
 
 class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
@@ -48,6 +57,8 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
         self._scratch: list[Memory | None] = [None] * queues
         self._most_items = _ITEMS_PER_UNIT * max(1, api.device_number(device, DEVICE_COMPUTE_UNITS))
         self._rounded = bool(api.device_number(device, DEVICE_SINGLE_FP) & _ROUNDED_DIVISION)
+        self._callers: OrderedDict[Handle, Context] = OrderedDict()
+        self._calling = threading.Lock()
         self._profiling = False
         self._events: list[Event] = []
 
@@ -109,9 +120,11 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             return f"for {variant.family} devices"
         device = self._context.device
         taken = {SOURCE, *self._api.device_text(device, DEVICE_EXTENSIONS).split()}
+        if self._api.device_number(device, DEVICE_FLOATS) >= 16:
+            taken.add(WIDE)
         if lacking := [feature for feature in variant.features if feature not in taken]:
             return f"needs {', '.join(lacking)}, which {self.info.name} lacks"
-        if variant.target == SOURCE or "SPIR-V" in self._api.device_text(device, DEVICE_IL):
+        if variant.target.startswith(SOURCE) or "SPIR-V" in self._api.device_text(device, DEVICE_IL):
             return None
         return f"needs SPIR-V, which {self.info.name} does not take"
 
@@ -132,14 +145,14 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
 
         return self._queues[queue].submit(run, waits)
 
-    def _scratch_of(self, queue: int, size: int) -> int:
-        """The address of a queue's scratch memory; 0 for no bytes. Called by the queue's thread."""
+    def _scratch_of(self, queue: int, size: int) -> Memory | None:
+        """A queue's scratch memory; None for no bytes. Called by the queue's thread."""
         if not size:
-            return 0
+            return None
         memory = self._scratch[queue]
         if memory is None or memory.bytes < size:
             memory = self._scratch[queue] = self._context.allocate(size)
-        return memory.address
+        return memory
 
     def _note(self, queue: int) -> Callable[[Work], None]:
         """A function that records the event of a command that has just ended."""
@@ -153,6 +166,49 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             begin = end
 
         return note
+
+    # -- callers' contexts ------------------------------------------------------------------------
+
+    @property
+    def handle(self) -> Handle:
+        """OpenCL's handle of the device, the same in all contexts."""
+        return self._context.device
+
+    def keeps(self, context: Context) -> bool:
+        """Whether a caller's context is still one of those that are kept."""
+        return self._callers.get(context.handle) is context
+
+    def external(self, context: Handle, alone: Alone) -> ExternalWork:
+        """A function in a caller's context, which is kept, with its programs and constants, until this device is closed
+        or eight other contexts were used. Raises DeviceError, OutOfMemoryError."""
+        self._check_usable()
+        with self._calling:
+            caller = self._callers.get(context)
+            if caller is None:
+                caller = self._callers[context] = Context(self._api, self.handle, self.info.uri, context)
+                if len(self._callers) > _MOST_CONTEXTS:
+                    self._callers.popitem(last=False)
+            self._callers.move_to_end(context)
+            artifact, names = alone.loaded.artifact, alone.loaded.variant.objects
+            executable = load_programs(caller, [bytes(artifact.member(name)) for name in names], names, self._rounded)
+            concrete = alone.concrete
+            commands = record_commands(
+                executable, concrete.work, concrete.externals, concrete.scratch, self._most_items
+            )
+            parameters = [
+                self._constant(caller, index, artifact.parameter(index)) for index in concrete.parameters
+            ]
+            return ExternalWork(caller, commands, concrete, parameters, alone.name, lambda: self.keeps(caller))
+
+    def _constant(self, caller: Context, index: int, array: Array) -> Memory:
+        """A constant in a caller's context, written once."""
+        found = caller.constants.get(index)
+        if found is None:
+            found = caller.constants[index] = caller.allocate(array.nbytes)
+            queue = caller.own("CommandQueue", self._api.queue_create(caller.handle, self.handle))
+            if array.nbytes:
+                self._api.move(queue.handle, found.address, np.ascontiguousarray(array).ctypes.data, array.nbytes)
+        return found
 
     # -- lifetime --------------------------------------------------------------------------------
 
@@ -172,6 +228,8 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
         self._closed = True
         for queue in self._queues:
             queue.close()
+        with self._calling:
+            self._callers.clear()
         self._scratch = [None] * len(self._queues)
 
     # -- checks ----------------------------------------------------------------------------------

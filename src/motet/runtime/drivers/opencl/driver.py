@@ -2,11 +2,15 @@
 
     opencl:0                    the first device of all platforms
     opencl:0?queues=2           with two queues
+    opencl:intel, opencl:pocl   the first device of a platform, by the suffix of its functions
+    opencl:0000:03:00.0         a device by its place on the PCI bus
+    opencl:Xeon                 the first device with this in its name, or in that of its platform
 """
 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Mapping, Sequence
 
 from motet.errors import DeviceError
@@ -16,18 +20,23 @@ from motet.runtime.drivers.opencl.api import (
     DEVICE_COMPUTE_UNITS,
     DEVICE_MEMORY,
     DEVICE_NAME,
+    DEVICE_PCI_BUS,
     DEVICE_SVM,
     DEVICE_VERSION,
     PLATFORM_NAME,
+    PLATFORM_SUFFIX,
     Handle,
     OpenClApi,
     load_api,
 )
 from motet.runtime.drivers.opencl.device import FAMILY, SOURCE, OpenClDevice
+from motet.runtime.drivers.opencl.handles import DLPACK_OPENCL
 from motet.runtime.drivers.opencl.loader import INSTALL
+from motet.runtime.foreign import StreamCalls
 from motet.runtime.uri import number_options
 
 api = 1
+dlpack_types = (DLPACK_OPENCL,)
 
 _OPTIONS = {"queues": (2, 1)}
 _UNSTOPPABLE = "kernels may run in this process, and nothing can stop them but its end"
@@ -61,11 +70,23 @@ def probe() -> Sequence[DeviceInfo]:
 def open(info: DeviceInfo) -> OpenClDevice:
     """Raises DeviceError for unknown options, and if the device cannot be opened."""
     options = number_options(info.uri, _OPTIONS)
+    return OpenClDevice(info, load_api(), device_handle(info), int(options["queues"]))
+
+
+def device_handle(info: DeviceInfo) -> Handle:
+    """OpenCL's handle of a device. Raises DeviceError if it is not present any more."""
     opencl = load_api()
     usable = [device for _, device in _list(opencl) if not _obstacle(opencl, device)]
     if info.ordinal >= len(usable):
         raise DeviceError(f"device {info.uri}: it is not present any more; there are {len(usable)}")
-    return OpenClDevice(info, opencl, usable[info.ordinal], int(options["queues"]))
+    return usable[info.ordinal]
+
+
+def stream_calls() -> StreamCalls:
+    """Calls on a caller's queue, with memory of the caller's context."""
+    from motet.runtime.drivers.opencl import calls  # needed by such calls only
+
+    return calls
 
 
 def conformance_kernels() -> tuple[str, Mapping[str, Mapping[str, bytes]]]:
@@ -87,8 +108,17 @@ def _describe(opencl: OpenClApi, platform: Handle, device: Handle, ordinal: int)
     return DeviceInfo(
         name, f"{FAMILY}:{ordinal}", cores=min(units, os.cpu_count() or units), threads=units,
         level=opencl.device_text(device, DEVICE_VERSION), memory=opencl.device_number(device, DEVICE_MEMORY),
-        available=not reason, reason=f"{name}: {reason}" if reason else "", family=FAMILY, ordinal=ordinal,
+        aliases=_aliases(opencl, platform, device), available=not reason,
+        reason=f"{name}: {reason}" if reason else "", family=FAMILY, ordinal=ordinal,
     )
+
+
+def _aliases(opencl: OpenClApi, platform: Handle, device: Handle) -> tuple[str, ...]:
+    """The suffix of the platform, which is short, and the device's place on the PCI bus, if it has one."""
+    suffix = opencl.platform_text(platform, PLATFORM_SUFFIX).lower()
+    bus = opencl.device_bytes(device, DEVICE_PCI_BUS)
+    place = "{:04x}:{:02x}:{:02x}.{:x}".format(*struct.unpack("=4I", bus)) if len(bus) == 16 else ""
+    return tuple(alias for alias in (suffix, place) if alias)
 
 
 def _obstacle(opencl: OpenClApi, device: Handle) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from motet.errors import DeviceError
+from motet.runtime.drivers.opencl.probing import check_platforms
 
 INSTALL = "install an OpenCL loader and a platform, such as the packages ocl-icd-libopencl1 and pocl-opencl-icd, or " \
     "run: make intel"
@@ -26,8 +27,10 @@ _ADDED = "OCL_ICD_FILENAMES"
 
 @functools.cache
 def load_library() -> ctypes.CDLL:
-    """The OpenCL loader, which has listed its platforms. Raises DeviceError if there is none."""
-    own = openable(environment_platforms(Path(sys.prefix)))
+    """The OpenCL loader, which has listed its platforms. Raises DeviceError if there is none, or a platform aborts."""
+    named = environment_platforms(Path(sys.prefix))
+    check_platforms(named)
+    own = openable(named)
     bundled = Path(sys.prefix) / "lib" / _LOADER
     try:
         library = ctypes.CDLL(str(bundled) if bundled.exists() else _LOADER)

@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from motet.errors import DeviceError
 from motet.runtime.device import Work
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError
-from motet.runtime.drivers.opencl.context import Context, Memory, Owned
+from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart, Owned
 
 _ENTRY = re.compile(r"(.+)__(\d+)b(\d+)s")
 _ALIGNMENT = 64
@@ -69,13 +69,12 @@ def load_programs(
 
 @dataclass
 class _Launch:
-    """A kernel object whose sizes are set, and the addresses that its parameters were last set to."""
+    """A kernel object whose sizes are set."""
 
     kernel: Owned
     buffers: int
     sizes: int
     items: int
-    set_to: list[int] = field(default_factory=list[int])
 
 
 class OpenClCommands:
@@ -89,6 +88,8 @@ class OpenClCommands:
         self.scratch = 0
         self.stride = 0
         self._launches: dict[int, _Launch] = {}
+        waited = {other for item in work for other in item.after}
+        self._last = [index for index in range(len(work)) if index not in waited]
         self._lock = threading.Lock()  # a kernel object's parameters belong to one submission until it is enqueued
 
     def prepare(self, scratch: int, most_items: int) -> None:
@@ -107,57 +108,74 @@ class OpenClCommands:
                         raise DeviceError(f"{where}: {given} {what} for {item.kernel}; expected {expected}")
                 kernel = self.executable.context.own("Kernel", api.kernel_create(entry.program.handle, entry.name))
                 items = min(item.tasks, most_items) if scratch else item.tasks
-                launch = self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, items)
+                self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, items)
                 numbers = (*item.sizes, item.tasks)
                 for number, value in enumerate(numbers, entry.buffers):
                     api.set_number(kernel.handle, number, value)
                 api.set_number(kernel.handle, entry.buffers + entry.sizes + 2, self.stride)
-                launch.set_to = [0] * (entry.buffers + 1)
 
     def run(
-        self, queue: Handle, buffers: Sequence[Memory], scratch: int, after_each: Callable[[Work], None] | None
+        self, queue: Handle, buffers: Sequence[Memory], scratch: Memory | None,
+        after_each: Callable[[Work], None] | None,
     ) -> None:
-        """Enqueue all commands, each after those that it names, and wait for their end. `scratch` is the address of
-        scratch memory. With `after_each`, the commands run one by one, and it is called after each."""
+        """Enqueue all commands, each after those that it names, and wait for their end. With `after_each`, the commands
+        run one by one, and it is called after each."""
         api = self.executable.context.api
-        events: list[list[Handle]] = []
         own: list[Handle] = []
         try:
-            with self._lock:
-                for index, item in enumerate(self.work):
-                    waits = [event for other in item.after for event in events[other]]
-                    if self.stride and own:
-                        waits.append(own[-1])  # launches share the scratch memory
-                    event = self._enqueue(index, queue, buffers, scratch, waits)
-                    events.append([event] if event else waits)
-                    if event:
-                        own.append(event)
-                        if after_each is not None:
-                            api.wait([event])
-                            after_each(item)
+            self.enqueue(queue, [buffer.place for buffer in buffers], scratch, (), own, after_each)
             api.flush(queue)
         finally:
             _finish(api, own)
 
+    def enqueue(
+        self, queue: Handle, places: Sequence[MemoryPart], scratch: Memory | None, first: Sequence[Handle],
+        own: list[Handle], after_each: Callable[[Work], None] | None = None,
+    ) -> list[Handle]:
+        """Enqueue all commands, each after those that it names or, if there are none, after the events `first`. Adds
+        the commands' events to `own`, also if it raises OpenClError; returns those after which all have ended."""
+        api = self.executable.context.api
+        address = scratch.address if scratch is not None else 0
+        events: list[list[Handle]] = []
+        with self._lock:
+            for index, item in enumerate(self.work):
+                waits = [event for other in item.after for event in events[other]] if item.after else [*first]
+                if self.stride and own:
+                    waits.append(own[-1])  # launches share the scratch memory
+                event = self._enqueue(index, queue, places, address, waits)
+                events.append([event] if event else waits)
+                if event:
+                    own.append(event)
+                    if after_each is not None:
+                        api.wait([event])
+                        after_each(item)
+        return list(dict.fromkeys(event for index in self._last for event in events[index]))
+
     def _enqueue(
-        self, index: int, queue: Handle, buffers: Sequence[Memory], scratch: int, waits: Sequence[Handle]
+        self, index: int, queue: Handle, places: Sequence[MemoryPart], scratch: int, waits: Sequence[Handle]
     ) -> Handle:
         """Enqueue a command; 0 if it has nothing to do."""
-        api, item = self.executable.context.api, self.work[index]
-        addresses = [buffers[part.external].address + part.offset for part in item.references]
+        context, item = self.executable.context, self.work[index]
+        parts = [places[part.external].part(part.offset, part.bytes) for part in item.references]
         if item.op == "copy":
-            source, target = addresses
-            size = item.references[0].bytes
-            return api.copy(queue, target, source, size, waits) if size and source != target else 0
+            return context.copy(queue, parts[0], parts[1], waits)
         launch = self._launches.get(index)
         if launch is None:
             return 0
-        for number, address in enumerate((*addresses, scratch or addresses[0] if addresses else scratch)):
-            if launch.set_to[number] != address:
-                place = number if number < launch.buffers else launch.buffers + launch.sizes + 1
-                api.set_pointer(launch.kernel.handle, place, address)
-                launch.set_to[number] = address
-        return api.launch(queue, launch.kernel.handle, launch.items, waits)
+        if not scratch and parts:
+            parts.append(parts[0])  # an unused argument, which platforms want to be set
+        else:
+            parts.append(MemoryPart("svm", scratch, 0))
+        made: list[Handle] = []
+        try:
+            for number, part in enumerate(parts):
+                # Set anew for each launch: memory given back and allocated again may have the same address, and
+                # Intel's platform then still writes to what was there.
+                where = number if number < launch.buffers else launch.buffers + launch.sizes + 1
+                made.append(context.set_argument(launch.kernel.handle, where, part))
+            return context.api.launch(queue, launch.kernel.handle, launch.items, waits)
+        finally:
+            context.release_parts(made)
 
 
 def record_commands(

@@ -125,6 +125,26 @@ def test_results_pass_between_streams_in_order(opened: Open, fake: FakeApi):
         fake.stream_destroy(stream)
 
 
+@pytest.mark.parametrize("length", [1, 4])
+def test_a_call_waits_for_events_and_gives_one(opened: Open, fake: FakeApi, length: int):
+    session = opened(length, rows=8)
+    one, other = fake.stream_create(), fake.stream_create()
+    release = fake.hold(one)
+    x = numbers(8)
+    first = session.enqueue(Tensor(x), stream=one)
+    second = session.enqueue(first.result, stream=other, wait=[first.event])
+    assert not first.event.done and not second.event.done
+    release()
+    np.testing.assert_array_equal(second.wait().numpy(), expected_chain(expected_chain(x, length), length))
+    assert first.event.done and second.event.done
+    with pytest.raises(CallError, match="wait 1: str given; expected an event of CUDA"):
+        session.enqueue(Tensor(x), stream=one, wait=[first.event, "event"])
+    del first, second
+    for stream in (one, other):
+        fake.stream_synchronize(stream)
+        fake.stream_destroy(stream)
+
+
 def test_memory_in_flight_on_a_stream_is_not_given_to_another(opened: Open, fake: FakeApi):
     session = opened(2, rows=1000)
     stream = fake.stream_create()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from motet.errors import DeviceError
+from motet.runtime.device import DeviceInfo, find_device
 from motet.runtime.drivers.opencl import driver, environment, loader
 from motet.runtime.drivers.opencl.api import first_error
 
@@ -74,3 +75,18 @@ def test_a_broken_platform_is_left_out(tmp_path: Path) -> None:
     (vendors / "gone.icd").write_text("/no/such/library.so\n")
     assert loader.environment_platforms(tmp_path) == ["/no/such/library.so"]
     assert loader.openable(loader.environment_platforms(tmp_path)) == []
+
+
+def test_devices_are_named_by_platform_and_place_and_name() -> None:
+    present = [
+        DeviceInfo("Xeon (Intel(R) OpenCL)", "opencl:0", family="opencl", aliases=("intel",)),
+        DeviceInfo("Arc (Intel(R) OpenCL Graphics)", "opencl:1", family="opencl", aliases=("intel", "0000:03:00.0")),
+        DeviceInfo("pthread-Intel (Portable Computing Language)", "opencl:2", family="opencl", aliases=("pocl",)),
+    ]
+    for uri, found in (
+        ("opencl:intel", 0), ("opencl:0000:03:00.0", 1), ("opencl:PoCL", 2), ("opencl:arc", 1), ("opencl:Portable", 2),
+        ("opencl:2", 2), ("opencl", 0), ("opencl:graphics?queues=3", 1),
+    ):
+        assert find_device(uri, present).uri.partition("?")[0] == f"opencl:{found}"
+    with pytest.raises(DeviceError, match=r"opencl:amd: it is not present; present: opencl:0 \(intel\), opencl:1"):
+        find_device("opencl:amd", present)

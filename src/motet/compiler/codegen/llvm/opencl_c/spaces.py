@@ -1,0 +1,73 @@
+"""The address spaces of a kernel's pointers, which C's types of pointers name.
+
+A parameter is global, an allocation private, a variable constant. An address that is read from memory, or made from a
+number, is global: only such addresses may be written to memory.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.codegen.llvm.opencl_c.model import (
+    POINTER,
+    Global,
+    Inexpressible,
+    IrFunction,
+    IrInstruction,
+    Local,
+    Offset,
+    Type,
+    Value,
+    Vector,
+)
+
+GLOBAL, PRIVATE, CONSTANT = "global", "private", "constant"
+_FOLLOWED = {
+    "getelementptr": 1, "freeze": 1, "addrspacecast": 1, "bitcast": 1, "extractelement": 1, "insertelement": 2,
+    "shufflevector": 2,
+}
+
+
+def is_pointer(kind: Type) -> bool:
+    """Whether a value holds one address or several."""
+    return kind == POINTER or (isinstance(kind, Vector) and kind.element == POINTER)
+
+
+class Spaces:
+    """The address spaces of a function's values. Raises Inexpressible if one may be in several."""
+
+    def __init__(self, function: IrFunction) -> None:
+        self._found = {each.name: GLOBAL for each in function.parameters if is_pointer(each.type)}
+        todo = [
+            each for block in function.blocks for each in block.instructions if each.name and is_pointer(each.type)
+        ]
+        while True:
+            before = len(self._found)
+            for each in todo:
+                space = self._of_result(each)
+                if space and self._found.setdefault(each.name, space) != space:
+                    raise Inexpressible(f"{each.spelled} of addresses in {space} and {self._found[each.name]} memory")
+            if len(self._found) == before:
+                return
+
+    def of(self, value: Value) -> str:
+        """The address space of an address; global for null."""
+        return self._known(value) or GLOBAL
+
+    def _known(self, value: Value) -> str:
+        if isinstance(value, Local):
+            return self._found.get(value.name, "")
+        return CONSTANT if isinstance(value, Global | Offset) else ""
+
+    def _of_result(self, each: IrInstruction) -> str:
+        if each.opcode == "alloca":
+            return PRIVATE
+        sources = each.operands
+        if each.opcode == "select":
+            sources = each.operands[1:]
+        elif each.opcode in _FOLLOWED:
+            sources = each.operands[: _FOLLOWED[each.opcode]]
+        elif each.opcode != "phi":
+            return GLOBAL
+        found = {self._known(source) for source in sources if is_pointer(source.type)} - {""}
+        if len(found) > 1:
+            raise Inexpressible(f"{each.spelled} of addresses in {' and '.join(sorted(found))} memory")
+        return next(iter(found), "")

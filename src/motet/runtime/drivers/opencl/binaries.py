@@ -1,0 +1,53 @@
+"""Keeps what platforms make of programs: in the cache of the user, by the device, its driver and the options.
+
+A program that is not there is built by another process (`building.py`), whose end is an error if the platform aborts. A
+binary that its platform does not take any more, or that is damaged, is removed and made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from motet.cache import Cache
+from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError
+from motet.runtime.drivers.opencl.building import all_devices, build_apart, describe_device
+
+
+class Binaries:
+    """The programs of one device."""
+
+    def __init__(self, api: OpenClApi, device: Handle) -> None:
+        self._api = api
+        self._device = device
+        self._about = describe_device(api, device)
+
+    def build(self, context: Handle, code: bytes, options: str) -> Handle:
+        """A built program of SPIR-V or OpenCL C `code`. Raises OpenClError with the first error of its compiler."""
+        cache = Cache()
+        digest = hashlib.sha256(code).hexdigest()
+        key = f"opencl binary\n{self._about}\n{options}\n{digest}"
+        if (binary := cache.get(key)) is not None:
+            try:
+                return self._loaded(context, binary, options)
+            except OpenClError:
+                cache.remove(key)
+        number = all_devices(self._api).index(self._device)
+        if binary := build_apart(number, self._about, code, options):
+            try:
+                program = self._loaded(context, binary, options)
+            except OpenClError:
+                return self._built(self._api.program_create(context, code), options)
+            cache.put(key, binary)
+            return program
+        return self._built(self._api.program_create(context, code), options)
+
+    def _loaded(self, context: Handle, binary: bytes, options: str) -> Handle:
+        return self._built(self._api.program_load(context, self._device, binary), options)
+
+    def _built(self, program: Handle, options: str) -> Handle:
+        try:
+            self._api.build(program, self._device, options)
+        except OpenClError:
+            self._api.release("Program", program)
+            raise
+        return program
