@@ -91,11 +91,11 @@ def _function(header: str, lines: Iterator[str]) -> IrFunction:
             while stripped.startswith("switch") and not stripped.split(", !")[0].endswith("]"):
                 stripped += " " + next(lines).strip()
             if not stripped.startswith((";", "#dbg")):
-                block.instructions.append(_Reader(stripped).instruction())
+                block.instructions.append(_InstructionReader(stripped).instruction())
     return function
 
 
-class _Reader(Tokens):
+class _InstructionReader(Tokens):
     """Reads an instruction."""
 
     def instruction(self) -> IrInstruction:
