@@ -47,8 +47,8 @@ def _without_unused(stage: Stage, first: int) -> Stage:
 
 @dataclass
 class _Body:
-    """A body while it is rewritten. `dtypes` are those of the inputs and accumulators, `moved[k]` the value that the old
-    body's operation `k` became."""
+    """A body while it is rewritten. `dtypes` are those of the inputs and accumulators, `moved[k]` is the value that the
+    old body's operation `k` became."""
 
     dtypes: Sequence[str]
     scalars: list[Scalar]

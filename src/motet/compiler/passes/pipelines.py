@@ -66,7 +66,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 FUSE_FOR_CPU: tuple[Step, ...] = (
     "hoist-loop-invariants", "join-loop-products", "hoist-loop-products", "unroll-loops{products=true most=512}",
     "expand-products", "narrow-quantised-products", "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
-    "scatter-in-place", "inline-gathers", "reshape-rows",
+    "collect-insertions", "scatter-in-place", "inline-gathers", "reshape-rows",
 )
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.

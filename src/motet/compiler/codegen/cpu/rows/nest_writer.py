@@ -1,6 +1,6 @@
 """Writes the points of a nest: vectors along one dimension, reductions inside, one accumulator per point.
 
-Large results are written past the caches. Inputs that are contiguous along another parallel dimension are in `bands.py`.
+Large results are written past the caches. `bands.py` transposes inputs that are contiguous along another dimension.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.addressing import (
     STREAM,
@@ -22,9 +20,9 @@ from motet.compiler.codegen.cpu.emit.addressing import (
     store_values,
 )
 from motet.compiler.codegen.cpu.emit.body import evaluate
-from motet.compiler.codegen.cpu.emit.builder import I32, I64, Builder, Index
+from motet.compiler.codegen.cpu.emit.builder import I64, Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
-from motet.compiler.codegen.cpu.emit.compute_types import constant, from_storage, widen
+from motet.compiler.codegen.cpu.emit.compute_types import constant, widen
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import item_bytes
