@@ -40,9 +40,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.passes.fuse": (
         "collect-insertions", "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts",
         "fuse-attention", "fuse-multi-gemm", "hoist-loop-invariants", "hoist-loop-products", "inline-gathers",
-        "inline-indices", "join-loop-products", "merge-groups", "narrow-products", "narrow-quantised-products",
-        "outline-kernels", "reshape-rows", "scatter-in-place", "sink-dequantisations", "sink-reshapes",
-        "unroll-loops",
+        "inline-indices", "join-loop-products", "keep-block-weights", "merge-groups", "narrow-products",
+        "narrow-quantised-products", "outline-kernels", "quantise-products", "reshape-rows", "scatter-in-place",
+        "sink-dequantisations", "sink-reshapes", "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

@@ -32,6 +32,11 @@ class CpuBackend(PlainBackend):
     def improves_on_base(self, kernel: Kernel) -> bool:
         return improves_on_base(kernel, self.target)
 
+    def attention_pays(self, kernel: Kernel) -> bool:
+        from motet.compiler.codegen.cpu.attention.plan import pays
+
+        return pays(kernel, lowest_base(self.target))
+
     @property
     def complete(self) -> bool:
         return True
