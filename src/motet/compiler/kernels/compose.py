@@ -14,6 +14,7 @@ from dataclasses import replace
 from motet.compiler.ir.affine import compose_maps, identity_map
 from motet.compiler.kernels.identities import simplified
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage
+from motet.compiler.kernels.overwritten import without_overwritten
 
 
 def compose(kernel: Kernel) -> Kernel:
@@ -33,7 +34,7 @@ def compose(kernel: Kernel) -> Kernel:
             kernel = replace(kernel, stages=tuple(stages))
             changed = True
             break
-    kernel = simplified(_without_unused(kernel))
+    kernel = simplified(_without_unused(without_overwritten(kernel)))
     if any(_is_contraction(stage) for stage in kernel.stages):
         return kernel
     return _without_unit_dimensions(kernel)

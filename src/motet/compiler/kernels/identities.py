@@ -26,7 +26,7 @@ def simplified(kernel: Kernel) -> Kernel:
 
 
 def _simplified(stage: Stage, kernel: Kernel) -> Stage:
-    body = _Body([kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)], [], [])
+    body = _RewrittenBody([kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)], [], [])
     for scalar in stage.body:
         body.take(scalar)
     if not body.changed:
@@ -46,9 +46,9 @@ def _without_unused(stage: Stage, first: int) -> Stage:
 
 
 @dataclass
-class _Body:
-    """A body while it is rewritten. `dtypes` are those of the inputs and accumulators, `moved[k]` the value that the old
-    body's operation `k` became."""
+class _RewrittenBody:
+    """A body while it is rewritten. `dtypes` are those of the inputs and accumulators, `moved[k]` is the value that the
+    old body's operation `k` became."""
 
     dtypes: Sequence[str]
     scalars: list[Scalar]

@@ -5,7 +5,7 @@
 - Pad with negative pads: a Slice, and a Pad without negative pads. MLIR would fold a Pad that grows one side by what it
   removes on the other.
 - Pad with mode wrap, whose lowering does not terminate, and with mode reflect beyond the innermost two axes, or by more
-  elements than can be reflected.
+  elements than can be reflected, and with mode edge beyond the innermost three axes.
 - Pad with dynamic pads: a Gather at computed indices; the result has the extents that the model declares.
 """
 
@@ -67,7 +67,8 @@ def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
     sides[:, axes] = pads.reshape(2, -1)
     mode = attribute(node, "mode", b"constant").decode()
     beyond = bool(given[3] or sides[:, : rank - 2].any()) or _exceeds(facts.extents(node.input[0]), sides)
-    gathered = mode == "wrap" or (mode == "reflect" and beyond)
+    outer = bool(sides[:, : max(rank - 3, 0)].any())
+    gathered = mode == "wrap" or (mode == "reflect" and beyond) or (mode == "edge" and outer)
     return _pad_by_sides(node, facts, sides, gathered) if gathered or (sides < 0).any() else None
 
 
@@ -105,8 +106,8 @@ def _pad_by_sides(node: onnx.NodeProto, facts: ModelFacts, sides: np.ndarray, ga
 
 
 def _by_gather(w: NodeWriter, value: str, removed: np.ndarray, sides: np.ndarray) -> str:
-    """Pads by mode wrap or reflect. Along each axis, `value` has as many elements fewer than the operand as `removed`
-    says."""
+    """Pads by mode wrap, reflect or edge. Along each axis, `value` has as many elements fewer than the operand as
+    `removed` says."""
     shape, mode = w.facts.shapes.get(w.node.input[0]), attribute(w.node, "mode", b"").decode()
     left = None if shape is None else [size + less for size, less in zip(shape, removed.tolist(), strict=True)]
     if left is None or any(size < 1 for size in left):
@@ -117,6 +118,8 @@ def _by_gather(w: NodeWriter, value: str, removed: np.ndarray, sides: np.ndarray
             if mode == "reflect" and left[axis] > 1:
                 period = 2 * (left[axis] - 1)
                 places = (left[axis] - 1) - np.abs(places % period - (left[axis] - 1))
+            elif mode == "edge":
+                places = places.clip(0, left[axis] - 1)
             value = w.add("Gather", value, w.constant(places % left[axis], "places"), axis=axis)
     return value
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine, compose_maps, identity_map
+from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.sizes import static_extent
 from motet.compiler.kernels.kernel import Access, Size, Stage
 from motet.compiler.kernels.reader.body_reader import BodyReader
@@ -20,6 +21,7 @@ from motet.compiler.kernels.reader.reading import (
     affine_of,
     dtype_of,
 )
+from motet.compiler.kernels.strides import span_of
 
 
 def read_generic(reading: Reading, operation: ir.Operation) -> None:
@@ -32,6 +34,8 @@ def read_generic(reading: Reading, operation: ir.Operation) -> None:
     sizes = _loop_sizes(reading, generic)
     if generic.is_view(sizes):
         reading.sources[result] = _view(generic, sizes)
+    elif (moved := moved_elements(reading, generic, sizes)) is not None:
+        reading.sources[result] = moved
     else:
         _read_stage(reading, generic, sizes)
 
@@ -90,6 +94,49 @@ class _Generic:
         covered = {e.single for e in written}
         every = all(dimension in covered or size == 1 for dimension, size in enumerate(sizes))
         return self.yields_its_input and unit_gaps and every
+
+
+def moved_elements(reading: Reading, generic: _Generic, sizes: Sequence[Size]) -> View | None:
+    """The result as a view, if the body only extracts an element at linear functions of the loops, such as those of a
+    reversal, that are within the tensor; None otherwise."""
+    *before, last = [entry.operation for entry in generic.block.operations]
+    if not before or before[-1].name != "tensor.extract" or list(last.operands) != list(before[-1].results):
+        return None
+    if len(generic.outputs) != 1 or generic.output_maps[0] != identity_map(generic.rank):
+        return None
+    tensor, *indices = before[-1].operands
+    source = reading.sources.get(tensor)
+    places = [_linear(reading, index) for index in indices]
+    if not isinstance(source, View) or source.padding is not None:
+        return None
+    known = [place for place in places if place is not None]
+    spans = [span_of(place, sizes) for place in known]
+    if len(known) != len(places) or "reduction" in generic.iterators:
+        return None
+    for span, extent in zip(spans, source.shape, strict=True):
+        if span is None or not isinstance(extent, int) or span[0] < 0 or span[1] >= extent:
+            return None
+    return View(source.base, compose_maps(source.map, known), tuple(sizes))
+
+
+def _linear(reading: Reading, value: ir.Value) -> Affine | None:
+    """An index in a body as a linear function of the loops; None if it is not one."""
+    if (number := reading.sources.get(value)) is not None:
+        return Affine((), number) if isinstance(number, int) else None
+    if isinstance(value.owner, ir.Block):
+        return None
+    operation = value.owner.operation
+    if operation.name == "linalg.index":
+        return Affine.dim(ir.IntegerAttr(operation.attributes["dim"]).value)
+    if operation.name == "arith.constant":
+        constant = constant_number(operation)
+        return None if constant is None else Affine((), int(constant))
+    if operation.name not in ("arith.addi", "arith.subi"):
+        return None
+    a, b = (_linear(reading, operand) for operand in operation.operands)
+    if a is None or b is None:
+        return None
+    return a + b if operation.name == "arith.addi" else a - b
 
 
 def _loop_sizes(reading: Reading, generic: _Generic) -> list[Size]:

@@ -116,6 +116,21 @@ def test_permutations_of_odd_extents(seed):
         np.testing.assert_array_equal(got, x.transpose(order))
 
 
+@pytest.mark.parametrize("channels", [2, 3, 5, 7, 8])
+@pytest.mark.parametrize("dtype", ["i1", "i8", "f16", "bf16", "f32", "f64"])
+def test_few_channels_become_innermost_at_unknown_widths(channels, dtype):
+    found = kernel(
+        [value((channels, "w"), dtype), value(("w", channels), dtype, "result")],
+        stage(("w", channels), "pp", [at(0, 2, 1, 0)], [at(1, 2, 0, 1)], [], yields=(0,)), symbols=("w",),
+    )  # fmt: skip
+    for target in (native_target(), X86_64_V3):
+        executable = build(loops.CLASS.generate, found, target)
+        for width in (0, 1, 3, 16, 31, 64, 65, 300):
+            x = np.random.default_rng(width).integers(0, 2, (channels, width)).astype(DTYPES[dtype])
+            (got,) = executable(x, symbols={"w": width}, split=2)
+            np.testing.assert_array_equal(got.astype(float), x.T.astype(float))
+
+
 def test_transposed_and_uniform_inputs_of_unknown_sizes():
     found = kernel(
         [value(("m", "n")), value(("n",)), value(("n", "m"), role="result")],

@@ -12,6 +12,7 @@ from tests.unit.compiler.codegen.cpu.harness import compile_llvm, native_target
 
 from motet.compiler.codegen.cpu.emit import vector_math
 from motet.compiler.codegen.cpu.emit.builder import F32, F64, I64, PTR, Builder
+from motet.compiler.codegen.cpu.emit.float_lanes import like
 
 BINARY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -200,6 +201,37 @@ def test_erf_is_accurate_where_gelu_needs_it():
     assert np.max(np.abs(got[finite] - expected[finite])) < 4e-7
     assert ulps(got, expected) <= 6
     assert np.all(got[np.abs(x) > 4] == np.sign(x[np.abs(x) > 4]))
+
+
+def test_erf_of_f64_agrees_with_the_c_library():
+    x = samples(np.float64, -7, 7)
+    expected = np.array([math.erf(v) for v in x])
+    assert ulps(apply(vector_math.UNARY["erf"], x, lanes=8), expected) <= 4  # the library's own error is below 1
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sines_near_multiples_of_quarter_turns(name, dtype):
+    quarters = (np.arange(1, 20_000) * np.pi / 2).astype(dtype)
+    x = np.concatenate([quarters, np.nextafter(quarters, dtype(1e9)), samples(dtype, -9e4, 9e4)])
+    x = x[~(np.abs(x) > 1e9)]  # beyond the limit, the C library's
+    with np.errstate(all="ignore"):
+        expected = REFERENCE[name](x.astype(np.float64 if dtype == np.float32 else np.longdouble))
+    assert ulps(apply(vector_math.UNARY[name], x, lanes=8), expected) <= 2
+
+
+@pytest.mark.parametrize("number", [3.0, 2**0.5, -7.1, 1e-20, 1e25, 0.1, 255.0, 4.0, 1e-40])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_division_by_a_number_is_rounded_once(dtype, number):
+    number = float(dtype(number))
+    x = samples(dtype, -100, 100)
+    with np.errstate(all="ignore"):
+        expected = x / dtype(number)
+    got = apply(lambda b, v: vector_math.divide_by_number(b, v, like(v.type, number), number), x)
+    normal = ~(np.abs(x) < (1e-20 if dtype == np.float32 else 1e-250))  # else the remainder may be subnormal
+    np.testing.assert_array_equal(got[normal], expected[normal])
+    assert np.array_equal(np.signbit(got[x == 0]), np.signbit(expected[x == 0]))
+    assert ulps(got, expected) <= 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

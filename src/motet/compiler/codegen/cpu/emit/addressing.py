@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from llvmlite import ir
 
+from motet.compiler.codegen.cpu.emit import strided_loads
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.emit.compute_types import (
     Unsupported,
@@ -301,42 +302,11 @@ def load_stored(f: Frame, operand: StridedAccess, indices: Sequence[Index], lane
         if lanes.active is None:
             return f.load_vector(address, kind, lanes.count)
         return f.masked_load(address, kind, lanes.count, f.lane_mask(lanes.active, lanes.count))
+    if stride.known == -1:
+        return strided_loads.descending(f, address, kind, lanes.count, lanes.active)
     if lanes.whole and stride.known is not None and 1 < stride.known <= 4:
-        return _load_interleaved(f, address, kind, lanes.count, stride.known)
-    return _load_strided(f, address, kind, lanes, f.extent(stride))
-
-
-def _load_interleaved(f: Frame, address: Value, kind: Any, count: int, stride: int) -> Value:
-    """Load every `stride`-th element by contiguous loads and shuffles; the last load ends with the last element."""
-    span = (count - 1) * stride + 1
-    pick = ir.VectorType(I32, count)
-    result: Value = None
-    done = 0
-    for start in [*range(0, span - count, count), span - count]:
-        part = f.load_vector(f.at(address, start, kind), kind, count)
-        mine = [lane for lane in range(done, count) if lane * stride < start + count]
-        if result is None:
-            result = f.shuffle_vector(
-                part, part, ir.Constant(pick, [lane * stride if lane in mine else 0 for lane in range(count)])
-            )
-        else:
-            order = [count + lane * stride - start if lane in mine else lane for lane in range(count)]
-            result = f.shuffle_vector(result, part, ir.Constant(pick, order))
-        done += len(mine)
-    return result
-
-
-def _load_strided(f: Frame, address: Value, kind: Any, lanes: Lanes, stride: Index) -> Value:
-    """Load lane by lane; a lane that does not exist reads the first element."""
-    result: Value = ir.Constant(ir.VectorType(kind, lanes.count), ir.Undefined)
-    for lane in range(lanes.count):
-        at: Index = f.imul(lane, stride)
-        if lanes.active is not None and lane:
-            exists = f.icmp_signed("<", f.index(lane), f.index(lanes.active))
-            at = f.select(exists, f.index(at), f.index(0))
-        value = f.load_vector(f.at(address, at, kind), kind, 1)
-        result = f.insert_element(result, value, ir.Constant(I32, lane))
-    return result
+        return strided_loads.interleaved(f, address, kind, lanes.count, stride.known)
+    return strided_loads.strided(f, address, kind, lanes.count, lanes.active, f.extent(stride))
 
 
 def inside(f: Frame, operand: StridedAccess, indices: Sequence[Index], lanes: Lanes) -> Value:

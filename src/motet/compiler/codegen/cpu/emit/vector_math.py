@@ -26,90 +26,15 @@ import numpy as np
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, Builder
+from motet.compiler.codegen.cpu.emit.exponentials import LN2_F32, LN2_F64, LOG2E, exp, exp2, exp_whole, expm1, reduce
 from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes, Value, like, same_lanes, scalar_type
 from motet.compiler.codegen.cpu.emit.libm import by_libm
 from motet.compiler.codegen.cpu.emit.trigonometry import cos, sin
 
-# -- exponentials ----------------------------------------------------------------------------------
-
-_LOG2E = 1.4426950408889634
-_LN2 = math.log(2)
-_EXP_F32 = (
-    1.9875691500e-4,
-    1.3981999507e-3,
-    8.3334519073e-3,
-    4.1665795894e-2,
-    1.6666665459e-1,
-    5.0000001201e-1,
-)
-_EXP_WHOLE_F32 = (  # 1 + r + r² p(r), p by Lawson's reweighted least squares: relative error 3.1e-9
-    1.3814539989732667e-3,
-    8.368745116358853e-3,
-    4.166839078735146e-2,
-    1.6666520396198953e-1,
-    4.99999934321106e-1,
-    1.0,
-    1.0,
-)
-_LN2_F32 = (0.693359375, -2.12194440e-4)  # two parts, so that n times the first is exact
-_LN2_F64 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
-_LOG10_2_F32 = (0.30102920532, 7.9034151668e-07)
-_LOG10_2_F64 = (3.01029995663611771306e-01, 3.69423907715893078616e-13)
-_EXP_F64 = tuple(1.0 / math.factorial(n) for n in range(13, 1, -1))
-
-
-def _exp_core(f: FloatLanes, r: Value) -> Value:
-    """`exp(r) - 1` for |r| ≤ ln 2 / 2."""
-    p = f.polynomial(r, _EXP_F64 if f.double else _EXP_F32)
-    return f.fma(p, f.mul(r, r), r)
-
-
-def _exp_whole(f: FloatLanes, r: Value) -> Value:
-    """`exp(r)` for |r| ≤ ln 2 / 2."""
-    return f.add(_exp_core(f, r), 1.0) if f.double else f.polynomial(r, _EXP_WHOLE_F32)
-
-
-def _reduce(f: FloatLanes, x: Value) -> tuple[Value, Value, Value]:
-    """`r`, `n` and the exponent bits of `n` with `x = n ln 2 + r`."""
-    n, exponent = f.split(x, _LOG2E)
-    high, low = _LN2_F64 if f.double else _LN2_F32
-    return f.fma(n, -low, f.fma(n, -high, x)), n, exponent
-
-
-def _within(f: FloatLanes, x: Value, low: float, high: float) -> tuple[Value, Value]:
-    """`x` limited to exponents with a finite power, and whether the power is not 0. Powers that are 0 are not computed:
-    arithmetic with a subnormal result is a hundred times slower, and masks make whole rows of such powers."""
-    kept = f.builder.fcmp_unordered(">=", x, f.number(low))
-    x = f.at_most(x, high)
-    return (x if f.scales else f.choose(kept, x, 0.0)), kept
-
-
-def exp(b: Builder, x: Value) -> Value:
-    f = FloatLanes(b, x.type)
-    x, kept = _within(f, x, *((-746.0, 710.0) if f.double else (-104.0, 89.0)))
-    r, n, exponent = _reduce(f, x)
-    return f.scale(_exp_whole(f, r), n, exponent, kept)
-
-
-def exp2(b: Builder, x: Value) -> Value:
-    f = FloatLanes(b, x.type)
-    x, kept = _within(f, x, *((-1076.0, 1025.0) if f.double else (-151.0, 129.0)))
-    n, exponent = f.split(x, 1.0)
-    return f.scale(_exp_whole(f, f.mul(f.sub(x, n), _LN2)), n, exponent, kept)
-
-
-def expm1(b: Builder, x: Value) -> Value:
-    """2^n (e^r - 1) + (2^n - 1), with half of 2^n so that it does not overflow before the result does."""
-    f = FloatLanes(b, x.type)
-    limited = f.at_most(f.at_least(x, -40.0 if f.double else -20.0), 710.0 if f.double else 89.0)
-    r, _, exponent = _reduce(f, limited)
-    half = f.as_number(b.add(exponent, f.whole((f.bias - 1) << f.fraction)))
-    result = f.fma(_exp_core(f, r), half, f.sub(half, 0.5))
-    return f.with_sign(f.add(result, result), x)
-
-
 # -- logarithms ------------------------------------------------------------------------------------
 
+_LOG10_2_F32 = (0.30102920532, 7.9034151668e-07)
+_LOG10_2_F64 = (3.01029995663611771306e-01, 3.69423907715893078616e-13)
 _LOG_F32 = (  # log(1 + g) = g - g² / 2 + g³ p(g)
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -175,12 +100,12 @@ def _log_base(b: Builder, x: Value, factor: float, k_high: float, k_low: float) 
 
 
 def log(b: Builder, x: Value) -> Value:
-    high, low = _LN2_F64 if scalar_type(x.type) == F64 else _LN2_F32
+    high, low = LN2_F64 if scalar_type(x.type) == F64 else LN2_F32
     return _log_base(b, x, 1.0, high, low)
 
 
 def log2(b: Builder, x: Value) -> Value:
-    return _log_base(b, x, _LOG2E, 1.0, 0.0)
+    return _log_base(b, x, LOG2E, 1.0, 0.0)
 
 
 def log10(b: Builder, x: Value) -> Value:
@@ -189,8 +114,8 @@ def log10(b: Builder, x: Value) -> Value:
 
 
 def log1p(b: Builder, x: Value) -> Value:
-    """k ln 2 + log(1 + g) with 1 + x = 2^k (1 + g). What rounding 1 + x drops is added to g. From 2^60 on it is 0, where
-    2^-k would be subnormal."""
+    """k ln 2 + log(1 + g) with 1 + x = 2^k (1 + g). What rounding 1 + x drops is added to g; from 2^60 on, where 2^-k
+    may be subnormal, it is 0."""
     f = FloatLanes(b, x.type)
     u = f.add(x, 1.0)
     moved, g = _halved(f, u)
@@ -198,7 +123,7 @@ def log1p(b: Builder, x: Value) -> Value:
     bounded = b.select(b.icmp_signed("<", exponent, f.whole(60)), exponent, f.whole(60))
     unit = f.as_number(b.shl(b.sub(f.whole(f.bias), bounded), f.whole(f.fraction)))
     k = b.sitofp(exponent, f.kind)
-    high, low = _LN2_F64 if f.double else _LN2_F32
+    high, low = LN2_F64 if f.double else LN2_F32
     g = f.fma(f.sub(x, f.sub(u, 1.0)), unit, g)
     y = f.fma(k, high, f.fma(k, low, _log_near_one(f, g)))
     y = f.choose(f.compare("==", u, 1.0), x, y)
@@ -305,8 +230,8 @@ def _erf_f64(f: FloatLanes, x: Value) -> Value:
     b = f.builder
     size = f.at_most(f.magnitude(x), 6.0)  # erf of any larger number is 1
     square = f.mul(size, size)
-    r, _, exponent = _reduce(f, b.fneg(square))
-    power = f.as_number(b.add(f.as_bits(_exp_whole(f, r)), exponent))  # at least exp(-36), which is normal
+    r, _, exponent = reduce(f, b.fneg(square))
+    power = f.as_number(b.add(f.as_bits(exp_whole(f, r)), exponent))  # at least exp(-36), which is normal
     near = f.compare("<", size, 1.0)
     above = f.choose(
         near, f.mul(size, f.polynomial(square, _ERF_NEAR_P)), f.mul(power, f.polynomial(size, _ERF_FAR_P))
@@ -349,10 +274,10 @@ def rsqrt(b: Builder, x: Value) -> Value:
 
 
 def divide_by_number(b: Builder, x: Value, divisor: Value, number: float) -> Value:
-    """`x / number`. In vectors of f32 and f64: the product with the reciprocal, corrected by its remainder, which is the
-    rounded quotient (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
-    Quotients whose remainder is 0
-    or not finite need no correction; if it is subnormal, the error is at most 1 ulp."""
+    """`x / number`; `divisor` is the number as a value. In vectors of f32 and f64, the product with the reciprocal,
+    corrected by its remainder, is the rounded quotient (Markstein, "Computation of elementary functions on the IBM RISC
+    System/6000 processor", 1990). Quotients whose remainder is 0 or not finite need no correction. If the remainder is
+    subnormal, the error is at most 1 ulp."""
     if not isinstance(x.type, ir.VectorType) or scalar_type(x.type) == F16 or not 1e-30 < abs(number) < 1e30:
         return b.fdiv(x, divisor)
     if math.frexp(number)[0] in (0.5, -0.5):

@@ -3,9 +3,10 @@
     %y:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x) outs(%e, %begin) { %a + %b }
         for each line:  total = x[0];  y[0] = total;  total += x[1];  y[1] = total;  …
 
-If the dimension is the last one, tasks are blocks of lines, and several lines are scanned together, since each step waits
-for the one before; otherwise tasks are strips of neighbouring lines, and vectors run across the lines. Lines beyond whole
-vectors are lanes of a masked one in the same pass. Sums of f16 and bf16 are accumulated in f32 and rounded when stored.
+If the dimension is the last one, tasks are blocks of lines, and several lines are scanned together, since each step
+waits for the one before. Otherwise tasks are strips of neighbouring lines, and vectors run across the lines; lines
+beyond whole vectors are lanes of a masked one in the same pass. Sums of f16 and bf16 are accumulated in f32 and rounded
+when stored.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
 from motet.compiler.codegen.cpu.rows.bands import BandWriter
+from motet.compiler.codegen.cpu.rows.interleaved_results import write_interleaved
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
 from motet.compiler.codegen.cpu.task_split import Division
@@ -117,7 +118,7 @@ def _emit_stage(
     """Define `symbol`, the phase that runs `stage`; returns its number of tasks. If an input is transposed, rows are
     bands of the dimension along which it is contiguous, a few tiles wide, so that whole cache lines are used."""
     loop = loop_of(kernel, stage, target)
-    nest, along, other, outer = loop.nest, loop.along, loop.transposed(phase.lanes), loop.outer(phase.lanes)
+    nest, along, other, outer = loop.nest, loop.along, loop.other(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})
     f.scales = target.scales
     writer = NestWriter(f, nest, along, phase.lanes, loop.vectors)
@@ -133,6 +134,8 @@ def _emit_stage(
         def write() -> None:
             if other is None:
                 writer.row(at, first, end)
+            elif loop.interleaved(phase.lanes) is not None:
+                write_interleaved(writer, at, other, first, end)
             else:
                 BandWriter(writer, other).write(at, first, end)
 

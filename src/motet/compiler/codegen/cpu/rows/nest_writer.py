@@ -1,6 +1,6 @@
 """Writes the points of a nest: vectors along one dimension, reductions inside, one accumulator per point.
 
-Large results are written past the caches. Inputs that are contiguous along another parallel dimension are in `bands.py`.
+Large results are written past the caches. `bands.py` transposes inputs that are contiguous along another dimension.
 """
 
 from __future__ import annotations

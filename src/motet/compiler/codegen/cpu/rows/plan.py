@@ -15,6 +15,7 @@ from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule, Reason, in
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
+_MOST_INTERLEAVED = 8  # vectors that shuffles interleave; the number of shuffles grows with its square
 _MOST_GRAIN = 1 << 30
 _MOST_STRIP = 1 << 24
 
@@ -47,9 +48,30 @@ class StageLoop:
                     return d
         return None
 
+    def interleaved(self, lanes: int) -> int | None:
+        """The parallel dimension that vectors run along, if the contiguous dimension `along` of the result is short and
+        comes from several of them."""
+        nest, along = self.nest, self.along
+        if along is None or lanes < 4 or nest.dims_of("reduction") or len(nest.outputs) != 1:
+            return None
+        count = nest.sizes[along].known
+        if count is None or not 2 <= count <= _MOST_INTERLEAVED or any(operand.bounds for operand in nest.inputs):
+            return None
+        for d in nest.dims_of("parallel"):
+            size = nest.sizes[d].known
+            suited = nest.outputs[0].strides[d].known == count and (size is None or size >= lanes)
+            if d != along and suited and all(operand.strides[d] in (ZERO, ONE) for operand in nest.inputs):
+                return d
+        return None
+
+    def other(self, lanes: int) -> int | None:
+        """The dimension that vectors run along besides `along`, if there is one."""
+        found = self.interleaved(lanes)
+        return self.transposed(lanes) if found is None else found
+
     def outer(self, lanes: int) -> list[int]:
         """The parallel dimensions that rows are numbered by."""
-        return [d for d in self.nest.dims_of("parallel") if d not in (self.along, self.transposed(lanes))]
+        return [d for d in self.nest.dims_of("parallel") if d not in (self.along, self.other(lanes))]
 
 
 def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
@@ -118,6 +140,11 @@ def row_extents(found: RowGroup) -> tuple[tuple[Extent, ...], tuple[Extent, ...]
 
 def _choose_loop(loop: StageLoop) -> LoopPhase:
     nest, lanes = loop.nest, _tile_lanes(loop)
+    if (spread := loop.interleaved(loop.lanes)) is not None and loop.along is not None:
+        cost = nanoseconds(nest, loop.lanes) * guess(nest.sizes[loop.along]) * 2
+        sizes = [nest.sizes[d] for d in loop.outer(loop.lanes)]
+        division = Division.of(sizes, nest.sizes[spread], cost, cut=True, multiple=loop.lanes * loop.vectors)
+        return LoopPhase(1, loop.lanes, division.grain, division.strip)
     reduced = 1
     for d in nest.dims_of("reduction"):
         reduced *= guess(nest.sizes[d])
@@ -179,7 +206,9 @@ def _check_phase(kernel: Kernel, stages: range, phase: LoopPhase, target: CpuTar
         return
     else:
         loop = loop_of(kernel, kernel.stages[stages.start], target)
-        cut, most, band = loop.along is not None, loop.lanes, loop.transposed(phase.lanes) is not None
+        spread = loop.interleaved(phase.lanes)
+        cut, most = loop.along is not None, loop.lanes
+        band = spread is None and loop.transposed(phase.lanes) is not None
         step = phase.lanes * (4 if band else loop.vectors)
     allowed = [1 << i for i in range(most.bit_length())]
     if phase.lanes not in allowed:
