@@ -24,6 +24,10 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     pass
 
 
+# What programs state of memory; `global` is any kind of the device's.
+MEMORY_KINDS = ("global", "cl_mem", "usm_host", "usm_device", "usm_shared", "svm", "host")
+
+
 class ExtentValue(Struct, frozen=True):
     """The value that determines an extent in a call, for `operator`: element `index` of `function`'s only result."""
 
@@ -37,7 +41,8 @@ class TensorSpec(Struct, frozen=True):
     are tensors of arbitrary strides, also when they are written, for memrefs with a strided layout. An input with a
     `value` is not passed by the caller: it has no elements, and its first extent is that value, computed by a function
     whose inputs are those before it. An input or result with a `state` is not the caller's either: a session keeps the
-    state of this name from call to call (`states.py`)."""
+    state of this name from call to call (`states.py`). `memory`, one of `MEMORY_KINDS`, is the kind that a call on a
+    caller's OpenCL queue must be given."""
 
     name: str
     shape: list[Expr]
@@ -46,6 +51,7 @@ class TensorSpec(Struct, frozen=True):
     strided: bool = False
     value: ExtentValue | None = None
     state: str | None = None
+    memory: str = ""
 
 
 class Symbol(Struct, frozen=True):

@@ -78,6 +78,16 @@ class Enqueued:
         return self.result
 
 
+class Again(Protocol):
+    """A faster way for a call like an earlier one."""
+
+    def __call__(
+        self, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
+    ) -> Enqueued | None:
+        """None if the call is not like it. Raises CallError."""
+        ...
+
+
 class StreamCalls(Protocol):
     """A driver's calls with tensors in its devices' memory: an object or a module."""
 
@@ -91,9 +101,9 @@ class StreamCalls(Protocol):
 
     def enqueue(
         self, callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
-    ) -> Enqueued:
+    ) -> tuple[Enqueued, Again | None]:
         """Like `call`, also after the events `wait`, and with an event that ends it. Arrays of the host must not change
-        until then. Raises CallError."""
+        until then. The second result may enqueue calls like this one faster. Raises CallError."""
         ...
 
     def current_stream(self, arguments: Sequence[Any]) -> Any:

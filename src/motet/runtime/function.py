@@ -22,13 +22,14 @@ from motet.runtime.call_queue import InFlight, Range, ranges_of
 from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.torch_call import torch_call
-from motet.runtime.foreign import Callee, Enqueued, StreamCalls, calls_on, calls_with
+from motet.runtime.foreign import Again, Callee, Enqueued, StreamCalls, calls_on, calls_with
 from motet.runtime.instance import Instance, allocate
 from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
 _INSTANCES = 64  # combinations of extents kept ready
+_REPEATED = 4  # calls with an event kept ready, such as those of a caller with two sets of buffers
 
 
 class Function:
@@ -54,9 +55,11 @@ class Function:
         self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
         self._prepared: Callable[..., Any] | None = None
         self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a device
+        self._again: tuple[Again, ...] = ()  # for calls with an event, the latest first
         self._out_type: type[Any] = np.ndarray
         # The native callable takes one `out` after the arguments if there is a single result to which it can apply.
         self._takes_out = len(signature.results) == 1 and not self._destinations
+        self._takes_all = self.signature is signature  # callers pass all inputs and get all results
 
     @property
     def name(self) -> str:
@@ -93,6 +96,21 @@ class Function:
                 return self._on_stream(arguments if out is None else (*arguments, out), stream)
         return self._call(arguments, out, stream)
 
+    def bind(self, *arguments: Any, out: Any = None, stream: Any = None) -> Callable[[], Any]:
+        """A call with these arguments, for programs that repeat it: `step = f.bind(x, out=y)`, then `step()`.
+
+        Arguments are checked here, and each call reads and writes their current content; without `out`, it returns new
+        results. For numpy arrays on the host a call takes some 50 ns beyond its kernels. The bound call keeps the
+        arguments, the code and the memory of intermediate tensors, also after the session is closed. Raises CallError.
+        """
+        arrays = [*arguments, *(() if out is None else self._given(out))]
+        if stream is None and self._takes_all and all(type(array) is np.ndarray for array in arrays):
+            call = self._prepare(arguments, out)
+            self._keep_prepared(call.instance)
+            if call.instance.prepared is not None and (out is None or not self._destinations):
+                return functools.partial(call.instance.prepared, *arrays)
+        return functools.partial(self, *arguments, out=out, stream=stream)
+
     def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
         """Run the function on a thread of the session; returns immediately.
 
@@ -115,12 +133,23 @@ class Function:
         CuPy, OpenCL's of pyopencl, those of earlier calls, or handles. Arguments and `out` must not change or be freed
         until the event. Raises CallError for unsuitable arguments, OutOfMemoryError.
         """
+        if len(self._where) != len(self.signature.inputs):
+            raise CallError(f"{self.name}: it has state, or extents that follow from values; expected a call without "
+                            "an event")  # fmt: skip
         self._check_count(arguments)
+        given = self._given(out)
+        for again in self._again:
+            if (made := again(arguments, given, stream, wait)) is not None:
+                return made
         calls = calls_with(arguments) if stream is None else calls_on(stream, arguments, self.name)
         if calls is None:
             raise CallError(f"{self.name}: no argument is in a device's memory; expected stream=, the stream or the "
                             "command queue of the call")  # fmt: skip
-        return calls.enqueue(self._callee(), arguments, self._given(out), stream, wait)
+        made, again = calls.enqueue(self._callee(), arguments, given, stream, wait)
+        with self._lock:
+            if again is not None and self._make is not None:
+                self._again = (again, *self._again[: _REPEATED - 1])
+        return made
 
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Run the function command by command; returns each kernel's name and seconds."""
@@ -136,11 +165,13 @@ class Function:
         """Discard all instances; they are created again when needed."""
         with self._lock:
             self._prepared = self._on_stream = None
+            self._again = ()
             self._instances.clear()
 
     def close(self) -> None:
         with self._lock:
             self._prepared = self._on_stream = self._make = None
+            self._again = ()
             self._instances.clear()
 
     def __repr__(self) -> str:
@@ -209,9 +240,9 @@ class Function:
         return calls.resident(self._callee(), arguments)
 
     def _call_unprepared(self, *arguments: Any) -> Any:
-        """Handle calls that the prepared callable does not: the arguments, followed by `out` if it was given."""
+        """Handle calls that the prepared callable does not: the arguments, followed by the destinations if given."""
         count = len(self._where)
-        return self._call(arguments[:count], arguments[count] if len(arguments) > count else None)
+        return self._call(arguments[:count], arguments[count:] or None)
 
     def _call_unprepared_on(self, arguments: Sequence[Any], stream: Any) -> Any:
         count = len(self._where)

@@ -43,6 +43,7 @@ class Alone:
     commands: CommandBuffer
     places: tuple[int, ...]
     is_whole: bool
+    name: str
 
 
 class PlacedInstance:
@@ -88,7 +89,8 @@ class PlacedInstance:
         places = [self.plan.inputs.index(value) for value in operands]
         places += [count + results.index(value) for value in step.results]
         is_whole = places == list(range(count + len(results)))
-        return Alone(self.devices[step.device], runs[0].concrete, runs[0].commands, tuple(places), is_whole)
+        name = self.signature.name
+        return Alone(self.devices[step.device], runs[0].concrete, runs[0].commands, tuple(places), is_whole, name)
 
     def run(self, arrays: Sequence[Tensor]) -> None:
         _Call(self, arrays).run(None)

@@ -12,12 +12,10 @@ from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.attention.matching import is_attention
-from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.multi_gemm import ProductShape
-from motet.compiler.kernels.reader.function_reader import read_kernel
+from motet.compiler.kernels.reader.extents import read_composed
 from motet.compiler.kernels.reader.reading import Unreadable
-from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.passes.running import run_named
 from motet.compiler.targets.family import Target
@@ -66,8 +64,9 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     (`fuse-for-cpu`), and return it as those get it that have (`fuse-for-gpu`): `program` itself if all targets are of
     one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
+    others = [backend for backend in map(backend_of, targets) if not backend.fuses_attention]
     if not backends:
-        run_named("fuse-for-cpu", program)
+        _run_cpu_passes(program, others)
         return program
     if len(backends) == len(targets):
         _run_gpu_passes(program, backends)
@@ -76,7 +75,14 @@ def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
     copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = _run_gpu_passes(copy, backends)
     program.parameters = copy.parameters  # both share them, with those that were made of others
-    return copy if run_named("fuse-for-cpu", program) or changed else program
+    return copy if _run_cpu_passes(program, others) or changed else program
+
+
+def _run_cpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
+    def attention_pays(kernel: Kernel) -> bool:
+        return is_attention(kernel) and all(backend.attention_pays(kernel) for backend in backends)
+
+    return run_named("fuse-for-cpu", program, {"fuse-attention": {"accepts": attention_pays}})
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
@@ -112,7 +118,7 @@ def read_kernels(program: Program) -> Kernels:
             kernels.reasons[name] = "a launch as it was written"
             continue
         try:
-            kernels.readable[name] = checked(compose(checked(read_kernel(function), "reading")), "compose")
+            kernels.readable[name] = read_composed(function)
         except Unreadable as reason:
             kernels.reasons[name] = str(reason)
     return kernels

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from motet.artifact.schema import Constraint, Expr, Signature, TensorSpec
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, state_of, value_of
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, memory_of, state_of, value_of
 from motet.compiler.kernels.layout import callee
 from motet.compiler.kernels.reader.reading import dtype_of
 from motet.compiler.scheduling.shapes import Shapes
@@ -31,6 +33,7 @@ def read_interface(function: ir.Operation, shapes: Shapes, required: Sequence[Co
             _name(attributes, f"arg{index}"), list(shapes.of(argument)),
             caller_dtype(dtype_of(argument.type), attributes), strided=STRIDED in attributes,
             value=value_of(attributes), state=state_of(attributes),
+            memory=memory_of(attributes, f"{symbol_name(function)}: argument {index}"),
         )
         for index, (argument, attributes) in enumerate(
             zip(block.arguments, _dictionaries(function, "arg_attrs", len(block.arguments)), strict=True)
@@ -42,6 +45,7 @@ def read_interface(function: ir.Operation, shapes: Shapes, required: Sequence[Co
         TensorSpec(
             _name(attributes, f"result{index}"), [], caller_dtype(dtype_of(operand.type), attributes),
             _destination(attributes), state=state_of(attributes),
+            memory=memory_of(attributes, f"{symbol_name(function)}: result {index}"),
         )
         for index, (operand, attributes) in enumerate(
             zip(operands, _dictionaries(function, "res_attrs", len(operands)), strict=True)
@@ -65,7 +69,7 @@ def with_extents(
                     text = f"axis {axis} of {destination.name} must be as long as that of what is written to it"
                     constraints.append(Constraint(wanted, own, "equal", text))
             shape = destination.shape
-        results.append(TensorSpec(spec.name, list(shape), spec.dtype, spec.destination, state=spec.state))
+        results.append(msgspec.structs.replace(spec, shape=list(shape)))
     return Signature(signature.name, signature.inputs, results, signature.symbols, constraints)
 
 

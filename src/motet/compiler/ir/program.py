@@ -19,6 +19,8 @@ tools can read the module:
   the operator that needs it.
 - argument / result attribute `motet.state = "s"`: callers do not see it; a session keeps it between calls under this
   name, initially as the function `motet.initial_state` returns it. Such arguments follow the callers'.
+- argument / result attribute `motet.memory = "usm_device"`: the kind of memory that callers give on an OpenCL queue;
+  `#gpu.address_space<global>` is any kind of the device's memory.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
 A program for several devices has been placed (`compiler/placement/`): its `placement` has the devices, and the steps
@@ -34,9 +36,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.artifact.schema import Constraint, ExtentValue, Link, LogicalDevice, Plan, Signature
+from motet.artifact.schema import MEMORY_KINDS, Constraint, ExtentValue, Link, LogicalDevice, Plan, Signature
 from motet.compiler.ir._mlir import ir
-from motet.errors import Location
+from motet.errors import CompileError, Location
 
 PARAMETER = "motet.parameter"
 NAME = "motet.name"
@@ -47,7 +49,9 @@ UNSIGNED = "motet.unsigned"
 ELEMENT = "motet.element"
 VALUE = "motet.value"
 STATE = "motet.state"
+MEMORY = "motet.memory"
 DEVICE = "motet.device"
+_SPACE = re.compile(r"#gpu\.address_space<(\w+)>")
 ONE_KERNEL = "motet.one_kernel"  # on public functions of small tensors: they become a single kernel
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are in bounds
 DROPS = "motet.drops_outside"  # on scatters: an index out of bounds is ignored
@@ -103,6 +107,22 @@ def value_of(attributes: ir.DictAttr | None) -> ExtentValue | None:
 def state_of(attributes: ir.DictAttr | None) -> str | None:
     """The name of the state that an argument or result with these attributes is; None if it is not state."""
     return None if attributes is None or STATE not in attributes else ir.StringAttr(attributes[STATE]).value
+
+
+def memory_of(attributes: ir.DictAttr | None, where: str) -> str:
+    """The kind of memory that callers give for an argument or result with these attributes; empty if any. Raises
+    CompileError for a kind that does not exist."""
+    if attributes is None or MEMORY not in attributes:
+        return ""
+    stated = attributes[MEMORY]
+    if (space := _SPACE.fullmatch(str(stated))) is not None:
+        text = space[1]
+    else:
+        text = ir.StringAttr(stated).value if isinstance(stated, ir.StringAttr) else str(stated)
+    if text not in MEMORY_KINDS:
+        raise CompileError(f"{where}: {MEMORY} = {stated}; expected one of {', '.join(MEMORY_KINDS)}, or "
+                           "#gpu.address_space<global>")  # fmt: skip
+    return text
 
 
 def unsigned(kinds: Iterable[ir.Type]) -> list[int]:

@@ -100,6 +100,52 @@ class BfloatProductSchedule(_Schedule, frozen=True, tag="bfloat-product"):
         return 16 * self.blocks
 
 
+class AttentionSchedule(_Schedule, frozen=True, tag="attention"):
+    """Two products with a softmax between them, on a CPU. A task has `rows` queries, in tiles of `tile`, and processes
+    `keys` keys at a time. Tiles have `score_vectors` vectors of `lanes` keys, and `value_vectors` vectors of columns.
+
+    `key_mode`: keys are `packed` by the task, read in `place`, or multiplied `along_depth`, as sums of lanes. Values
+    are packed with `pack_values`, else read in place. `way` selects the instructions of both products: multiply-adds of
+    `vectors`, or for bf16 numbers `dots` of AVX-512 BF16 or `tiles` of AMX.
+    """
+
+    lanes: int
+    rows: int
+    tile: int
+    keys: int
+    score_vectors: int
+    value_vectors: int
+    key_mode: Literal["packed", "place", "along_depth"] = "packed"
+    pack_values: bool = True
+    way: Literal["vectors", "dots", "tiles"] = "vectors"
+
+    @property
+    def width(self) -> int:
+        """The keys of one tile's vectors."""
+        return self.lanes * self.score_vectors
+
+
+class BlockProductSchedule(_Schedule, frozen=True, tag="block-product"):
+    """A product by weights of 4 or 8 bits, on a CPU. With `streams`, a register tile widens the weights that it reads
+    in registers, and has all rows; otherwise a task widens `depth_block` steps of a panel to scratch memory for all of
+    its tiles. The other fields are those of `ContractionSchedule`."""
+
+    lanes: int
+    rows: int
+    vectors: int
+    tile_rows: int
+    panels: int
+    streams: bool
+    depth_block: int | None = None
+    pack_a: bool = False
+    group: int = 1
+
+    @property
+    def width(self) -> int:
+        """The columns of one panel."""
+        return self.vectors * self.lanes
+
+
 class DirectSchedule(_Schedule, frozen=True, tag="direct"):
     """A convolution of a channels-last image, or of a copy of that layout, on a CPU: tiles of `tile_rows` pixels by
     `vectors` vectors of `lanes` filters; a task has `block` output rows (a divisor of all), of which it computes one of
@@ -112,6 +158,21 @@ class DirectSchedule(_Schedule, frozen=True, tag="direct"):
     block: int
     depth_block: int | None = None
     pieces: int = 1
+
+    @property
+    def width(self) -> int:
+        """The filters of one panel."""
+        return self.lanes * self.vectors
+
+
+class DynamicConvolutionSchedule(_Schedule, frozen=True, tag="dynamic"):
+    """A convolution along axes of dynamic extents, of a padded copy of its image, on a CPU: tiles of at most
+    `tile_rows` pixels of one row by `vectors` vectors of `lanes` filters; a task has `tiles` such tiles of a row."""
+
+    lanes: int
+    tile_rows: int
+    vectors: int
+    tiles: int
 
     @property
     def width(self) -> int:
@@ -205,8 +266,9 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 
 KernelSchedule = (
-    ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | DirectSchedule | ConvolutionSchedule
-    | DepthwiseSchedule | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
+    ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | BlockProductSchedule | AttentionSchedule
+    | DirectSchedule | DynamicConvolutionSchedule | ConvolutionSchedule | DepthwiseSchedule | PlanesSchedule
+    | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}

@@ -1,8 +1,8 @@
-"""OpenCL platforms that take SPIR-V: the host's kernels, each work-item with tasks of its own, for processors."""
+"""OpenCL platforms: the host's kernels, each work-item with tasks, for processors; in SPIR-V or in OpenCL C."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.family import Family
@@ -26,6 +26,10 @@ _SOURCE = CpuTarget(
     name="opencl-c", triple="opencl-c-unknown-unknown", cpu="", features="", requires=(),
     vector_bits=256, vector_registers=16, l1=32 << 10, l2=1 << 20, family="opencl",
 )
+_WIDE_SOURCE = replace(
+    _SOURCE, name="opencl-c-512", requires=("vectors-of-512-bits",), vector_bits=512, vector_registers=32,
+)
 OPENCL = Family(
-    "opencl", {target.name: target for target in (_SPIRV, _SOURCE)}, (_SPIRV.name, _SOURCE.name), options=("queues",)
+    "opencl", {target.name: target for target in (_SPIRV, _WIDE_SOURCE, _SOURCE)},
+    (_SPIRV.name, _WIDE_SOURCE.name, _SOURCE.name), options=("queues",),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
-from motet.compiler.codegen.cpu.imports import check_imports
+from motet.compiler.codegen.cpu.imports import check_imports, is_source
 from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import check, generate, improves_on_base, own_target
 from motet.compiler.codegen.kernel_code import KernelCode
@@ -31,6 +31,11 @@ class CpuBackend(PlainBackend):
 
     def improves_on_base(self, kernel: Kernel) -> bool:
         return improves_on_base(kernel, self.target)
+
+    def attention_pays(self, kernel: Kernel) -> bool:
+        from motet.compiler.codegen.cpu.attention.plan import pays
+
+        return pays(kernel, lowest_base(self.target))
 
     @property
     def complete(self) -> bool:
@@ -77,15 +82,23 @@ class CpuBackend(PlainBackend):
         shared = {unit: made[name, unit] for unit in units for name in reversed(below) if (name, unit) in made}
         fresh = [unit for unit in units if unit not in shared]
         refusals: list[UnloadableCode] = []
-        for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
+        codes = compile_units(fresh, target, jobs)
+        for unit, code in zip(fresh, codes, strict=True):
             try:
                 check_imports(unit.name, code, target)
             except UnloadableCode as refusal:
                 refusals.append(refusal)
+            if is_source(target):
+                continue
             path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
             members[path] = code
         if refusals:
             raise UnloadableCode(refusals[0].message, *(symbol for each in refusals for symbol in each.symbols))
+        if is_source(target):
+            # A platform takes half a second for any program, and little more for one of many kernels.
+            path = f"executables/{target.family}/{target.name}/{units[0].name if units else ''}.cl"
+            members.update({path: b"\n".join(codes)} if units else {})
+            return dict(compiled), [path] if units else []
         return dict(compiled), [shared.get(unit) or made[target.name, unit] for unit in units]
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:

@@ -22,6 +22,7 @@ class Found:
     pieces: tuple[KeyPiece, ...]
     score: int
     safe: bool
+    repairs: bool
 
 
 class NoAttention(Exception):
@@ -46,6 +47,7 @@ class Follower:
         if len(keys) != 1:
             return None
         self.key = keys[0]
+        self.dtype = "f64" if self.kernel.values[self.main.outputs[0].value].dtype == "f64" else "f32"
         self.made = {access.value: stage for stage in self.kernel.stages for access in stage.outputs}
         try:
             weight = self._read(self.main.inputs[self.side])
@@ -55,7 +57,8 @@ class Follower:
             return None
         if score is None or not self.factors:
             return None
-        if empty is not None and not self._sees_nothing(*empty, score):
+        repairs = empty is not None and self._is_no_number(*empty, weight)
+        if empty is not None and not repairs and not self._sees_nothing(*empty, score):
             return None
         query, keys_ = self.factors
         if self._runs(query, self.key):
@@ -69,7 +72,7 @@ class Follower:
             KeyPiece(first, size, keys, values)
             for (first, size, keys), (_, _, values) in zip(found[0] or (), found[1] or (), strict=True)
         )
-        return Found(self, query, tuple(pieces), score, empty is not None)
+        return Found(self, query, tuple(pieces), score, empty is not None and not repairs, repairs)
 
     def _parts(self, access: Access) -> list[tuple[int, Size, Access]] | None:
         """The pieces of a concatenation of keys or values that `access` reads: the first position, the number of
@@ -150,13 +153,29 @@ class Follower:
         """The first product, which may be read at one point only."""
         for number, dim in enumerate(self.first.reductions):
             at[dim] = Affine.dim(len(self.main.sizes) + number)
-        factors = tuple(
-            replace(access, map=compose_maps(access.map, at)) for access in self.first.inputs
-        )
+        read = [self._unscaled(replace(access, map=compose_maps(access.map, at))) for access in self.first.inputs]
+        factors = tuple(access for access, _ in read)
         if self.factors not in ((), factors):
             raise NoAttention
         self.factors = factors
-        return self._term(Term("product"))
+        product = self._term(Term("product"))
+        scale = math.prod(factor for _, factor in read)
+        if scale == 1:
+            return product
+        number = self._term(Term("arith.constant", (), Scalar("arith.constant", (), self.dtype, scale)))
+        return self._term(Term("arith.mulf", (product, number), Scalar("arith.mulf", (), self.dtype)))
+
+    def _unscaled(self, access: Access) -> tuple[Access, float]:
+        """`access` before multiplications by numbers, and their product."""
+        scale = 1.0
+        while (stage := self.made.get(access.value)) is not None and (found := _scaling(stage)) is not None:
+            number, factor = found
+            if access.padding is not None or stage.inputs[number].padding is not None:
+                break
+            source = stage.inputs[number]
+            access = replace(source, map=compose_maps(source.map, self._inverse(stage, access)))
+            scale *= factor
+        return access, scale
 
     def _along_keys(self, stage: Stage, at: list[Affine]) -> int:
         """The maximum or the sum along all keys."""
@@ -204,7 +223,7 @@ class Follower:
         if -1 in operands or scalar.op == "tensor.extract":
             raise NoAttention
         dtype = "f32" if scalar.dtype in FLOATS else scalar.dtype
-        if scalar.op in ("arith.truncf", "arith.extf") and dtype == "f32":
+        if scalar.op in ("arith.truncf", "arith.extf") and dtype == self.dtype == "f32":
             return operands[0]
         if scalar.op in ("arith.maximumf", "arith.maxnumf"):
             for number, other in (operands, operands[::-1]):
@@ -230,6 +249,14 @@ class Follower:
                 if self.constant(dropped) == 0:
                     return kept, (condition, holds)
         return weight, None
+
+    def _is_no_number(self, condition: int, holds: bool, weight: int) -> bool:
+        """Whether `condition` is `holds` exactly if `weight` is NaN."""
+        if (inner := self._negated(condition)) is not None:
+            return self._is_no_number(inner, not holds, weight)
+        term = self.terms[condition]
+        predicate = term.scalar.predicate if term.op == "arith.cmpf" and term.scalar is not None else ""
+        return predicate in (("une", "uno") if holds else ("oeq", "ord")) and term.operands == (weight, weight)
 
     def _sees_nothing(self, condition: int, holds: bool, score: int) -> bool:
         """Whether `condition` is `holds` exactly if all of a query's scores are -inf."""
@@ -288,3 +315,22 @@ class Follower:
         score, largest = difference.operands
         highest = self.terms[largest]
         return score if highest.op == "max" and highest.operands == (score,) else None
+
+
+def _scaling(stage: Stage) -> tuple[int, float] | None:
+    """The input that `stage` multiplies by a number, and the number; None if it does something else."""
+    if stage.reductions or len(stage.outputs) != 1:
+        return None
+    count = len(stage.inputs) + len(stage.outputs)
+    last = stage.body[stage.yields[0] - count] if stage.yields[0] >= count else None
+    if last is None or last.op not in ("arith.mulf", "arith.divf"):
+        return None
+    for place, other in (last.operands, last.operands[::-1]):
+        constant = stage.body[other - count] if other >= count else None
+        if place < len(stage.inputs) and constant is not None and constant.op == "arith.constant":
+            value = float(constant.value or 0)
+            usable = 0 < abs(value) < math.inf
+            return (place, value if last.op == "arith.mulf" else 1 / value) if usable else None
+        if last.op == "arith.divf":
+            break
+    return None

@@ -40,11 +40,12 @@ def is_attention(kernel: Kernel) -> bool:
 
 def _is_product(kernel: Kernel, stage: Stage) -> bool:
     product = match_product(stage)
-    if product is None or product.dtype != "f32" or stage.inits not in ((0,), (0.0,)):
+    if product is None or product.dtype not in ("f32", "f64") or stage.inits not in ((0,), (0.0,)):
         return False
     if any(access.padding is not None for access in stage.inputs):
         return False
-    return all(kernel.values[access.value].dtype in FLOATS for access in (*stage.inputs, *stage.outputs))
+    dtypes = FLOATS if product.dtype == "f32" else ("f64",)
+    return all(kernel.values[access.value].dtype in dtypes for access in (*stage.inputs, *stage.outputs))
 
 
 def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> Attention | None:
@@ -63,7 +64,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
         return None
     shared = [d for d in parallel if d not in used[1] | used[2] and d not in column]
     batch = [d for d in parallel if d not in shared and d not in column]
-    scorer = Scorer(list(follower.terms), follower.known)
+    scorer = Scorer(list(follower.terms), follower.known, follower.dtype)
     wanted = scorer.compared(found.score)
     causal = scorer.causal(wanted, follower.key, shared)
     row = causal[0] if causal is not None else _innermost(follower, shared)
@@ -71,7 +72,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: Found) -> 
     return Attention(
         kernel, main, epilogue, sizes, tuple(batch), tuple(d for d in shared if d != row), row, follower.key, depth[0],
         column[0], found.query, found.pieces, tuple(scorer.terms), score, scale,
-        causal[1] if causal is not None else None, found.safe,
+        causal[1] if causal is not None else None, found.safe, found.repairs,
     )
 
 

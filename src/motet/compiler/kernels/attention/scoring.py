@@ -17,6 +17,7 @@ class Scorer:
 
     terms: list[Term]
     known: dict[Term, int]
+    dtype: str = "f32"  # in which scores are computed
 
     def constant(self, number: int) -> float | None:
         term = self.terms[number]
@@ -69,7 +70,7 @@ class Scorer:
         return self._number(value if value == -math.inf else max(value, LOWEST) / scale)
 
     def _number(self, value: float) -> int:
-        return self._new(Term("arith.constant", (), Scalar("arith.constant", (), "f32", value)))
+        return self._new(Term("arith.constant", (), Scalar("arith.constant", (), self.dtype, value)))
 
     # -- masks --
 

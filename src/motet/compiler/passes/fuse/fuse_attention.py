@@ -6,7 +6,7 @@
     %u = tensor.collapse_shape … ; batch_matmul with %v         them: these are before and after
 
 All operations between the products that depend on the first one are included, as are masks computed from positions,
-reshapes and transpositions of operands, and a transposition of the result. A triangular constant mask becomes a
+factors of queries and keys, reshapes and transpositions of operands, and a transposition of the result. A triangular constant mask becomes a
 comparison of positions. The pass leaves the program unchanged if a part is also used elsewhere, or if `accepts` refuses
 the resulting kernel.
 """
@@ -129,13 +129,17 @@ def _gathered(
     also slices of its operands."""
     members = {first, second, *inner}
     outer: set[int] = set()
-    stack = [value for position in members for value in f.inputs(position)]
+    factors = [(value, True) for value in f.inputs(first)]
+    stack = [*factors, *((value, False) for position in members - {first} for value in f.inputs(position))]
     while stack:
-        position = f.maker(stack.pop())
-        if position is None or position in members | outer or not _is_cheap(f, position, slices):
+        value, is_factor = stack.pop()
+        position = f.maker(value)
+        if position is None or position in members | outer:
+            continue
+        if not _is_cheap(f, position, slices) and not (is_factor and _is_scaling(f, position)):
             continue
         outer.add(position)
-        stack += f.inputs(position)
+        stack += [(operand, is_factor) for operand in f.inputs(position)]
     after = _after(f, second)
     order = sorted(members | outer) + [p for p in after if p not in members]
     if len(order) > _LARGEST:
@@ -160,6 +164,17 @@ def _is_cheap(f: FunctionView, position: int, slices: bool) -> bool:
         or ((maker := f.maker(value)) is not None and _is_cheap(f, maker, slices) and _from_positions(f, maker))
         for value in f.inputs(position)
     )
+
+
+def _is_scaling(f: FunctionView, position: int) -> bool:
+    """Whether an operation multiplies or divides a tensor by a number: queries and keys are often scaled one by one."""
+    operation = f.operations[position]
+    if f.role(position) is not Role.ELEMENTWISE or operation.name != "linalg.generic":
+        return False
+    names = [child.operation.name for child in operation.regions[0].blocks[0].operations]
+    return names in (["arith.mulf", "linalg.yield"], ["arith.divf", "linalg.yield"]) and sum(
+        f.number(value) is None for value in f.inputs(position)
+    ) == 1
 
 
 def _is_known_slice(operation: ir.Operation) -> bool:

@@ -101,12 +101,12 @@ def call(
 
 def enqueue(
     callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
-) -> Enqueued:
+) -> tuple[Enqueued, None]:
     """See `motet.runtime.foreign.StreamCalls`."""
     made = _StreamCall(callee, arguments, out, stream)
     made.waits = event_handles(wait, made.signature.name)
     value, _ = made.run()
-    return Enqueued(value, made.event())
+    return Enqueued(value, made.event()), None
 
 
 def current_stream(arguments: Sequence[Any]) -> int:

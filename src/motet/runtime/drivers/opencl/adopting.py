@@ -62,14 +62,15 @@ def adopt(
         raise CallError(f"{where}: a Pointer has no kind of memory; expected motet.opencl.Buffer(address, kind, …)")
     else:
         array = tensors.adopt(value, spec, where, writable=writable)
+        _check_kind(spec, "host", where)
         return Adopted(value, None, array.shape, array)
     _check_dtype(found[1], spec, where)
     place, _, shape, context, waits = found
+    _check_kind(spec, "host" if place is None else place.kind, where)
     if place is None:  # memory of the host that is given by its address
         return Adopted(value, None, shape, _array_at(value.handle, shape, found[1]))
     if context and context != queue.context:
         raise CallError(f"{where}: its memory is of another context than the call's queue; expected one context")
-    _check_kind(spec, place.kind, where)
     if place.kind != "cl_mem" and place.bytes:
         objects.check_pointer(place.handle, place.kind, place.bytes, queue, where)
     return Adopted(value, place, shape, None, waits)
@@ -131,6 +132,9 @@ def _check_dtype(given: np.dtype[Any], spec: TensorSpec, where: str) -> None:
 
 def _check_kind(spec: TensorSpec, kind: str, where: str) -> None:
     """The kind of memory that the program states for an argument; `global` is any of the device's."""
+    if spec.memory and kind != spec.memory and (spec.memory != "global" or kind == "host"):
+        expected = "memory of the device" if spec.memory == "global" else spec.memory
+        raise CallError(f"{where}: {kind} memory given; the program states {expected}")
 
 
 def _array_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

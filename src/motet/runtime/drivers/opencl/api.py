@@ -10,6 +10,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 from motet.errors import DeviceError
@@ -39,6 +40,7 @@ _ERRORS = {
 
 # Properties of platforms and devices.
 PLATFORM_NAME, PLATFORM_VERSION, PLATFORM_SUFFIX = 0x0902, 0x0901, 0x0920
+DEVICE_FLOATS = 0x103A  # how many floats a vector of the device's instructions has
 DEVICE_NAME, DEVICE_VERSION, DEVICE_IL, DEVICE_EXTENSIONS = 0x102B, 0x102F, 0x105B, 0x1030
 DEVICE_AVAILABLE, DEVICE_COMPUTE_UNITS, DEVICE_MEMORY, DEVICE_LARGEST = 0x1027, 0x1002, 0x101F, 0x1010
 DEVICE_QUEUE_PROPERTIES, DEVICE_SVM, DEVICE_SINGLE_FP = 0x102A, 0x1053, 0x101B
@@ -110,10 +112,19 @@ class OpenClError(DeviceError):
         self.code = code
 
 
+@dataclass
+class Counts:
+    """How often memory of devices was allocated, and copied or filled, since the process began."""
+
+    allocations: int = 0
+    copies: int = 0
+
+
 class OpenClApi:
     """OpenCL through its loader."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        self.counts = Counts()
         self._functions: dict[str, Any] = {}
         for name, (result, parameters) in _PROTOTYPES.items():
             try:
@@ -215,6 +226,7 @@ class OpenClApi:
         self._call(f"clRetain{kind}", handle)
 
     def buffer_create(self, context: Handle, size: int) -> Handle:
+        self.counts.allocations += 1
         return self._create("clCreateBuffer", context, _READ_WRITE, size, None)
 
     def sub_buffer_create(self, buffer: Handle, offset: int, size: int) -> Handle:
@@ -225,6 +237,7 @@ class OpenClApi:
 
     def allocate(self, context: Handle, size: int) -> int:
         """The address of shared virtual memory, aligned to 64; 0 if there is not enough."""
+        self.counts.allocations += 1
         return self._functions["clSVMAlloc"](context, _READ_WRITE, size, 64) or 0
 
     def free(self, context: Handle, address: int) -> None:
@@ -234,16 +247,19 @@ class OpenClApi:
 
     def move(self, queue: Handle, target: int, source: int, size: int) -> None:
         """Copy between shared virtual memory and any memory of the process; blocks until the copy has ended."""
+        self.counts.copies += 1
         self._call("clEnqueueSVMMemcpy", queue, 1, target, source, size, 0, None, None)
 
     def copy(self, queue: Handle, target: int, source: int, size: int, waits: Sequence[Handle] = ()) -> Handle:
         """Copy within shared virtual memory; returns an event, as do the next two."""
         event = c_void_p()
+        self.counts.copies += 1
         self._call("clEnqueueSVMMemcpy", queue, 0, target, source, size, *list_of(waits), ctypes.byref(event))
         return event.value or 0
 
     def fill(self, queue: Handle, target: int, byte: int, size: int, waits: Sequence[Handle] = ()) -> Handle:
         event = c_void_p()
+        self.counts.copies += 1
         pattern = ctypes.byref(ctypes.c_ubyte(byte))
         self._call(
             "clEnqueueSVMMemFill", queue, target, pattern, 1, size, *list_of(waits), ctypes.byref(event)
@@ -256,6 +272,7 @@ class OpenClApi:
     ) -> Handle:
         """Copy between a `cl_mem` and memory of the process; returns an event, as do the next two."""
         event = c_void_p()
+        self.counts.copies += 1
         name = "clEnqueueWriteBuffer" if write else "clEnqueueReadBuffer"
         self._call(name, queue, buffer, 0, offset, size, address, *list_of(waits), ctypes.byref(event))
         return event.value or 0
@@ -266,6 +283,7 @@ class OpenClApi:
     ) -> Handle:
         """Copy between two `cl_mem`."""
         event = c_void_p()
+        self.counts.copies += 1
         offsets = source_offset, target_offset
         self._call(
             "clEnqueueCopyBuffer", queue, source, target, *offsets, size, *list_of(waits), ctypes.byref(event)

@@ -21,7 +21,8 @@ from motet.runtime.drivers.opencl.device import OpenClDevice
 from motet.runtime.drivers.opencl.external import ExternalWork
 from motet.runtime.drivers.opencl.handles import OpenClBuffer, empty, handle_of
 from motet.runtime.drivers.opencl.objects import Objects, QueueFacts, load_objects
-from motet.runtime.foreign import Callee, Enqueued
+from motet.runtime.drivers.opencl.repeated import RepeatedCall, wait_list
+from motet.runtime.foreign import Again, Callee, Enqueued
 from motet.runtime.instantiate import Shape
 from motet.runtime.plan_executor import Alone, PlacedInstance
 
@@ -37,9 +38,10 @@ def call(callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: A
 
 def enqueue(
     callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
-) -> Enqueued:
+) -> tuple[Enqueued, Again | None]:
     """See `motet.runtime.foreign.StreamCalls`."""
-    return _QueueCall(callee, arguments, out, stream).run(wait)
+    made = _QueueCall(callee, arguments, out, stream)
+    return made.run(wait), made.again
 
 
 def current_stream(arguments: Sequence[Any]) -> Any:
@@ -78,6 +80,7 @@ class _QueueCall:
         self.queue: QueueFacts = self.objects.queue(handle, f"{name}: stream")
         self.destinations = {spec.destination for spec in self.signature.results if spec.destination is not None}
         self.uses_host = False
+        self.again: Again | None = None
 
     def run(self, wait: Sequence[Any]) -> Enqueued:
         signature = self.signature
@@ -106,6 +109,10 @@ class _QueueCall:
         externals = [places[number] for number in instance.direct[0].alone.places]
         event = work(self.queue.handle, externals, waits, (self.arguments, returned))
         value = returned[0] if len(returned) == 1 else tuple(returned) if returned else None
+        given = (*self.arguments, *self.out)
+        if all(type(each) is OpenClBuffer for each in (*self.arguments, *returned)) and not self.uses_host:
+            held = (self.arguments, returned)
+            self.again = RepeatedCall(self.objects, given, self.given, self.queue, work, externals, held, value)
         return Enqueued(value, event)
 
     # -- the function in the queue's context -------------------------------------------------------
@@ -131,15 +138,7 @@ class _QueueCall:
 
     def _waits(self, wait: Sequence[Any], arguments: Sequence[Adopted]) -> list[Handle]:
         """The events of the call's wait list, and those of its arguments."""
-        found: list[Handle] = []
-        for number, event in enumerate(wait):
-            where = f"{self.signature.name}: wait {number}"
-            handle = handle_of(event)
-            if handle is None:
-                raise CallError(f"{where}: {type(event).__name__} given; expected an event of OpenCL: pyopencl's, that "
-                                "of a call, or a handle")  # fmt: skip
-            self.objects.check_event(handle, self.queue, where)
-            found.append(handle)
+        found = wait_list(self.objects, self.queue, wait, self.signature.name)
         for argument in arguments:
             for handle in argument.waits:
                 self.objects.check_event(handle, self.queue, f"{self.signature.name}: an event of an array")
@@ -158,7 +157,7 @@ class _QueueCall:
                 if given is not None and given is not value:
                     raise CallError(f"{where}: is written to argument {spec.destination}; out must be that or None")
             else:
-                value = given if given is not None else self._made(shape)
+                value = given if given is not None else self._made(shape, spec.memory)
                 found = adopt(self.objects, self.queue, value, spec, where, writable=True)
                 if found.shape != shape.extents:
                     tensors.check_shape(found, shape.extents, where)  # pyright: ignore[reportArgumentType]
@@ -166,8 +165,11 @@ class _QueueCall:
             returned.append(value)
         return results, returned
 
-    def _made(self, shape: Shape) -> Any:
-        """Memory for a result: like the first argument in OpenCL memory, else of the host."""
+    def _made(self, shape: Shape, stated: str) -> Any:
+        """Memory for a result: as the program states, else like the first argument in OpenCL memory, else of the
+        host."""
+        if stated not in ("", "global"):
+            return empty(self.queue.handle, stated, shape.extents, shape.dtype)
         like = next((value for value in self.arguments if is_opencl(value)), None)
         if like is None or (type(like) is OpenClBuffer and like.kind == "host"):
             return np.empty(shape.extents, shape.dtype)

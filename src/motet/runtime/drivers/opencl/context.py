@@ -117,6 +117,7 @@ class Context:
         self, queue: Handle, source: MemoryPart, target: MemoryPart, waits: Sequence[Handle]
     ) -> Handle:
         """OpenCL has no command between such kinds of memory; kernels use all of them."""
+        self.api.counts.copies += 1
         program = self.program(_COPY, "")
         kernel = self.own("Kernel", self.api.kernel_create(program.handle, "motet_copy"))
         parts = [self.set_argument(kernel.handle, number, place) for number, place in enumerate((source, target))]

@@ -23,6 +23,7 @@ from motet.runtime.drivers.common.work_queue import WorkQueue
 from motet.runtime.drivers.opencl.api import (
     DEVICE_COMPUTE_UNITS,
     DEVICE_EXTENSIONS,
+    DEVICE_FLOATS,
     DEVICE_IL,
     DEVICE_SINGLE_FP,
     Handle,
@@ -35,7 +36,8 @@ from motet.runtime.plan_executor import Alone
 from motet.runtime.timeline import Point
 
 FAMILY = "opencl"
-SOURCE = "opencl-c"  # the target of programs in OpenCL C
+SOURCE = "opencl-c"  # what the names of targets of programs in OpenCL C begin with
+WIDE = "vectors-of-512-bits"  # a feature that targets may need
 _ROUNDED_DIVISION = 1 << 7  # of the floating-point properties
 _ITEMS_PER_UNIT = 4  # work-items with scratch memory
 _MOST_CONTEXTS = 8  # of callers
@@ -118,9 +120,11 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             return f"for {variant.family} devices"
         device = self._context.device
         taken = {SOURCE, *self._api.device_text(device, DEVICE_EXTENSIONS).split()}
+        if self._api.device_number(device, DEVICE_FLOATS) >= 16:
+            taken.add(WIDE)
         if lacking := [feature for feature in variant.features if feature not in taken]:
             return f"needs {', '.join(lacking)}, which {self.info.name} lacks"
-        if variant.target == SOURCE or "SPIR-V" in self._api.device_text(device, DEVICE_IL):
+        if variant.target.startswith(SOURCE) or "SPIR-V" in self._api.device_text(device, DEVICE_IL):
             return None
         return f"needs SPIR-V, which {self.info.name} does not take"
 
@@ -194,7 +198,7 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             parameters = [
                 self._constant(caller, index, artifact.parameter(index)) for index in concrete.parameters
             ]
-            return ExternalWork(caller, commands, concrete, parameters)
+            return ExternalWork(caller, commands, concrete, parameters, alone.name, lambda: self.keeps(caller))
 
     def _constant(self, caller: Context, index: int, array: Array) -> Memory:
         """A constant in a caller's context, written once."""

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,13 +63,17 @@ class _Lease:
 
 
 class ExternalWork:
-    """`commands` in a caller's `context`, with their externals after arguments and results: an arena, `parameters`, and
-    the statuses of commands that may fail, if there are any. Thread-safe."""
+    """`commands` of the function `name` in a caller's `context`, with their externals after arguments and results: an
+    arena, `parameters`, and the statuses of commands that may fail, if there are any. `is_kept` tells whether the
+    device still keeps the context. Thread-safe."""
 
     def __init__(
-        self, context: Context, commands: OpenClCommands, concrete: Concrete, parameters: Sequence[Memory]
+        self, context: Context, commands: OpenClCommands, concrete: Concrete, parameters: Sequence[Memory],
+        name: str, is_kept: Callable[[], bool],
     ) -> None:
         self.context = context
+        self.name = name
+        self.is_kept = is_kept
         self._commands = commands
         self._concrete = concrete
         self._fixed = [memory.place for memory in parameters]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import numbers
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,6 +54,7 @@ class OpenClBuffer:
                             "object with int_ptr")  # fmt: skip
         self.handle = found
         self.context: Handle = 0
+        self.is_kept = kind == "cl_mem"  # whether the buffer keeps its memory
         if kind == "cl_mem":
             self._keep()
 
@@ -131,7 +133,11 @@ class CallerEvent:
         self.int_ptr = handle
         self._api = api
         self._raise_failed = raise_failed
-        weakref.finalize(self, api.release, "Event", handle).atexit = False
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", 0) == os.getpid():  # not in a fork, and not half made
+            self._api.release("Event", self.int_ptr)
 
     @property
     def handle(self) -> Handle:
@@ -172,7 +178,7 @@ def empty(queue: Any, kind: str, shape: Sequence[int], dtype: Any) -> OpenClBuff
     else:
         address, free = api.allocate(own.context, size), api.free
     made = OpenClBuffer(address, kind, shape, dtype)
-    made.context = own.context
+    made.context, made.is_kept = own.context, True
     api.retain("Context", own.context)
     weakref.finalize(made, _free, api, free, own.context, address).atexit = False
     return made

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import threading
 from collections.abc import Sequence
 from ctypes import c_int, c_size_t, c_uint, c_void_p
 from typing import Any, NamedTuple
@@ -57,8 +58,10 @@ class Usm:
         info = api.extension(
             platform, "clGetMemAllocInfoINTEL", c_int, c_void_p, c_void_p, c_uint, c_size_t, c_void_p, c_void_p
         )
+        self._api = api
         self.is_there = info is not None
         self._info: Any = info
+        self._kind_of_svm: str | None = None
         self._set: Any = api.extension(platform, "clSetKernelArgMemPointerINTEL", c_int, c_void_p, c_uint, c_void_p)
         self._copy: Any = api.extension(
             platform, "clEnqueueMemcpyINTEL", c_int, c_void_p, c_uint, c_void_p, c_void_p, c_size_t, *events
@@ -71,21 +74,33 @@ class Usm:
         }
         self._free: Any = api.extension(platform, "clMemBlockingFreeINTEL", c_int, c_void_p, c_void_p)
 
-    def describe(self, context: Handle, address: int) -> tuple[str, int, int]:
-        """The kind of memory at an address, empty if it is none of this context, its first address and its bytes."""
-        values: list[int] = []
-        for what in (USM_KIND, USM_BASE, USM_BYTES):
-            value = ctypes.c_uint64()
-            size = 4 if what == USM_KIND else 8
-            check("clGetMemAllocInfoINTEL", self._info(context, address, what, size, ctypes.byref(value), None))
-            values.append(value.value)
-        return USM_KINDS.get(values[0], ""), values[1], values[2]
+    def kind(self, context: Handle, address: int) -> str:
+        """The kind of memory at an address, empty if it is none of this context."""
+        return USM_KINDS.get(self._about(context, address, USM_KIND, 4), "")
+
+    def kind_of_svm(self, context: Handle) -> str:
+        """What `kind` says of shared virtual memory; some platforms take it for unified shared memory."""
+        if self._kind_of_svm is None:
+            address = self._api.allocate(context, 64)
+            self._kind_of_svm = self.kind(context, address)
+            self._api.free(context, address)
+        return self._kind_of_svm
+
+    def range(self, context: Handle, address: int) -> tuple[int, int]:
+        """The first address and the bytes of the memory at an address."""
+        return self._about(context, address, USM_BASE, 8), self._about(context, address, USM_BYTES, 8)
+
+    def _about(self, context: Handle, address: int, what: int, size: int) -> int:
+        value = ctypes.c_uint64()
+        check("clGetMemAllocInfoINTEL", self._info(context, address, what, size, ctypes.byref(value), None))
+        return value.value
 
     def set_pointer(self, kernel: Handle, index: int, address: int) -> None:
         check("clSetKernelArgMemPointerINTEL", self._set(kernel, index, address))
 
     def copy(self, queue: Handle, target: int, source: int, size: int, waits: Sequence[Handle]) -> Handle:
         event = c_void_p()
+        self._api.counts.copies += 1
         code = self._copy(queue, 0, target, source, size, *list_of(waits), ctypes.byref(event))
         check("clEnqueueMemcpyINTEL", code)
         return event.value or 0
@@ -93,6 +108,7 @@ class Usm:
     def allocate(self, kind: str, context: Handle, device: Handle, size: int) -> int:
         """Raises OpenClError."""
         function, code = self._allocate[kind], c_int()
+        self._api.counts.allocations += 1
         if function is None:
             raise OpenClError(f"the platform has no {kind} memory")
         own = (context,) if kind == "usm_host" else (context, device)
@@ -157,8 +173,11 @@ class Objects:
             name = self.api.device_text(queue.device, DEVICE_NAME)
             raise CallError(f"{where}: {kind} stated, but {name} has no unified shared memory "
                             "(cl_intel_unified_shared_memory); expected cl_mem or svm")  # fmt: skip
-        found, base, held = usm.describe(queue.context, address) if usm.is_there else ("", 0, 0)
+        found = usm.kind(queue.context, address) if usm.is_there else ""
+        if found and kind == "svm" and found == usm.kind_of_svm(queue.context):
+            return
         if found == kind or (not found and kind == "svm"):
+            base, held = usm.range(queue.context, address) if found else (0, 0)
             if found and address + size > base + held:
                 raise CallError(f"{where}: {base + held - address:,} bytes of {kind} memory at {address:#x}; expected "
                                 f"{size:,}")  # fmt: skip
@@ -171,6 +190,12 @@ class Objects:
                             "buffer")  # fmt: skip
         raise CallError(f"{where}: {kind} stated, but {address:#x} is no unified shared memory of the queue's context: "
                         "it is freed, of another context, or of another kind")  # fmt: skip
+
+    def is_still(self, address: int, kind: str, queue: QueueFacts) -> bool:
+        """Whether memory that `check_pointer` has checked before is of the same kind."""
+        if kind == "svm":
+            return not self.is_object(address)
+        return self.usm(queue.device).kind(queue.context, address) == kind
 
     def _context_of(self, kind: str, handle: Handle, what: int, where: str, name: str) -> Handle:
         if self.is_object(handle):
@@ -191,19 +216,24 @@ class _Range(ctypes.Structure):
     _fields_ = (("address", c_void_p), ("bytes", c_size_t))
 
 
-@functools.cache
-def _reader() -> Any:
-    read = ctypes.CDLL(None).process_vm_readv
-    read.argtypes = [c_int, c_void_p, ctypes.c_ulong, c_void_p, ctypes.c_ulong, ctypes.c_ulong]
-    read.restype = ctypes.c_ssize_t
-    return read
+class _WordReader(threading.local):
+    """Reads words of this process, with structures of the thread."""
+
+    def __init__(self) -> None:
+        self.read = ctypes.CDLL(None).process_vm_readv
+        self.read.argtypes = [c_int, c_void_p, ctypes.c_ulong, c_void_p, ctypes.c_ulong, ctypes.c_ulong]
+        self.read.restype = ctypes.c_ssize_t
+        self.word, self.source = ctypes.c_uint64(), _Range(0, 8)
+        self.target = _Range(ctypes.addressof(self.word), 8)
+        self.ranges = ctypes.addressof(self.target), 1, ctypes.addressof(self.source), 1, 0
+
+
+_reader = _WordReader()
 
 
 def word_at(address: int) -> int:
     """The word at an address of this process; 0 if it cannot be read."""
     if not 0 < address < 1 << 63:
         return 0
-    word = ctypes.c_uint64()
-    into, source = _Range(ctypes.addressof(word), 8), _Range(address, 8)
-    read = _reader()(os.getpid(), ctypes.byref(into), 1, ctypes.byref(source), 1, 0)
-    return word.value if read == 8 else 0
+    _reader.source.address = address
+    return _reader.word.value if _reader.read(os.getpid(), *_reader.ranges) == 8 else 0

@@ -17,3 +17,12 @@ def opencl_device(uri: str = "opencl:0") -> DeviceInfo:
     if uri not in opencl_devices():
         pytest.skip(f"no {uri}: make intel")
     return find_device(uri)
+
+
+def source_device() -> str:
+    """The URI of a device that takes no SPIR-V, so that its programs are in OpenCL C; skips the test if there is
+    none."""
+    for uri in opencl_devices():
+        if find_device(uri).name.endswith("(Portable Computing Language)"):
+            return uri
+    pytest.skip("no OpenCL device without SPIR-V: make intel")

@@ -14,7 +14,7 @@ from tests.unit.runtime.drivers.opencl.callers import KINDS, Array, Caller, call
 
 import motet
 from motet import opencl
-from motet.errors import CallError
+from motet.errors import CallError, CompileError
 from motet.runtime.drivers.opencl.api import OpenClApi
 
 # y = x · w + x with a number of w for each column, and z = exp(y) summed over rows
@@ -231,6 +231,28 @@ def test_the_stated_kind_of_shared_memory_is_checked(session: Any, caller: Calle
         session(opencl.Buffer(address, kind, (8, 16), "f32"), b, stream=caller.queue)
 
 
+def test_a_repeated_call_is_checked_like_the_first(session: Any, caller: Caller, uri: str) -> None:
+    kind = "usm_shared" if has_usm(caller) else "cl_mem"
+    x, w = inputs(8)
+    a, b = caller.given(x, kind), caller.given(w, "cl_mem")
+    raw = opencl.Buffer(a.handle, kind, (8, 16), "f32")
+    outs = [tuple(opencl.empty(caller.queue, "cl_mem", shape, "f32") for shape in ((8, 16), (8,))) for _ in range(2)]
+    for number in range(6):
+        out = outs[number % 2]
+        assert session.enqueue(raw, b, out=out, stream=caller.queue).wait() == out
+        check(out, x, w, caller)
+        b.write(w := w + np.float32(0.25), caller.queue)
+    new = [session.enqueue(raw, b, stream=caller.queue).wait() for _ in range(2)]
+    assert new[0][0] is not new[1][0]
+    with caller_of(uri) as other, pytest.raises(CallError, match="of another context than the call's queue"):
+        session.enqueue(raw if kind == "cl_mem" else b, b, out=outs[0], stream=other.queue)
+    del a
+    gc.collect()
+    if kind != "cl_mem":
+        with pytest.raises(CallError, match="it is freed"):
+            session.enqueue(raw, b, out=outs[0], stream=caller.queue)
+
+
 def test_a_result_over_the_bus_gives_one_warning(
     session: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,3 +321,36 @@ def test_a_failed_check_is_an_error_of_the_call_or_the_next(uri: str) -> None:
         np.testing.assert_array_equal(
             session.enqueue(given, good, stream=caller.queue).wait().read(caller.queue), table[right]
         )
+
+
+STATED = """
+func.func @main(%x: tensor<8xf32> {motet.memory = "svm"}, %y: tensor<8xf32> {motet.memory = #gpu.address_space<global>})
+    -> (tensor<8xf32> {motet.memory = "cl_mem"}) {
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.add ins(%x, %y : tensor<8xf32>, tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+"""
+
+
+def test_the_kind_that_a_program_states_is_checked(uri: str) -> None:
+    x = np.arange(8, dtype=np.float32)
+    with loaded(STATED, uri) as session, caller_of(uri) as caller:
+        svm, mem, out = (caller.given(x, kind) for kind in ("svm", "cl_mem", "cl_mem"))
+        session.enqueue(svm, mem, out=out, stream=caller.queue).wait()
+        np.testing.assert_array_equal(out.read(caller.queue), 2 * x)
+        assert session.enqueue(svm, mem, stream=caller.queue).wait().kind == "cl_mem"
+        for arguments, text in (
+            ((mem, mem, out), "argument 0 .*: cl_mem memory given; the program states svm"),
+            ((svm, x, out), "argument 1 .*: host memory given; the program states memory of the device"),
+            ((svm, mem, svm), "result 0 .*: svm memory given; the program states cl_mem"),
+        ):
+            with pytest.raises(CallError, match=text):
+                session.enqueue(*arguments[:2], out=arguments[2], stream=caller.queue)
+        np.testing.assert_array_equal(session(x, x), 2 * x)  # in the session's own context
+
+
+def test_a_kind_that_does_not_exist_is_a_compile_error() -> None:
+    for spelling in ('"vram"', "#gpu.address_space<workgroup>"):
+        with pytest.raises(CompileError, match=r"main: argument 0: motet\.memory = .*; expected one of global, cl_mem"):
+            motet.compile(STATED.replace('"svm"', spelling), devices="opencl")

@@ -44,6 +44,11 @@ class _BrainType(ir.Type):
         return hash(_BrainType)
 
 
+def brain_vector(lanes: int) -> ir.Type:
+    """LLVM's type of `lanes` bf16 numbers."""
+    return ir.VectorType(_BrainType(), lanes)
+
+
 def ways_of(target: CpuTarget) -> tuple[Way, ...]:
     """The kinds of instructions that `target` has, fastest first."""
     if not target.triple.startswith("x86_64") or target.lanes(32) != LANES or not target.has("avx512bf16"):

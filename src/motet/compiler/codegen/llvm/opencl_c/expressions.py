@@ -152,7 +152,7 @@ def selected(part: LanePart, mask: str, a: str, b: str) -> str:
 
 def widened_mask(part: LanePart, mask: str) -> str:
     """A mask as lanes as wide as those of `part`."""
-    return f"convert_{part.signed}({mask})" if part.width > 1 else mask
+    return convert(part.signed, mask) if part.width > 1 else mask
 
 
 # -- conversions ---------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def float_to_integer(source: LanePart, target: LanePart, text: str, signed: bool
 
 def _extended(source: LanePart, target: LanePart, text: str, signed: bool) -> str:
     if source.mask:
-        wide = f"convert_{target.signed}({text})" if target.width > 1 else f"({target.signed})({text})"
+        wide = convert(target.signed, text)
         wide = reinterpret(target.unsigned, wide)
         return trimmed(target, wide if signed else f"{wide} & {constant(target, [1] * target.width)}")
     if source.boolean:

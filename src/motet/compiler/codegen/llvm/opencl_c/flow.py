@@ -17,8 +17,8 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     POINTER,
     Block,
     Inexpressible,
-    Instruction,
     IrFunction,
+    IrInstruction,
     Vector,
 )
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of, result_of
@@ -63,12 +63,12 @@ class _Flow:
         self.blocks = {block.label: block for block in function.blocks}
         self.numbers = {block.label: number for number, block in enumerate(function.blocks)}
         self.entry = function.blocks[0].label
-        self.printers: Mapping[str, Callable[[Printer, Instruction], None]] = _PRINTERS
+        self.printers: Mapping[str, Callable[[Printer, IrInstruction], None]] = _PRINTERS
 
     def label(self, name: str) -> str:
         return f"b{self.numbers[name]}"
 
-    def print(self, block: Block, each: Instruction) -> None:
+    def print(self, block: Block, each: IrInstruction) -> None:
         if each.opcode == "phi":
             self.printer.declare(result_of(each))
         elif each.opcode == "br":
@@ -79,10 +79,12 @@ class _Flow:
             self.printer.line("return;")
         elif each.opcode == "unreachable":
             self.printer.line("return;  // unreachable")
+        elif each.opcode == "fence":
+            self.printer.line("mem_fence(CLK_GLOBAL_MEM_FENCE);")
         else:
             self.printers[each.opcode](self.printer, each)
 
-    def _branch(self, block: Block, each: Instruction) -> None:
+    def _branch(self, block: Block, each: IrInstruction) -> None:
         if not each.operands or len(set(each.labels)) == 1:
             self._jump(block.label, each.labels[0])
             return
@@ -91,7 +93,7 @@ class _Flow:
         self.printer.line("}")
         self._jump(block.label, each.labels[1])
 
-    def _switch(self, block: Block, each: Instruction) -> None:
+    def _switch(self, block: Block, each: IrInstruction) -> None:
         value, *cases = each.operands
         self.printer.line(f"switch ({self.printer.scalar(value)}) {{")
         for case, label in zip(cases, each.labels[1:], strict=True):
@@ -126,19 +128,19 @@ class _Flow:
             printer.line(f"{name} = {text};")
         printer.line(f"goto {self.label(target)};")
 
-    def _number(self, each: Instruction, origin: str) -> int:
+    def _number(self, each: IrInstruction, origin: str) -> int:
         for number, label in enumerate(each.labels):
             if label == origin or (origin == self.entry and label not in self.blocks):
                 return number
         raise Inexpressible(f"{each.spelled} without a value for a predecessor")
 
 
-def _binary(printer: Printer, each: Instruction) -> None:
+def _binary(printer: Printer, each: IrInstruction) -> None:
     rows = zip(printer.parts(each.operands[0]), printer.value(each.operands[1]), strict=True)
     printer.assign(each, [expressions.binary(each.opcode, part, a, b, printer.support) for (part, a), b in rows])
 
 
-def _compare(printer: Printer, each: Instruction) -> None:
+def _compare(printer: Printer, each: IrInstruction) -> None:
     first, second = each.operands
     if first.type == POINTER:
         a, b = (f"(ulong){printer.scalar(value)}" for value in each.operands)
@@ -151,7 +153,7 @@ def _compare(printer: Printer, each: Instruction) -> None:
 _ADDRESSES = {"eq": "==", "ne": "!=", "ugt": ">", "uge": ">=", "ult": "<", "ule": "<="}
 
 
-def _select(printer: Printer, each: Instruction) -> None:
+def _select(printer: Printer, each: IrInstruction) -> None:
     condition, first, second = each.operands
     chosen = printer.value(condition)
     texts: list[str] = []
@@ -164,21 +166,21 @@ def _select(printer: Printer, each: Instruction) -> None:
     printer.assign(each, texts)
 
 
-def _negate(printer: Printer, each: Instruction) -> None:
+def _negate(printer: Printer, each: IrInstruction) -> None:
     printer.assign(each, [expressions.negated(part, text) for part, text in printer.parts(each.operands[0])])
 
 
-def _cast(printer: Printer, each: Instruction) -> None:
+def _cast(printer: Printer, each: IrInstruction) -> None:
     rows = zip(printer.parts(each.operands[0]), parts_of(each.type), strict=True)
     texts = [expressions.cast(each.opcode, part, own, text, printer.support) for (part, text), own in rows]
     printer.assign(each, texts)
 
 
-def _freeze(printer: Printer, each: Instruction) -> None:
+def _freeze(printer: Printer, each: IrInstruction) -> None:
     printer.assign(each, printer.value(each.operands[0]))
 
 
-_PRINTERS: Mapping[str, Callable[[Printer, Instruction], None]] = {
+_PRINTERS: Mapping[str, Callable[[Printer, IrInstruction], None]] = {
     **dict.fromkeys(BINARY, _binary), **dict.fromkeys(_CASTS, _cast), "icmp": _compare, "fcmp": _compare,
     "select": _select, "fneg": _negate, "freeze": _freeze, "load": print_load, "store": print_store,
     "getelementptr": print_address, "alloca": print_allocation, "extractelement": print_extract,

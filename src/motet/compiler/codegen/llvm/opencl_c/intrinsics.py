@@ -9,7 +9,7 @@ from motet.compiler.codegen.llvm.opencl_c import expressions
 from motet.compiler.codegen.llvm.opencl_c.memory import print_masked_load, print_masked_store, print_range
 from motet.compiler.codegen.llvm.opencl_c.model import (
     Inexpressible,
-    Instruction,
+    IrInstruction,
     IrScalar,
     IrStruct,
     Number,
@@ -21,6 +21,7 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
     LanePart,
     component,
     constant,
+    convert,
     parts_of,
     reinterpret,
 )
@@ -51,7 +52,7 @@ _SAME = {"roundeven": "rint", "nearbyint": "rint"}
 _ITEMS = ("get_global_id", "get_global_size")
 
 
-def print_call(printer: Printer, each: Instruction) -> None:
+def print_call(printer: Printer, each: IrInstruction) -> None:
     """A call."""
     if not each.detail.startswith("llvm."):
         _print_function(printer, each)
@@ -73,7 +74,7 @@ def print_call(printer: Printer, each: Instruction) -> None:
         _print_lanes(printer, each, base)
 
 
-def _print_function(printer: Printer, each: Instruction) -> None:
+def _print_function(printer: Printer, each: IrInstruction) -> None:
     name = each.detail
     if name in _ITEMS:
         printer.assign(each, [f"{name}(0)"])
@@ -87,7 +88,7 @@ def _print_function(printer: Printer, each: Instruction) -> None:
     printer.assign(each, [f"{own}({', '.join(arguments)})"])
 
 
-def _print_lanes(printer: Printer, each: Instruction, base: str) -> None:
+def _print_lanes(printer: Printer, each: IrInstruction, base: str) -> None:
     """A function that is applied lane by lane."""
     if isinstance(each.type, IrStruct):
         raise Inexpressible(f"a call of {each.detail}")
@@ -108,7 +109,7 @@ _FLAGGED = ("ctlz", "cttz", "abs", "is.fpclass", "powi")  # their last operand i
 _Lanes = Callable[[Printer, LanePart, LanePart, list[str]], str]
 
 
-def _lanewise(base: str, each: Instruction) -> _Lanes:
+def _lanewise(base: str, each: IrInstruction) -> _Lanes:
     if base in _FLOATS:
         return lambda printer, part, source, texts: _float_call(printer, part, _FLOATS[base], texts)
     if base in _EXTREMES:
@@ -133,6 +134,7 @@ def _float_call(printer: Printer, part: LanePart, name: str, texts: list[str], o
         texts = [expressions.resized(part, wide, text, support) for text in texts]
         return expressions.resized(wide, part, f"fma({', '.join(texts)})", support)
     texts = [expressions.widened(part, text, support) for text in texts]
+    own = "fma" if name == "fma" else own
     called = support.of_floats(own, kind.name) if own else name
     return expressions.narrowed(part, f"{called}({', '.join(texts)})", support)
 
@@ -166,10 +168,8 @@ def _extreme(name: str, signed: bool) -> _Lanes:
         if part.boolean:
             either = (name == "max") != signed  # a set bit is -1
             return f"({part.name})({texts[0]} {'|' if either else '&'} {texts[1]})"
-        if not signed:
-            return f"{name}({', '.join(texts)})"
-        a, b = (expressions.sign_extended(part, each) for each in texts)
-        return expressions.trimmed(part, reinterpret(part.name, f"{name}({a}, {b})"))
+        a, b = (expressions.sign_extended(part, each) for each in texts) if signed else texts
+        return f"({a} {'>' if name == 'max' else '<'} {b}) ? {texts[0]} : {texts[1]}"
 
     return text
 
@@ -187,8 +187,8 @@ def _saturated(name: str, signed: bool) -> _Lanes:
 
 
 def _size(printer: Printer, part: LanePart, source: LanePart, texts: list[str]) -> str:
-    signed = expressions.sign_extended(part, texts[0])
-    return expressions.trimmed(part, f"abs({signed})")
+    other = expressions.trimmed(part, f"-{texts[0]}")
+    return f"({expressions.sign_extended(part, texts[0])} < ({part.signed})(0)) ? {other} : {texts[0]}"
 
 
 def _leading(printer: Printer, part: LanePart, source: LanePart, texts: list[str]) -> str:
@@ -241,7 +241,7 @@ def _ordered(signed: bool) -> _Lanes:
             return expressions.trimmed(part, f"({part.name})(({a} > {b}) - ({a} < {b}))")
         more = expressions.as_mask(source, f"{a} > {b}")
         less = expressions.as_mask(source, f"{a} < {b}")
-        return reinterpret(part.unsigned, f"convert_{part.signed}({less} - {more})")
+        return reinterpret(part.unsigned, convert(part.signed, f"{less} - {more}"))
 
     return text
 

@@ -11,7 +11,7 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     Aggregate,
     Array,
     Inexpressible,
-    Instruction,
+    IrInstruction,
     IrScalar,
     IrStruct,
     Number,
@@ -24,10 +24,20 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
 )
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of, result_of
 from motet.compiler.codegen.llvm.opencl_c.spaces import GLOBAL
-from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component, packed, parts_of, reinterpret, unpacked
+from motet.compiler.codegen.llvm.opencl_c.types import (
+    LanePart,
+    component,
+    convert,
+    packed,
+    parts_of,
+    reinterpret,
+    unpacked,
+)
+
+_WORDS = {2: "ushort", 4: "uint", 8: "ulong"}  # as wide as the masks of so many lanes
 
 
-def print_load(printer: Printer, each: Instruction) -> None:
+def print_load(printer: Printer, each: IrInstruction) -> None:
     """A load."""
     [address] = each.operands
     if (bits := _packed_bits(each.type)) is not None:
@@ -43,7 +53,7 @@ def print_load(printer: Printer, each: Instruction) -> None:
     printer.assign(each, texts)
 
 
-def print_store(printer: Printer, each: Instruction) -> None:
+def print_store(printer: Printer, each: IrInstruction) -> None:
     """A store."""
     value, address = each.operands
     if (bits := _packed_bits(value.type)) is not None:
@@ -67,7 +77,7 @@ def _packed_bits(kind: Type) -> LanePart | None:
     return LanePart(IrScalar("i", bits))
 
 
-def print_exchange(printer: Printer, each: Instruction) -> None:
+def print_exchange(printer: Printer, each: IrInstruction) -> None:
     """An atomic exchange of an integer that has an expected value: what was there, and whether it was that."""
     address, expected, value = each.operands
     part = LanePart(element_of(expected.type))
@@ -105,11 +115,10 @@ def loaded(
     space = printer.spaces.of(address)
     if align and align < stored_part.container // 8:
         return _assembled(printer, stored_part, space, text)
-    kind = stored_part.name.rstrip("0123456789")
-    pointer = printer.cast_pointer(space, kind, text, constant_too=True, volatile=volatile)
-    if part.boolean:
-        return f"(bool)(*{pointer} & 1)"
-    return f"*{pointer}" if part.width == 1 else f"vload{part.width}(0, {pointer})"
+    if part.width > 1:
+        return f"LOAD_{printer.support.memory(stored_part.name)}({_qualified(space, volatile)}, {text})"
+    pointer = printer.cast_pointer(space, stored_part.name, text, constant_too=True, volatile=volatile)
+    return f"(bool)(*{pointer} & 1)" if part.boolean else f"*{pointer}"
 
 
 def stored(
@@ -125,9 +134,14 @@ def stored(
             raise Inexpressible(f"a store of {parts} bytes at addresses of any alignment")
         pointer = printer.cast_pointer(printer.spaces.of(address), "uchar", place)
         return f"vstore{parts}({reinterpret(kind, f'({stored_part.name})({text})')}, 0, {pointer})"
-    kind = stored_part.name.rstrip("0123456789")
-    pointer = printer.cast_pointer(printer.spaces.of(address), kind, place, volatile=volatile)
-    return f"*{pointer} = {text}" if part.width == 1 else f"vstore{part.width}({text}, 0, {pointer})"
+    space = printer.spaces.of(address)
+    if part.width > 1:
+        return f"STORE_{printer.support.memory(stored_part.name)}({_qualified(space, volatile)}, {place}, ({text}))"
+    return f"*{printer.cast_pointer(space, stored_part.name, place, volatile=volatile)} = {text}"
+
+
+def _qualified(space: str, volatile: bool) -> str:
+    return f"volatile {space}" if volatile else space
 
 
 def _in_memory(part: LanePart) -> LanePart:
@@ -154,7 +168,7 @@ def _plus(text: str, offset: int) -> str:
 # -- addresses -----------------------------------------------------------------------------------------
 
 
-def print_address(printer: Printer, each: Instruction) -> None:
+def print_address(printer: Printer, each: IrInstruction) -> None:
     """An address calculated from another one."""
     base, *steps = each.operands
     fixed, scaled = _steps(each.over, steps)
@@ -193,7 +207,7 @@ def _lanes(printer: Printer, part: LanePart, value: Value, address: bool = False
                 if address:
                     return text
                 signed = sign_extended(own, text)
-                return reinterpret(long.name, f"convert_{long.signed}({signed})")
+                return reinterpret(long.name, convert(long.signed, signed))
     text = printer.scalar(value)
     text = f"(ulong){text}" if address else f"(ulong)(long){sign_extended(LanePart(element_of(value.type)), text)}"
     return f"({long.name})({text})"
@@ -229,7 +243,7 @@ def _constant_index(step: Value) -> int | None:
     return step.bits - (1 << step.type.bits if step.bits >> (step.type.bits - 1) else 0)
 
 
-def print_allocation(printer: Printer, each: Instruction) -> None:
+def print_allocation(printer: Printer, each: IrInstruction) -> None:
     """Private memory."""
     size = max(1, -(-size_of(each.over) // 8))
     align = min(max(8, each.align), 128)
@@ -240,7 +254,7 @@ def print_allocation(printer: Printer, each: Instruction) -> None:
 # -- masked and scattered accesses ---------------------------------------------------------------------
 
 
-def print_masked_load(printer: Printer, each: Instruction) -> None:
+def print_masked_load(printer: Printer, each: IrInstruction) -> None:
     """Lanes of consecutive elements, or of `gather`'s addresses, where a mask is set."""
     scattered = each.detail.startswith("llvm.masked.gather")
     address, mask, otherwise = each.operands[0], each.operands[-2], each.operands[-1]
@@ -260,7 +274,7 @@ def print_masked_load(printer: Printer, each: Instruction) -> None:
         _guarded(printer, part, chosen, lines, whole, _all_set(mask, part))
 
 
-def print_masked_store(printer: Printer, each: Instruction) -> None:
+def print_masked_store(printer: Printer, each: IrInstruction) -> None:
     """Stores of the lanes where a mask is set, to consecutive elements or to `scatter`'s addresses."""
     scattered = each.detail.startswith("llvm.masked.scatter")
     value, address, mask = each.operands[0], each.operands[1], each.operands[-1]
@@ -284,11 +298,18 @@ def _guarded(
     """Each of `lines` where its lane of `mask` is set; `whole` in their place where all are."""
     mask = printer.held(part.of(IrScalar("i", 1)), mask)
     if whole and part.width > 1:
-        printer.line(f"if (all({mask})) {{ {whole} }} else {{")
+        printer.line(f"if ({_every(mask, part.width)}) {{ {whole} }} else {{")
     for lane, text in enumerate(lines):
         printer.line(text if always else f"if ({component(mask, part, lane)}) {text}")
     if whole and part.width > 1:
         printer.line("}")
+
+
+def _every(mask: str, width: int) -> str:
+    """Whether all lanes of a mask are set; PoCL does not inline `all`."""
+    if width == 16:
+        return f"(as_ulong2({mask}).s0 & as_ulong2({mask}).s1) == (ulong)-1"
+    return f"as_{_WORDS[width]}({mask}) == ({_WORDS[width]})-1"
 
 
 def _all_set(mask: Value, part: LanePart) -> bool:
@@ -312,7 +333,7 @@ def _element(printer: Printer, part: LanePart, address: Value, number: int, lane
 # -- whole ranges --------------------------------------------------------------------------------------
 
 
-def print_range(printer: Printer, each: Instruction) -> None:
+def print_range(printer: Printer, each: IrInstruction) -> None:
     """`memcpy`, `memmove` and `memset`: byte by byte, which the platform's compiler recognises."""
     target, source, size = each.operands[:3]
     count = printer.scalar(size)

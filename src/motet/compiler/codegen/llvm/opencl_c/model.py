@@ -106,7 +106,7 @@ Value = Local | Global | Number | Aggregate | Undefined | Offset
 
 
 @dataclass(frozen=True)
-class Instruction:
+class IrInstruction:
     """An instruction. `detail` is its predicate, its callee, or what an address is calculated over; `labels` are the
     blocks that it names, of which those of `phi` belong to its operands."""
 
@@ -132,7 +132,7 @@ class Block:
     """A basic block."""
 
     label: str
-    instructions: list[Instruction] = field(default_factory=list[Instruction])
+    instructions: list[IrInstruction] = field(default_factory=list[IrInstruction])
 
 
 @dataclass

@@ -8,8 +8,8 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     POINTER,
     Aggregate,
     Global,
-    Instruction,
     IrFunction,
+    IrInstruction,
     IrScalar,
     Local,
     Number,
@@ -112,7 +112,7 @@ class Printer:
         """The parts of a value with their expressions."""
         return list(zip(parts_of(value.type), self.value(value), strict=True))
 
-    def assign(self, instruction: Instruction, texts: Sequence[str]) -> None:
+    def assign(self, instruction: IrInstruction, texts: Sequence[str]) -> None:
         """Set the parts of an instruction's result."""
         for name, text in zip(self.declare(result_of(instruction)), texts, strict=True):
             if name != text:
@@ -130,7 +130,7 @@ class Printer:
         return f"({qualifiers}{space} {kind} *){text}"
 
 
-def result_of(instruction: Instruction) -> Local:
+def result_of(instruction: IrInstruction) -> Local:
     """The value that an instruction makes."""
     return Local(instruction.type, instruction.name)
 

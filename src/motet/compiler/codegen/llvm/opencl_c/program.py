@@ -39,12 +39,20 @@ _HEAD = """\
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
+#ifndef CONVERT
+#ifdef __clang__
+#define CONVERT(type, value) __builtin_convertvector(value, type)
+#else
+#define CONVERT(type, value) convert_##type(value)
+#endif
+#endif
 """
 
 
 def opencl_c_program(text: str, entries: Entries, parts: Sequence[str] = ()) -> str:
-    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`; `refusal` tells
-    whether OpenCL C lacks something in it. Raises RuntimeError for IR that LLVM rejects."""
+    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`; `refusal`
+    tells whether OpenCL C lacks something in it. Programs may be joined. Raises RuntimeError for IR that LLVM
+    rejects."""
     try:
         return _program(text, entries, parts)
     except Inexpressible as lacking:
@@ -60,7 +68,7 @@ def refusal(program: bytes) -> str:
 def _program(text: str, entries: Entries, parts: Sequence[str]) -> str:
     module = read_module(_simplified(text, entries, parts))
     support = Support()
-    names = {name: f"motet_table_{number}" for number, name in enumerate(module.variables)}
+    names = {name: f"motet_table_{entries[0][0]}_{number}" for number, name in enumerate(module.variables)}
     kernels: list[str] = []
     for symbol, buffers, sizes in entries:
         function = module.functions[_kernel_name(symbol, buffers, sizes)]

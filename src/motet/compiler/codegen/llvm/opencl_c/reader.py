@@ -13,8 +13,8 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     Array,
     Block,
     Inexpressible,
-    Instruction,
     IrFunction,
+    IrInstruction,
     IrScalar,
     IrStruct,
     Local,
@@ -98,7 +98,7 @@ def _function(header: str, lines: Iterator[str]) -> IrFunction:
 class _Reader(Tokens):
     """Reads an instruction."""
 
-    def instruction(self) -> Instruction:
+    def instruction(self) -> IrInstruction:
         name = ""
         if self.peek(1) == "=":
             name = unquoted(self.next())
@@ -111,7 +111,7 @@ class _Reader(Tokens):
         if opcode in _CASTS:
             value = self.typed()
             self.expect("to")
-            return Instruction(opcode, self.type(), name, (value,), flags=flags)
+            return IrInstruction(opcode, self.type(), name, (value,), flags=flags)
         read = getattr(self, f"_{opcode}", None)
         if read is None:
             raise Inexpressible(f"the instruction {opcode}")
@@ -123,10 +123,10 @@ class _Reader(Tokens):
             found.add(self.next())
         return frozenset(found)
 
-    def _binary(self, opcode: str, name: str, flags: frozenset[str]) -> Instruction:
+    def _binary(self, opcode: str, name: str, flags: frozenset[str]) -> IrInstruction:
         first = self.typed()
         self.expect(",")
-        return Instruction(opcode, first.type, name, (first, self.value(first.type)), flags=flags)
+        return IrInstruction(opcode, first.type, name, (first, self.value(first.type)), flags=flags)
 
     def _list(self) -> tuple[Value, ...]:
         values = [self.typed()]
@@ -141,33 +141,33 @@ class _Reader(Tokens):
                 return int(self.next())
         return 0
 
-    def _fneg(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _fneg(self, name: str, flags: frozenset[str]) -> IrInstruction:
         value = self.typed()
-        return Instruction("fneg", value.type, name, (value,), flags=flags)
+        return IrInstruction("fneg", value.type, name, (value,), flags=flags)
 
-    def _freeze(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _freeze(self, name: str, flags: frozenset[str]) -> IrInstruction:
         value = self.typed()
-        return Instruction("freeze", value.type, name, (value,), flags=flags)
+        return IrInstruction("freeze", value.type, name, (value,), flags=flags)
 
-    def _compare(self, opcode: str, name: str, flags: frozenset[str]) -> Instruction:
+    def _compare(self, opcode: str, name: str, flags: frozenset[str]) -> IrInstruction:
         predicate = self.next()
         first = self.typed()
         self.expect(",")
         second = self.value(first.type)
         kind = Vector(first.type.count, BOOLEAN) if isinstance(first.type, Vector) else BOOLEAN
-        return Instruction(opcode, kind, name, (first, second), predicate, flags=flags)
+        return IrInstruction(opcode, kind, name, (first, second), predicate, flags=flags)
 
-    def _icmp(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _icmp(self, name: str, flags: frozenset[str]) -> IrInstruction:
         return self._compare("icmp", name, flags)
 
-    def _fcmp(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _fcmp(self, name: str, flags: frozenset[str]) -> IrInstruction:
         return self._compare("fcmp", name, flags)
 
-    def _select(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _select(self, name: str, flags: frozenset[str]) -> IrInstruction:
         values = self._list()
-        return Instruction("select", values[1].type, name, values, flags=flags)
+        return IrInstruction("select", values[1].type, name, values, flags=flags)
 
-    def _phi(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _phi(self, name: str, flags: frozenset[str]) -> IrInstruction:
         kind = self.type()
         values: list[Value] = []
         labels: list[str] = []
@@ -177,9 +177,9 @@ class _Reader(Tokens):
             labels.append(unquoted(self.next()))
             self.expect("]")
             self.take(",")
-        return Instruction("phi", kind, name, tuple(values), labels=tuple(labels), flags=flags)
+        return IrInstruction("phi", kind, name, tuple(values), labels=tuple(labels), flags=flags)
 
-    def _call(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _call(self, name: str, flags: frozenset[str]) -> IrInstruction:
         kind: Type = VOID
         while not self.peek().startswith(("@", "%")):
             if self.at_type():
@@ -201,19 +201,19 @@ class _Reader(Tokens):
             else:
                 values.append(self.value(argument))
             self.take(",")
-        return Instruction("call", kind, name, tuple(values), unquoted(callee), flags=flags)
+        return IrInstruction("call", kind, name, tuple(values), unquoted(callee), flags=flags)
 
-    def _load(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _load(self, name: str, flags: frozenset[str]) -> IrInstruction:
         kind = self.type()
         self.expect(",")
-        return Instruction("load", kind, name, (self.typed(),), flags=flags, align=self._alignment())
+        return IrInstruction("load", kind, name, (self.typed(),), flags=flags, align=self._alignment())
 
-    def _store(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _store(self, name: str, flags: frozenset[str]) -> IrInstruction:
         value = self.typed()
         self.expect(",")
-        return Instruction("store", VOID, name, (value, self.typed()), flags=flags, align=self._alignment())
+        return IrInstruction("store", VOID, name, (value, self.typed()), flags=flags, align=self._alignment())
 
-    def _cmpxchg(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _cmpxchg(self, name: str, flags: frozenset[str]) -> IrInstruction:
         self.take("weak")
         flags |= self._flags()
         address = self.typed()
@@ -221,17 +221,17 @@ class _Reader(Tokens):
         expected = self.typed()
         self.expect(",")
         values = (address, expected, self.typed())
-        return Instruction("cmpxchg", IrStruct((expected.type, BOOLEAN)), name, values, flags=flags)
+        return IrInstruction("cmpxchg", IrStruct((expected.type, BOOLEAN)), name, values, flags=flags)
 
-    def _getelementptr(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _getelementptr(self, name: str, flags: frozenset[str]) -> IrInstruction:
         over = self.type()
         self.expect(",")
         values = self._list()
         lanes = [value.type.count for value in values if isinstance(value.type, Vector)]
         kind = Vector(lanes[0], POINTER) if lanes else POINTER
-        return Instruction("getelementptr", kind, name, values, over=over, flags=flags)
+        return IrInstruction("getelementptr", kind, name, values, over=over, flags=flags)
 
-    def _alloca(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _alloca(self, name: str, flags: frozenset[str]) -> IrInstruction:
         over = self.type()
         count: Value = Number(IrScalar("i", 64), 1)
         if self.peek() == "," and self.peek(1) not in ("align", "addrspace") and self.peek(1)[0] != "!":
@@ -239,9 +239,9 @@ class _Reader(Tokens):
             count = self.typed()
         if not isinstance(count, Number):
             raise Inexpressible("an allocation of computed size")
-        return Instruction("alloca", POINTER, name, over=Array(count.bits, over), align=self._alignment())
+        return IrInstruction("alloca", POINTER, name, over=Array(count.bits, over), align=self._alignment())
 
-    def _br(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _br(self, name: str, flags: frozenset[str]) -> IrInstruction:
         values: tuple[Value, ...] = ()
         if self.peek() != "label":
             values = (self.typed(),)
@@ -250,9 +250,9 @@ class _Reader(Tokens):
         while self.take("label"):
             labels.append(unquoted(self.next()))
             self.take(",")
-        return Instruction("br", VOID, name, values, labels=tuple(labels), flags=flags)
+        return IrInstruction("br", VOID, name, values, labels=tuple(labels), flags=flags)
 
-    def _switch(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _switch(self, name: str, flags: frozenset[str]) -> IrInstruction:
         values = [self.typed()]
         self.expect(",")
         self.expect("label")
@@ -263,26 +263,29 @@ class _Reader(Tokens):
             self.expect(",")
             self.expect("label")
             labels.append(unquoted(self.next()))
-        return Instruction("switch", VOID, name, tuple(values), labels=tuple(labels), flags=flags)
+        return IrInstruction("switch", VOID, name, tuple(values), labels=tuple(labels), flags=flags)
 
-    def _ret(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _ret(self, name: str, flags: frozenset[str]) -> IrInstruction:
         kind = self.type()
         values = () if kind == VOID else (self.value(kind),)
-        return Instruction("ret", VOID, name, values, flags=flags)
+        return IrInstruction("ret", VOID, name, values, flags=flags)
 
-    def _unreachable(self, name: str, flags: frozenset[str]) -> Instruction:
-        return Instruction("unreachable", VOID, name, flags=flags)
+    def _fence(self, name: str, flags: frozenset[str]) -> IrInstruction:
+        return IrInstruction("fence", VOID, name, flags=flags)
 
-    def _extractelement(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _unreachable(self, name: str, flags: frozenset[str]) -> IrInstruction:
+        return IrInstruction("unreachable", VOID, name, flags=flags)
+
+    def _extractelement(self, name: str, flags: frozenset[str]) -> IrInstruction:
         values = self._list()
         assert isinstance(values[0].type, Vector)
-        return Instruction("extractelement", values[0].type.element, name, values, flags=flags)
+        return IrInstruction("extractelement", values[0].type.element, name, values, flags=flags)
 
-    def _insertelement(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _insertelement(self, name: str, flags: frozenset[str]) -> IrInstruction:
         values = self._list()
-        return Instruction("insertelement", values[0].type, name, values, flags=flags)
+        return IrInstruction("insertelement", values[0].type, name, values, flags=flags)
 
-    def _shufflevector(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _shufflevector(self, name: str, flags: frozenset[str]) -> IrInstruction:
         first, second, mask = self._list()
         assert isinstance(first.type, Vector) and isinstance(mask.type, Vector)
         lanes = (
@@ -291,7 +294,7 @@ class _Reader(Tokens):
             else (-1,) * mask.type.count
         )
         kind = Vector(len(lanes), first.type.element)
-        return Instruction("shufflevector", kind, name, (first, second), indices=lanes, flags=flags)
+        return IrInstruction("shufflevector", kind, name, (first, second), indices=lanes, flags=flags)
 
     def _path(self) -> tuple[int, ...]:
         found: list[int] = []
@@ -301,7 +304,7 @@ class _Reader(Tokens):
             found.append(int(self.next()))
         return tuple(found)
 
-    def _extractvalue(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _extractvalue(self, name: str, flags: frozenset[str]) -> IrInstruction:
         value = self.typed()
         path = self._path()
         kind = value.type
@@ -310,13 +313,13 @@ class _Reader(Tokens):
                 kind = kind.fields[number]
             elif isinstance(kind, Array):
                 kind = kind.element
-        return Instruction("extractvalue", kind, name, (value,), indices=path, flags=flags)
+        return IrInstruction("extractvalue", kind, name, (value,), indices=path, flags=flags)
 
-    def _insertvalue(self, name: str, flags: frozenset[str]) -> Instruction:
+    def _insertvalue(self, name: str, flags: frozenset[str]) -> IrInstruction:
         value = self.typed()
         self.expect(",")
         element = self.typed()
-        return Instruction("insertvalue", value.type, name, (value, element), indices=self._path(), flags=flags)
+        return IrInstruction("insertvalue", value.type, name, (value, element), indices=self._path(), flags=flags)
 
 
 def _skip_attributes(tokens: Tokens) -> None:

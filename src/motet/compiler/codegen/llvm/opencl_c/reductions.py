@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from motet.compiler.codegen.llvm.opencl_c import expressions
-from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, Instruction
+from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, IrInstruction
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of
-from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component, reinterpret
+from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component
 
 _OPERATIONS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "fadd": "fadd", "fmul": "fmul"}
 _FLOATS = {"fmax": "maxnum", "fmin": "minnum", "fmaximum": "maximum", "fminimum": "minimum"}
 _INTEGERS = {"smax": ("max", True), "smin": ("min", True), "umax": ("max", False), "umin": ("min", False)}
 
 
-def print_reduction(printer: Printer, each: Instruction, name: str) -> None:
+def print_reduction(printer: Printer, each: IrInstruction, name: str) -> None:
     """A reduction: of floats in order, unless it may be reassociated; others by halves."""
     vector, start = each.operands[-1], each.operands[0] if len(each.operands) == 2 else None
     element = element_of(vector.type)
@@ -50,7 +50,5 @@ def _combined(printer: Printer, part: LanePart, name: str, a: str, b: str) -> st
     called, signed = _INTEGERS[name]
     if part.boolean:
         return f"(char)({a} {'|' if (called == 'max') != signed else '&'} {b})"
-    if not signed:
-        return f"{called}({a}, {b})"
-    a, b = (expressions.sign_extended(part, each) for each in (a, b))
-    return expressions.trimmed(part, reinterpret(part.name, f"{called}({a}, {b})"))
+    x, y = (expressions.sign_extended(part, each) for each in (a, b)) if signed else (a, b)
+    return f"({x} {'>' if called == 'max' else '<'} {y}) ? {a} : {b}"

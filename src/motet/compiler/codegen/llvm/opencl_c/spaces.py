@@ -10,8 +10,8 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     POINTER,
     Global,
     Inexpressible,
-    Instruction,
     IrFunction,
+    IrInstruction,
     Local,
     Offset,
     Type,
@@ -57,7 +57,7 @@ class Spaces:
             return self._found.get(value.name, "")
         return CONSTANT if isinstance(value, Global | Offset) else ""
 
-    def _of_result(self, each: Instruction) -> str:
+    def _of_result(self, each: IrInstruction) -> str:
         if each.opcode == "alloca":
             return PRIVATE
         sources = each.operands

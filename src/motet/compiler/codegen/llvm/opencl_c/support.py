@@ -1,6 +1,10 @@
 """Functions in C that the printed programs call, one for each type that a program needs.
 
 In a template, F is the floating-point type, I and U are integers as wide, and W is the number of lanes, empty for one.
+
+PoCL does not inline most functions of OpenCL C, which take many times as long as their instruction then, and aborts
+where some of them have vectors of 16 lanes. Clang, of which nearly all platforms are made, has extensions in their
+place.
 """
 
 from __future__ import annotations
@@ -9,6 +13,15 @@ import re
 
 from motet.compiler.codegen.llvm.opencl_c.types import sized
 
+_MEMORY = """
+#ifdef __clang__
+typedef VECTOR motet_VECTOR __attribute__((aligned(sizeof(ELEMENT))));
+#define LOAD_VECTOR(space, place) (*(const space motet_VECTOR *)(place))
+#define STORE_VECTOR(space, place, value) (*(space motet_VECTOR *)(place) = (value))
+#else
+#define LOAD_VECTOR(space, place) vloadWIDTH(0, (const space ELEMENT *)(place))
+#define STORE_VECTOR(space, place, value) vstoreWIDTH(value, 0, (space ELEMENT *)(place))
+#endif"""
 _INTEGERS = {"float": "int", "double": "long"}
 
 # Conversions of 16-bit floats: `codegen/cpu/emit/half_precision.py` describes them.
@@ -42,9 +55,19 @@ static ushortW NAME(floatW x) {
 static floatW NAME(doubleW x) {
   floatW near = convert_floatW(x);
   doubleW back = convert_doubleW(near);
-  uintW bits = as_uintW(near), below = (convert_intW(fabs(back) > fabs(x))) ? bits - 1u : bits;
+  uintW bits = as_uintW(near), below = (convert_intW(as_ulongW(back) << 1 > as_ulongW(x) << 1)) ? bits - 1u : bits;
   return as_floatW((convert_intW(back != x)) ? below | 1u : bits);
 }""",
+    # A contracted product and sum has one rounding where the processor has an instruction for it.
+    "fma": """
+#if defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+static F NAME(F a, F b, F c) {
+#pragma OPENCL FP_CONTRACT ON
+  return a * b + c;
+}
+#else
+static F NAME(F a, F b, F c) { return fma(a, b, c); }
+#endif""",
     "maximum": """
 static F NAME(F a, F b) {
   F larger = (a == b) ? as_F(as_I(a) & as_I(b)) : (a > b) ? a : b;
@@ -88,8 +111,18 @@ class Support:
         """The name of a function on `width` lanes."""
         own = f"motet_{name}{sized('', width)}"
         text = _TEMPLATES[name].replace("NAME", own)
+        own_cast = r"CONVERT(\1W, " if width > 1 else r"(\1)("
+        text = re.sub(r"convert_([a-z]+)W\(", own_cast, text)
         self._functions[own] = re.sub(r"(?<=[a-z])W\b", sized("", width), text)
         return own
+
+    def memory(self, kind: str) -> str:
+        """The end of the names of macros that load and store `kind`, a vector, at the alignment of its elements."""
+        element, width = kind.rstrip("0123456789"), kind.lstrip("abcdefghijklmnopqrstuvwxyz")
+        self._functions[f"memory_{kind}"] = _MEMORY.replace("VECTOR", kind).replace("ELEMENT", element).replace(
+            "WIDTH", width
+        )
+        return kind
 
     def of_floats(self, name: str, kind: str) -> str:
         """The name of a function on the type `kind`, such as `float8`."""
@@ -109,5 +142,7 @@ class Support:
 
     @property
     def text(self) -> str:
-        """The definitions."""
-        return "\n".join(text.strip() for text in self._functions.values())
+        """The definitions, each once in a text of several programs."""
+        return "\n".join(
+            f"#ifndef HAS_{name}\n#define HAS_{name}\n{text.strip()}\n#endif" for name, text in self._functions.items()
+        )

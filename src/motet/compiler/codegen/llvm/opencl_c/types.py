@@ -1,6 +1,6 @@
 """OpenCL C's types for the values of LLVM IR.
 
-A vector is split into parts of 8, 4, 2 and 1 lanes, so that its length and the widest vector of a platform do not
+A vector is split into parts of 16, 8, 4, 2 and 1 lanes, so that its length and the widest vector of a platform do not
 matter. Integers are unsigned; one of a width that C lacks is kept zero-extended. A float of 16 bits is kept as its
 bits. A lane of a vector of `i1` is a `char`, 0 or -1, as comparisons of vectors give it; an `i1` is a `bool`. A lane of
 a vector of pointers is a `ulong`.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, IrScalar, Type, Vector, leaves
 
-_WIDTHS = (8, 4, 2, 1)
+_WIDTHS = (16, 8, 4, 2, 1)
 _NAMES = {8: "char", 16: "short", 32: "int", 64: "long"}
 _SUFFIXES = {8: "u", 16: "u", 32: "u", 64: "ul"}
 
@@ -123,7 +123,7 @@ def part_with(parts: Sequence[LanePart], lane: int) -> tuple[int, int]:
 
 def convert(target: str, text: str) -> str:
     """A conversion of values to the type `target`."""
-    return f"convert_{target}({text})" if target[-1].isdigit() else f"({target})({text})"
+    return f"CONVERT({target}, {text})" if target[-1].isdigit() else f"({target})({text})"
 
 
 def reinterpret(target: str, text: str) -> str:

@@ -8,7 +8,7 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     LONG,
     POINTER,
     Inexpressible,
-    Instruction,
+    IrInstruction,
     Number,
     Type,
     Value,
@@ -28,10 +28,10 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
     unpacked,
 )
 
-_SWIZZLED = (8, 4, 2)
+_SWIZZLED = (16, 8, 4, 2)
 
 
-def print_extract(printer: Printer, each: Instruction) -> None:
+def print_extract(printer: Printer, each: IrInstruction) -> None:
     """A lane of a vector."""
     vector, index = each.operands
     parts = printer.parts(vector)
@@ -45,7 +45,7 @@ def print_extract(printer: Printer, each: Instruction) -> None:
     printer.assign(each, [f"(bool)({text} != 0)" if element_of(each.type).bits == 1 else text])
 
 
-def print_insert(printer: Printer, each: Instruction) -> None:
+def print_insert(printer: Printer, each: IrInstruction) -> None:
     """A vector with another lane."""
     vector, value, index = each.operands
     text = printer.scalar(value)
@@ -78,7 +78,7 @@ def _spilled(printer: Printer, parts: Sequence[tuple[LanePart, str]]) -> str:
     return array
 
 
-def print_shuffle(printer: Printer, each: Instruction) -> None:
+def print_shuffle(printer: Printer, each: IrInstruction) -> None:
     """Lanes of two vectors."""
     first, second = each.operands
     assert isinstance(first.type, Vector)
@@ -142,7 +142,7 @@ def _run(own: Sequence[tuple[int, int]], place: int, sources: Sequence[tuple[Lan
 # -- other types ---------------------------------------------------------------------------------------
 
 
-def print_bitcast(printer: Printer, each: Instruction) -> None:
+def print_bitcast(printer: Printer, each: IrInstruction) -> None:
     """The same bits as another type."""
     [value] = each.operands
     source, target = element_of(value.type), element_of(each.type)
@@ -160,7 +160,7 @@ def print_bitcast(printer: Printer, each: Instruction) -> None:
         printer.assign(each, _through_words(printer, printer.parts(value), each.type))
 
 
-def _cast_bits(printer: Printer, each: Instruction, value: Value) -> None:
+def _cast_bits(printer: Printer, each: IrInstruction, value: Value) -> None:
     """A vector of `i1` as an integer, and back."""
     if isinstance(value.type, Vector) and not isinstance(each.type, Vector):
         kind = parts_of(each.type)[0]
@@ -185,12 +185,18 @@ def _through_words(printer: Printer, sources: Sequence[tuple[LanePart, str]], ki
         raise Inexpressible(f"bitcast of {total} bits")
     array = printer.temporary("ulong", f"[{-(-total // 64)}]")
     for part, text in sources:
-        pointer = f"(private {part.name.rstrip('0123456789')} *)((private uchar *){array} + {_place(part)})"
-        printer.line(f"*({pointer}) = {text};" if part.width == 1 else f"vstore{part.width}({text}, 0, {pointer});")
+        place = f"((private uchar *){array} + {_place(part)})"
+        if part.width > 1:
+            printer.line(f"STORE_{printer.support.memory(part.name)}(private, {place}, ({text}));")
+        else:
+            printer.line(f"*(private {part.name} *){place} = {text};")
     texts: list[str] = []
     for part in targets:
-        pointer = f"(private {part.name.rstrip('0123456789')} *)((private uchar *){array} + {_place(part)})"
-        texts.append(f"*({pointer})" if part.width == 1 else f"vload{part.width}(0, {pointer})")
+        place = f"((private uchar *){array} + {_place(part)})"
+        if part.width > 1:
+            texts.append(f"LOAD_{printer.support.memory(part.name)}(private, {place})")
+        else:
+            texts.append(f"*(private {part.name} *){place}")
     return texts
 
 
@@ -198,7 +204,7 @@ def _place(part: LanePart) -> int:
     return part.first * part.container // 8
 
 
-def print_pointer_cast(printer: Printer, each: Instruction) -> None:
+def print_pointer_cast(printer: Printer, each: IrInstruction) -> None:
     """Conversions between addresses and integers."""
     [value] = each.operands
     texts: list[str] = []
@@ -217,13 +223,13 @@ def print_pointer_cast(printer: Printer, each: Instruction) -> None:
 # -- structures ----------------------------------------------------------------------------------------
 
 
-def print_extract_value(printer: Printer, each: Instruction) -> None:
+def print_extract_value(printer: Printer, each: IrInstruction) -> None:
     """An element of a structure or an array."""
     start, count = _variables(each.operands[0].type, each.indices)
     printer.assign(each, printer.value(each.operands[0])[start : start + count])
 
 
-def print_insert_value(printer: Printer, each: Instruction) -> None:
+def print_insert_value(printer: Printer, each: IrInstruction) -> None:
     """A structure or an array with another element."""
     whole, value = each.operands
     start, count = _variables(whole.type, each.indices)

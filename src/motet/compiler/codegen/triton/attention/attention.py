@@ -48,6 +48,8 @@ _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 def pays(attention: Attention, target: GpuTarget) -> bool:
     """Whether one kernel is faster than two products and a softmax. Products of f32 in full precision do not use tensor
     cores and need tiles so large that registers hold nothing else, so that fusion pays only for little work."""
+    if attention.dtype == "f64" or attention.repairs:
+        return False
     if attention.dtype != "f32" or target.precision != "ieee":
         return True
     sizes = [size if isinstance(size, int) else 1 for size in attention.sizes]
