@@ -144,4 +144,4 @@ def test_networks_agree_with_the_reference_of_onnx(name: str) -> None:
     call = _loaded(model)
     for _ in range(2):
         (found,) = _listed(call(x))
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-3, atol=1e-3)
