@@ -341,5 +341,6 @@ _FORMS: dict[str, Callable[[PartWriter, Instruction], None]] = {
     "insertelement": _insert,
 }
 _ALWAYS: dict[str, Callable[[PartWriter, Instruction], bool]] = {
-    "load": _load_bit, "store": _store_bit, "bitcast": _bitcast, "getelementptr": _address, "uitofp": _bits_to_floats, "sitofp": _bits_to_floats,
+    "load": _load_bit, "store": _store_bit, "bitcast": _bitcast, "getelementptr": _address,
+    "uitofp": _bits_to_floats, "sitofp": _bits_to_floats,
 }

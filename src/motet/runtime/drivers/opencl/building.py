@@ -9,6 +9,7 @@ see `binaries.py`.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -92,3 +93,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    os._exit(0)  # threads of Intel's platform may die while the process ends

@@ -1,0 +1,147 @@
+"""Kernels of every class on Intel's OpenCL platform for processors, from SPIR-V, against numpy and ONNX's reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+import pytest
+from examples import models
+from onnx.reference import ReferenceEvaluator
+from tests.integration import onnx_forms, onnx_more_forms
+from tests.integration.onnx_forms import Form, faults, together
+from tests.integration.test_foreign_processors import CASES, Case
+from tests.integration.test_gpu_dialect import INLINE, MATMUL, host
+from tests.unit.compiler.building import random
+from tests.unit.runtime.drivers.opencl.opening import opencl_device
+
+import motet
+from motet import builder as mb
+
+TARGET = {"": "opencl{cpu=spirv64}"}
+URI = "opencl:0"
+# Forms by a part of their names: classes that the programs of `CASES` do not have.
+FORMS: dict[str, tuple[Callable[[], Iterator[Form]], tuple[str, ...]]] = {
+    "reductions": (onnx_forms.reductions, (
+        "ArgMax axis=1 select_last_index=0 float64[3,4]", "ArgMin axis=0 select_last_index=1 float32[3,4]",
+        "Hardmax axis=-1 float64[3,5,7]",
+    )),
+    "moves": (onnx_more_forms.moves, (
+        "TopK axis=-1 largest=1 int64[5,6]", "ScatterND reduction=min float32[3,4]", "Slice bool[3,4,5]",
+    )),
+    "products": (onnx_forms.products, ("Conv group=2 float32[2,4,8,7]", "MatMulInteger int8[3,5] uint8[5,7]")),
+    "recurrent": (onnx_more_forms.recurrent, ("LSTM hidden_size=2 direction=forward",)),
+    "attends": (onnx_more_forms.attends, ("Attention float32[2,4,3,8]",)),
+    "values": (onnx_forms.binary, ("Max float64[7] float64[7]", "Clip float32[16]", "Min float64[7] float64[7]")),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _platform() -> None:
+    if "Intel" not in opencl_device(URI).name:
+        pytest.skip(f"{URI} is not Intel's platform: make intel")
+
+
+def _loaded(program: object) -> motet.Session:
+    return motet.load(motet.compile(program, devices=TARGET), devices={"": URI})  # type: ignore[arg-type]
+
+
+def _listed(results: object) -> list[np.ndarray]:
+    return [np.asarray(result) for result in (results if isinstance(results, (tuple, list)) else [results])]
+
+
+@pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+def test_programs_agree_with_numpy(make: Callable[[], Case]) -> None:
+    case = make()
+    results = _listed(_loaded(case.program)(*case.inputs))
+    for result, expected in zip(results, case.expected, strict=True):
+        np.testing.assert_allclose(result.astype(np.float64), expected, rtol=case.tolerance, atol=case.tolerance)
+
+
+def _forms(group: str) -> list[Form]:
+    make, names = FORMS[group]
+    found: dict[str, Form] = {}
+    for form in make():
+        for name in names:
+            if name in form.name:
+                found.setdefault(name, form)
+    assert found.keys() == set(names)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("group", FORMS)
+def test_operators_agree_with_the_reference_of_onnx(group: str) -> None:
+    by_version: dict[int, list[Form]] = {}
+    for form in _forms(group):
+        by_version.setdefault(form.version, []).append(form)
+    for forms in by_version.values():
+        references = [form.reference() for form in forms]
+        call = _loaded(together(forms, [declared for declared, _ in references]))
+        for _ in range(2):
+            results = _listed(call(*(array for form in forms for array in form.feeds())))
+            for form, (declared, exact) in zip(forms, references, strict=True):
+                own, results = results[: len(declared)], results[len(declared) :]
+                assert not (what := faults(form, own, declared, exact)), f"{form.name}: {what}"
+
+
+def test_calls_with_memory_allocated_anew_and_other_extents() -> None:
+    """Memory that was given back and allocated again at its address holds what a later launch writes there."""
+    w = np.full((40, 24), 0.1, np.float32)
+    with mb.Graph("main") as g:
+        hidden = mb.relu(g.input("x", ("batch", 40)) @ g.constant(w))
+        g.result(mb.relu(hidden @ g.constant(w.T.copy())))
+    call = _loaded(g)
+    for batch in (1, 7, 7, 7, 64, 7, 1, 33):
+        (found,) = _listed(call(np.full((batch, 40), 0.1, np.float32)))
+        np.testing.assert_allclose(found, np.full((batch, 40), 0.1 * 0.1 * 40 * 0.1 * 24), rtol=1e-5)
+
+
+def test_launches_of_gpu_kernels_run_with_their_barriers_and_tokens() -> None:
+    text = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
+        %c2 = arith.constant 2 : index
+        %c3 = arith.constant 3 : index
+        %c8 = arith.constant 8 : index
+        gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
+          args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
+    """)  # fmt: skip
+    a, b, x = random(24, 40, seed=1), random(40, 16, seed=2), random(6, 5)
+    (found,) = _listed(_loaded(text)(a, b, np.zeros((24, 16), np.float32)))
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-5)
+    (found,) = _listed(_loaded(INLINE)(x))
+    np.testing.assert_allclose(found, x + 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bound", [{"gpu": URI}, {"gpu": "host"}], ids=["all there", "none but the host"])
+def test_a_program_for_opencl_an_accelerator_and_the_host(bound: dict[str, str]) -> None:
+    made, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    nodes = [node("Exp", ["x"], ["a"], "first"), node("MatMul", ["a", "w"], ["b"], "second"),
+             node("Neg", ["b"], ["y"], "third")]  # fmt: skip
+    graph = onnx.helper.make_graph(
+        nodes, "main", [made("x", onnx.TensorProto.FLOAT, [6, 9]), made("w", onnx.TensorProto.FLOAT, [9, 4])],
+        [made("y", onnx.TensorProto.FLOAT, [6, 4])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    devices = {"cpu": "host", "gpu": "opencl{cpu=spirv64},@cpu", "acc": "riscv,@cpu"}
+    artifact = motet.compile(model, devices=devices, place={"first": "gpu", "second": "acc", "third": "cpu"})
+    x, w = random(6, 9), random(9, 4)
+    with motet.load(artifact, devices=bound) as session:
+        (found,) = _listed(session(x, w))
+    np.testing.assert_allclose(found, -(np.exp(x.astype(np.float64)) @ w), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["encoder_small", "resnet18_small", "bert_small", "resnet18"])
+def test_networks_agree_with_the_reference_of_onnx(name: str) -> None:
+    model = models.MODELS[name]()
+    given = model.graph.input[0]
+    shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+    if given.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+        x = random(*shape)
+    else:
+        x = np.random.default_rng(0).integers(0, 20, shape)
+    (expected,) = ReferenceEvaluator(model).run(None, {given.name: x})
+    call = _loaded(model)
+    for _ in range(2):
+        (found,) = _listed(call(x))
+        np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-3, atol=1e-3)
