@@ -64,7 +64,8 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 
 # A normalised program → one with larger kernels, for all other targets.
 FUSE_FOR_CPU: tuple[Step, ...] = (
-    "fuse-attention", "hoist-loop-invariants", "join-loop-products", "hoist-loop-products", "unroll-loops{products=true most=512}",
+    "fuse-attention",
+    "hoist-loop-invariants", "join-loop-products", "hoist-loop-products", "unroll-loops{products=true most=512}",
     "expand-products", "narrow-quantised-products", "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
     "scatter-in-place", "inline-gathers", "reshape-rows",
 )

@@ -28,8 +28,8 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS,
-    plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS,
+    depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
 )
 
 

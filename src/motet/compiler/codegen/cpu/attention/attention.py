@@ -4,7 +4,8 @@
         copy the queries
         for each block of keys:
             pack keys and values
-            for each tile of rows:  scores = q k;  weights = 2^(scores - maxima);  outputs = factors * outputs + weights v
+            for each tile of rows:
+                scores = q k;  weights = 2^(scores - maxima);  outputs = factors * outputs + weights v
         results = outputs / sums
 
 Scores exist for one tile at a time, in scratch memory. Blocks of keys that no row of a task sees by position are
@@ -35,7 +36,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 def emit(c: AttentionNest, schedule: AttentionSchedule, target: CpuTarget) -> KernelCode | None:
     """Generate code for `c` by `schedule`; None if a mask has an operation without code."""
-    emitter = _AttentionEmitter if schedule.way == "vectors" else _BfloatEmitter
+    emitter = _AttentionEmitter if schedule.way == "vectors" else _BfloatAttentionEmitter
     try:
         return emitter(c, schedule, target).run()
     except Unsupported:
@@ -196,5 +197,5 @@ class _AttentionEmitter(AttentionTiles):
         f.loop(0, rows, 1, row)
 
 
-class _BfloatEmitter(BfloatAttentionTiles, _AttentionEmitter):
+class _BfloatAttentionEmitter(BfloatAttentionTiles, _AttentionEmitter):
     """Emits the loop over tasks with products of bf16 numbers."""

@@ -123,9 +123,8 @@ class BfloatAttentionTiles(AttentionTiles):
 
         name = f"{self.c.kernel.name}.values{rows}"
         function = shared_function(self.module, name, [PTR] * 6 + [I64] * 2, self.c.kernel, write)
-        f.call(function, [
-            *f.arguments[:2], at.weights, at.values, at.outputs, at.factors, f.index(keys), f.index(self._steps(f, deep))
-        ])
+        numbers = [f.index(keys), f.index(self._steps(f, deep))]
+        f.call(function, [*f.arguments[:2], at.weights, at.values, at.outputs, at.factors, *numbers])
 
     def _row_tiles(self, g: TileFrame, base: ir.Value, row: int) -> list[ir.Value]:
         """The addresses of the first rows of AMX's tiles of a left operand, or of all rows."""

@@ -15,7 +15,7 @@ from motet.compiler.kernels.schedule import AttentionSchedule
 from motet.compiler.targets.cpu import CpuTarget
 
 
-class AttentionSpace:
+class AttentionMemory:
     """An attention, its schedule, and a thread's scratch memory:
 
         queries   [rows][depth]               widened

@@ -179,7 +179,8 @@ class AttentionTiles(PackedAttention):
             maxima, sums, factors, weights, row_, rows_, first_, keys_ = g.arguments[2:10]
             addresses = TileAddresses(weights, weights, weights, weights, maxima, sums, factors, weights)
             count = self.known_keys(keys_)
-            g.loop(0, rows_, 1, lambda r, _: self._row(g, addresses, self.at_row(g, here, g.iadd(row_, r)), r, first_, count))
+            g.loop(0, rows_, 1, lambda r, _: self._row(
+                g, addresses, self.at_row(g, here, g.iadd(row_, r)), r, first_, count))
 
         name = f"{self.c.kernel.name}.weights"
         kinds = [PTR] * 6 + [I64] * (4 + len(dims))
@@ -298,9 +299,9 @@ class AttentionTiles(PackedAttention):
         lanes = self.plan.lanes
         while lanes > 1:
             lanes //= 2
+            orders = [list(range(start, start + lanes)) for start in (0, lanes)]
             low, high = (
-                g.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, lanes), list(range(start, start + lanes))))
-                for start in (0, lanes)
+                g.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, lanes), order)) for order in orders
             )
             vector = self._larger(g, low, high)
         return g.extract_element(vector, ir.Constant(I32, 0))
