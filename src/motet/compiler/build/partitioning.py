@@ -34,8 +34,8 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A program and its kernels, for each target; `gpu_program`, possibly `program` itself, is for targets whose programs
-    `fuse-for-gpu` rewrites. Both programs share their parameters."""
+    """A program and its kernels, for each target; `gpu_program`, possibly `program` itself, is for targets whose
+    programs `fuse-for-gpu` rewrites. Both programs share their parameters."""
 
     program: Program
     kernels: Kernels

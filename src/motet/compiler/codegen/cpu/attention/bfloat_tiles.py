@@ -74,7 +74,7 @@ class BfloatAttentionTiles(AttentionTiles):
         numbers: tuple[Index, Index, Index],
     ) -> None:
         """Pack `numbers` lines, of so many numbers, padded to so many; `dims` are the loops along both."""
-        symbol = f"{self.c.kernel.name}.pack_{name}.{place.value}"
+        symbol = f"{self.label}.pack_{name}.{place.value}"
         function = self.module.globals.get(symbol) or packing_function(
             self.module, self.c.kernel, symbol,
             lambda g: BfloatLines(g.extent(place.strides[dims[0]]), g.extent(place.strides[dims[1]]), True),
@@ -98,7 +98,7 @@ class BfloatAttentionTiles(AttentionTiles):
 
             self.panels(g, count, self.plan.score_vectors, panel, masked=False)
 
-        name = f"{self.c.kernel.name}.scores{rows}"
+        name = f"{self.label}.scores{rows}"
         function = shared_function(self.module, name, [PTR] * 5 + [I64], self.c.kernel, write)
         f.call(function, [*f.arguments[:2], at.queries, at.keys, at.weights, f.index(keys)])
 
@@ -121,7 +121,7 @@ class BfloatAttentionTiles(AttentionTiles):
 
             self.panels(g, self.c.columns, self.plan.value_vectors, panel, masked=False)
 
-        name = f"{self.c.kernel.name}.values{rows}"
+        name = f"{self.label}.values{rows}"
         function = shared_function(self.module, name, [PTR] * 6 + [I64] * 2, self.c.kernel, write)
         numbers = [f.index(keys), f.index(self._steps(f, deep))]
         f.call(function, [*f.arguments[:2], at.weights, at.values, at.outputs, at.factors, *numbers])

@@ -40,7 +40,7 @@ class PackedAttention(AttentionMemory):
         self, f: TileFrame, what: Panels, source: ir.Value, target: ir.Value, deep: Index, columns: Index
     ) -> None:
         """Pack `deep` steps of `columns` columns."""
-        name = f"{self.c.kernel.name}.pack_{what.name}.{what.place.value}"
+        name = f"{self.label}.pack_{what.name}.{what.place.value}"
         function = shared_function(
             self.module, name, [PTR] * 4 + [I64] * 2, self.c.kernel, lambda g: self._emit_pack(g, what)
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import structs
+
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest, match
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, ways_of
@@ -48,6 +50,19 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     c = match(kernel, target) if ways_of(target) != ways_of(base_of(target)) else None
     schedule = None if c is None else choose(c, target)
     return schedule is not None and schedule.way != "vectors"
+
+
+def for_few_rows(c: AttentionNest, plan: AttentionSchedule, target: CpuTarget) -> AttentionSchedule | None:
+    """A schedule for at most as many rows as it has in a task, where the number of rows is not known when compiling;
+    None if `plan` serves them as well."""
+    values = [each.values for each in c.ranges]
+    if c.row_count.known is not None or _key_mode(c, True) == "packed" or not in_place(c, values, c.attention.column):
+        return None
+    return structs.replace(
+        plan, rows=min(_FEW, plan.rows), tile=1, key_mode=_key_mode(c, True), pack_values=False, way="vectors",
+        score_vectors=_fitting(-(-plan.keys // plan.lanes), 1, target),
+        value_vectors=_fitting(-(-c.columns // plan.lanes), 1, target),
+    )
 
 
 def in_place(c: AttentionNest, places: list[StridedAccess], dim: int) -> bool:

@@ -33,6 +33,7 @@ class AttentionMemory:
         self.plan = plan
         self.target = target
         self.module = ir.Module(c.kernel.name)
+        self.label = c.kernel.name  # of functions
         self.element: Any = MEMORY_TYPES[c.computed]
         self.vector = ir.VectorType(self.element, plan.lanes)
         self.bytes = item_bytes(c.computed)

@@ -61,7 +61,7 @@ class AttentionTiles(PackedAttention):
 
     def scores(self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index) -> None:
         """Write the products of `rows` queries and `keys` keys as weights."""
-        name = f"{self.c.kernel.name}.scores{rows}.{place.value}"
+        name = f"{self.label}.scores{rows}.{place.value}"
         emit = self._emit_along_depth if self.plan.key_mode == "along_depth" else self._emit_scores
         function = shared_function(
             self.module, name, [PTR] * 5 + [I64], self.c.kernel, lambda g: emit(g, rows, place)
@@ -182,7 +182,7 @@ class AttentionTiles(PackedAttention):
             g.loop(0, rows_, 1, lambda r, _: self._row(
                 g, addresses, self.at_row(g, here, g.iadd(row_, r)), r, first_, count))
 
-        name = f"{self.c.kernel.name}.weights"
+        name = f"{self.label}.weights"
         kinds = [PTR] * 6 + [I64] * (4 + len(dims))
         function = shared_function(self.module, name, kinds, self.c.kernel, write)
         numbers = [row, rows, first, keys, *(outer[dim] for dim in dims)]
@@ -313,7 +313,7 @@ class AttentionTiles(PackedAttention):
     ) -> None:
         """Add the products of the weights of `rows` rows and the values of `keys` keys to their scaled outputs. Packed
         panels of values are `deep` keys long."""
-        name = f"{self.c.kernel.name}.values{rows}.{place.value}"
+        name = f"{self.label}.values{rows}.{place.value}"
         function = shared_function(
             self.module, name, [PTR] * 6 + [I64] * 2, self.c.kernel, lambda g: self._emit_values(g, rows, place)
         )
