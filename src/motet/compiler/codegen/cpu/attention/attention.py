@@ -177,7 +177,7 @@ class _AttentionEmitter(AttentionTiles):
             )
 
             def work() -> None:
-                self.scores(f, tile, keys.keys, places, visible)
+                self.scores(f, tile, keys.keys, places, visible, present)
                 self.weights(f, places, at, f.iadd(first, row), present, start, visible)
                 self.values(f, tile, keys.values, places, visible, packed)
 

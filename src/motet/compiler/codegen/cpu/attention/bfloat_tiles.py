@@ -83,7 +83,9 @@ class BfloatAttentionTiles(AttentionTiles):
 
     # -- products --
 
-    def scores(self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index) -> None:
+    def scores(
+        self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index, present: Index
+    ) -> None:
         def write(g: TileFrame) -> None:
             queries, packed, weights = g.arguments[2:5]
             count = self.known_keys(g.arguments[5])

@@ -58,10 +58,11 @@ def for_few_rows(c: AttentionNest, plan: AttentionSchedule, target: CpuTarget) -
     values = [each.values for each in c.ranges]
     if c.row_count.known is not None or _key_mode(c, True) == "packed" or not in_place(c, values, c.attention.column):
         return None
+    tile = min(2, plan.rows)  # two rows of sums hide the latency of additions, and one costs as much
     return structs.replace(
-        plan, rows=min(_FEW, plan.rows), tile=1, key_mode=_key_mode(c, True), pack_values=False, way="vectors",
-        score_vectors=_fitting(-(-plan.keys // plan.lanes), 1, target),
-        value_vectors=_fitting(-(-c.columns // plan.lanes), 1, target),
+        plan, rows=min(_FEW, plan.rows) // tile * tile, tile=tile, key_mode=_key_mode(c, True), pack_values=False,
+        way="vectors", score_vectors=_fitting(-(-plan.keys // plan.lanes), tile, target),
+        value_vectors=_fitting(-(-c.columns // plan.lanes), tile, target),
     )
 
 
