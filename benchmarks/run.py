@@ -288,6 +288,19 @@ def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
+def run_networks(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    from benchmarks import networks
+
+    precisions = options.networks.split(",")
+    if unknown := [each for each in precisions if each not in networks.PRECISIONS]:
+        parser.error(f"--networks: {unknown[0]!r} is unknown; available: {', '.join(networks.PRECISIONS)}")
+    text = networks.run(precisions, options.cores or [1], options.rounds, say)
+    if options.markdown:
+        options.markdown.write_text(text)
+    else:
+        print(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [workload.name for workload in WORKLOADS]
@@ -302,7 +315,12 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=90, help="seconds to get ready (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, not to the terminal")
+    parser.add_argument("--networks", metavar="PRECISIONS",
+                        help="whole networks in these precisions instead, such as f32,bf16,int8 (one core by default)")
     options = parser.parse_args()
+    if options.networks:
+        run_networks(parser, options)
+        return
     with tempfile.TemporaryDirectory(prefix="motet-bench-") as folder:
         report = run(options, Path(folder))
     save(report, options.json)

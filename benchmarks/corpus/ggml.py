@@ -110,6 +110,9 @@ def prepare(row: Row, folder: Path, library: Library, pool: int, threads: int) -
     if row.dtype != "int4":
         raise Absent("no such operator")
     (x,) = load_inputs(row, folder)
-    weights, columns = blocks_of(onnx.load(str(folder / row.file / "model.onnx")))
+    model = onnx.load(str(folder / row.file / "model.onnx"))
+    if model.graph.initializer[0].dims[-1] != 16 or x.shape[-1] % 32:
+        raise Absent("Q4_0 has blocks of 32")
+    weights, columns = blocks_of(model)
     run, result = library.product(x, weights, columns, pool, threads)
     return run, [result]

@@ -1,10 +1,11 @@
-"""Networks of two convolutions over one to three axes, of odd shapes, against sliding windows in double precision."""
+"""Networks of two convolutions over one to three axes, of odd shapes, against sliding windows in double precision; with
+extents that are known when compiling, and with dynamic ones."""
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -64,8 +65,27 @@ def layer(draw: random.Random, channels: int, spatial: int, groups: int, same: b
         dilations, [*pads, *pads])
 
 
+def network(first: Layer, second: Layer, extents: list[int | str]) -> onnx.ModelProto:
+    """Both convolutions, with a ReLU between them, of an image of `extents`."""
+    weights = {f"{name}{i}": array for i, each in enumerate((first, second))
+               for name, array in (("w", each.weights), ("b", each.bias))}
+    graph = helper.make_graph(
+        [first.node(0, "x", "h"), helper.make_node("Relu", ["h"], ["r"]), second.node(1, "r", "y")], "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, extents)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def check(session: motet.Session, x: np.ndarray, first: Layer, second: Layer) -> None:
+    expected = second.reference(np.maximum(first.reference(x.astype(np.float64)), 0))
+    found = np.asarray(session(x))
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_convolutions_of_any_geometry(seed, tmp_path):
+def test_two_convolutions_of_any_geometry(seed):
     draw = random.Random(seed)
     spatial, groups = 1 + seed % 3, draw.choice((1, 1, 2, 3))
     channels = groups * draw.choice((1, 5, 16, 24))
@@ -73,17 +93,70 @@ def test_two_convolutions_of_any_geometry(seed, tmp_path):
     second = layer(draw, len(first.bias), spatial, 1, same=True)
     extents = [draw.randint(17, (300, 40, 21)[spatial - 1]) for _ in range(spatial)]
     x = np.random.default_rng(seed).standard_normal((draw.choice((1, 2)), channels, *extents)).astype(np.float32)
-    weights = {f"{name}{i}": array for i, each in enumerate((first, second))
-               for name, array in (("w", each.weights), ("b", each.bias))}
-    graph = helper.make_graph(
-        [first.node(0, "x", "h"), helper.make_node("Relu", ["h"], ["r"]), second.node(1, "r", "y")], "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n" if seed % 2 else len(x), *x.shape[1:]])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, tmp_path / "model.onnx")
-    session = motet.load(motet.compile(tmp_path / "model.onnx", devices="host{cpu=native}"), threads=2)
-    expected = second.reference(np.maximum(first.reference(x.astype(np.float64)), 0))
-    found = np.asarray(session(x))
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    model = network(first, second, ["n" if seed % 2 else len(x), *x.shape[1:]])
+    session = motet.load(motet.compile(model, devices="host{cpu=native}"), threads=2)
+    check(session, x, first, second)
+
+
+@pytest.mark.parametrize("seed", SEEDS[::2])
+def test_convolutions_of_dynamic_extents(seed):
+    """One artifact for images of all extents from the least on, by a class for convolutions."""
+    draw = random.Random(100 + seed)
+    spatial, groups = 1 + seed % 3, draw.choice((1, 2, 3, 7))
+    channels = groups * draw.choice((1, 5, 16, 24))
+    first = layer(draw, channels, spatial, groups)
+    second = layer(draw, len(first.bias), spatial, 1, same=True)
+    pads = zip(first.weights.shape[2:], first.dilations, first.pads, strict=False)
+    least = [max(1, (taps - 1) * dilation + 1 - 2 * pad) for taps, dilation, pad in pads]
+    dynamic = [draw.random() < 0.7 for _ in least]
+    names = [f"d{axis}" if varies else low + 9 for axis, (low, varies) in enumerate(zip(least, dynamic, strict=True))]
+    model = network(first, second, ["n", channels, *names])
+    level = draw.choice(("x86-64-v3", "x86-64-v4", "native"))
+    session = motet.load(motet.compile(model, devices=f"host{{cpu={level}}}"), threads=2)
+    assert all(k.kind != "generic" for variant in session.variants for k in variant.kernels)
+    rng = np.random.default_rng(seed)
+    for more in (0, 1, 7, draw.randint(2, 60 // spatial)):
+        extents = [low + (more if varies else 9) for low, varies in zip(least, dynamic, strict=True)]
+        x = rng.standard_normal((draw.choice((1, 2, 3)), channels, *extents)).astype(np.float32)
+        check(session, x, first, second)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 18])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_depthwise_convolutions_have_a_class_for_convolutions(spatial, channels):
+    """Each channel with filters that only it reads, as one kernel."""
+    draw = random.Random(10 * channels + spatial)
+    first, second = layer(draw, channels, spatial, channels), layer(draw, channels, spatial, channels, same=True)
+    rng = np.random.default_rng(channels)
+    shape = (channels, 1, *(3, 4, 3)[:spatial])
+    plain = {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [1] * 2 * spatial}
+    first, second = (
+        replace(each, weights=rng.standard_normal(shape).astype(np.float32),
+                bias=rng.standard_normal(channels).astype(np.float32), **plain)
+        for each in (first, second)
+    )
+    x = rng.standard_normal((2, channels, *(17, 23, 31)[:spatial])).astype(np.float32)
+    session = motet.load(motet.compile(network(first, second, list(x.shape)), devices="host{cpu=native}"), threads=2)
+    check(session, x, first, second)
+    kinds = [kernel.kind for variant in session.variants for kernel in variant.kernels]
+    assert len(kinds) <= 4, kinds
+    assert not {"generic", "contraction"} & {*kinds}, kinds
+
+
+def test_dynamic_extents_that_do_not_fit_are_refused():
+    draw = random.Random(5)
+    first, second = layer(draw, 3, 2, 1), layer(draw, 3, 2, 1, same=True)
+    first = replace(first, weights=draw_weights(16, 3, 5, 5), bias=np.zeros(16, np.float32), pads=[1] * 4,
+                    dilations=[1, 1], strides=[1, 1])
+    second = replace(second, weights=draw_weights(4, 16, 3, 3), bias=np.zeros(4, np.float32), pads=[1] * 4,
+                     dilations=[1, 1], strides=[1, 1])
+    session = motet.load(motet.compile(network(first, second, ["n", 3, "h", "w"]), devices="host{cpu=native}"))
+    check(session, np.ones((1, 3, 3, 4), np.float32), first, second)
+    for shape in ((1, 3, 1, 9), (1, 4, 9, 9)):
+        with pytest.raises(motet.CallError) as refusal:
+            session(np.ones(shape, np.float32))
+        assert "\n" not in str(refusal.value)
+
+
+def draw_weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)

@@ -132,6 +132,21 @@ def integer_matmul() -> Case:
     return Case(g, [a, b], [a.astype(np.int32) @ b.astype(np.int32)], 0)
 
 
+def quantised_operators() -> Case:
+    """A product and a depthwise convolution of dequantised bytes."""
+    random = np.random.default_rng(6)
+    shapes = (13, 67), (67, 45), (1, 19, 9, 7), (19, 1, 3, 3)
+    a, b, image, filters = (random.integers(-128, 128, shape).astype(np.int8) for shape in shapes)
+    with mb.Graph("main") as g:
+        left = (mb.cast(g.input("a", a.shape, "i8"), "f32") - 7.0) * 0.5
+        g.result(left @ (mb.cast(g.constant(b), "f32") * 0.25))
+        real = mb.cast(g.input("image", image.shape, "i8"), "f32") * 0.5
+        g.result(mb.conv2d(real, mb.cast(g.constant(filters), "f32") * 0.25, padding=1, groups=19))
+    each = [_convolve(image[:, [c]], filters[[c]], 1, 1) for c in range(19)]
+    product = (a.astype(np.int64) - 7) @ b.astype(np.int64)
+    return Case(g, [a, image], [product * 0.125, np.concatenate(each, 1) * 0.125], 1e-6)
+
+
 def _narrow(name: str, dtype: np.dtype, tolerance: float) -> Case:
     x, w = (_random(6, 21) * 2).astype(dtype), _random(21, 10).astype(dtype)
     with mb.Graph("main") as g:
@@ -212,7 +227,7 @@ def movement() -> Case:
 
 CASES: list[Callable[[], Case]] = [
     matmul_gelu, batched_matmul, softmax, layernorm, convolution_relu, depthwise_and_pool, integers, integer_matmul,
-    half_precision, every_half, brain_floats, elementary_functions, doubles, movement,
+    quantised_operators, half_precision, every_half, brain_floats, elementary_functions, doubles, movement,
 ]
 
 

@@ -15,7 +15,11 @@ from benchmarks.corpus.row import Row, Written, text
 
 QUICK = ("int8 qdq conv 64×28×28→64 3×3", "4-bit linear 1×2048→2048")
 _TYPES = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8, "int32": TensorProto.INT32}
-_BLOCK = 32
+# Rows, K, N, bits and the length of a block.
+_OTHER_BLOCKS = (
+    (1, 4096, 11008, 4, 128), (1, 4096, 4096, 8, 32), (1, 3001, 4099, 4, 32), (7, 4096, 4096, 4, 32),
+    (7, 2048, 2048, 8, 128), (128, 2048, 2048, 4, 128), (128, 1021, 3001, 8, 32),
+)
 
 
 def rows() -> Iterator[Row]:
@@ -31,7 +35,11 @@ def rows() -> Iterator[Row]:
                   tolerance=1 / 127, quick=name in QUICK)
     for m, k, n in ((1, 2048, 2048), (1, 4096, 4096), (16, 2048, 2048), (128, 1024, 4096)):
         name = f"4-bit linear {m}×{k}→{n}"
-        yield Row(name, "4-bit weights", write=lambda a=(m, k, n): _four_bits(*a), dtype="int4", quick=name in QUICK)
+        yield Row(name, "4-bit weights", write=lambda a=(m, k, n): _few_bits(*a), dtype="int4", quick=name in QUICK)
+    for m, k, n, bits, block in _OTHER_BLOCKS:
+        name = f"{bits}-bit linear {m}×{k}→{n}, blocks of {block}"
+        write = lambda a=(m, k, n, bits, block): _few_bits(*a)  # noqa: E731
+        yield Row(name, f"{bits}-bit weights", write=write, dtype=f"int{bits}", quick=name in QUICK)
 
 
 def _written(
@@ -95,14 +103,15 @@ def _quantised(exact: np.ndarray, step: np.float32) -> np.ndarray:
     return np.clip(np.rint(exact / step) + 128, 0, 255).astype(np.uint8)
 
 
-def _four_bits(m: int, k: int, n: int) -> Written:
-    """MatMulNBits with 4-bit weights in blocks of 32, one scale per block, zero point 8."""
-    g = Graph("four_bits")
+def _few_bits(m: int, k: int, n: int, bits: int = 4, block: int = 32) -> Written:
+    """MatMulNBits with one scale per block, and the middle of the range as zero point."""
+    g = Graph("few_bits")
     x = g.random.standard_normal((m, k)).astype(np.float32)
-    numbers = g.random.integers(0, 16, (n, k // _BLOCK, _BLOCK)).astype(np.uint8)
-    packed = numbers[..., ::2] | numbers[..., 1::2] << 4
-    scales = (g.random.random((n, k // _BLOCK)) * 0.02 + 0.01).astype(np.float32)
-    weights = ((numbers.astype(np.float64) - 8) * scales[..., None]).reshape(n, k)
-    y = g.add("MatMulNBits", ["x0", g.constant(packed), g.constant(scales.reshape(-1))], K=k, N=n, bits=4,
-              block_size=_BLOCK, domain="com.microsoft")
+    blocks, high = -(-k // block), 1 << bits
+    numbers = g.random.integers(0, high, (n, blocks, block)).astype(np.uint8)
+    packed = numbers[..., ::2] | numbers[..., 1::2] << 4 if bits == 4 else numbers
+    scales = ((g.random.random((n, blocks)) * 0.02 + 0.01) * 16 / high).astype(np.float32)
+    weights = ((numbers.astype(np.float64) - high // 2) * scales[..., None]).reshape(n, -1)[:, :k]
+    y = g.add("MatMulNBits", ["x0", g.constant(packed), g.constant(scales.reshape(-1))], K=k, N=n, bits=bits,
+              block_size=block, domain="com.microsoft")
     return _written(g, [x], [(x.astype(np.float64) @ weights.T).astype(np.float32)], y, 2 * m * k * n)

@@ -109,6 +109,8 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
         return left
     if operator == "+" and left == 0:
         return right
+    if operator in ("+", "-") and isinstance(right, int):
+        return _moved(left, right if operator == "+" else -right)
     if operator == "+" and left == right:
         return apply("*", left, 2)
     if operator in ("*", "//", "ceildiv") and right == 1:
@@ -134,6 +136,16 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
         if cancelled is not None:
             return cancelled
     return [operator, left, right]
+
+
+def _moved(expression: Expr, by: int) -> Expr:
+    """The sum of an expression and a number: equal sums look equal."""
+    if isinstance(expression, list) and expression[0] in ("+", "-") and isinstance(expression[2], int):
+        by += expression[2] if expression[0] == "+" else -expression[2]
+        expression = expression[1]
+    if by == 0:
+        return expression
+    return ["+", expression, by] if by > 0 else ["-", expression, -by]
 
 
 def _extreme(operator: str, left: Expr, right: Expr) -> Expr:
@@ -183,12 +195,27 @@ def _broadcast_parts(extent: Expr) -> list[Expr]:
 
 def may_be_negative(expression: Expr) -> bool:
     """Whether an expression is not composed in a way that makes it non-negative for all symbols."""
+    least = _least(expression)
+    return least is None or least < 0
+
+
+def _least(expression: Expr) -> int | None:
+    """A number that an expression is not below, whatever its symbols are, which are not negative; None if none is
+    known. `(n - 1) // 2 + 1` is not below 0."""
     if isinstance(expression, int):
-        return expression < 0
+        return expression
     if isinstance(expression, str):
-        return False
-    sides = (may_be_negative(side) for side in expression[1:])
-    return expression[0] == "-" or (all(sides) if expression[0] == "max" else any(sides))
+        return 0
+    operator, right = expression[0], expression[2]
+    sides = [_least(side) for side in expression[1:]]
+    known = [side for side in sides if side is not None]
+    if operator == "max":
+        return max(known, default=None)
+    if len(known) < 2 or (operator == "-" and not isinstance(right, int)):
+        return None
+    if operator in ("+", "-", "min") or (isinstance(right, int) and right > 0):
+        return _calculate(str(operator), *known)
+    return 0 if min(known) >= 0 else None  # of a product or a quotient
 
 
 def at_most(left: Expr, right: Expr) -> bool:

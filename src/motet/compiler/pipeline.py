@@ -104,7 +104,8 @@ def normalise(program: Program) -> None:
     run_named("normalise", program)
     if PRECISION in program.module.operation.attributes:
         dtype = ir.StringAttr(program.module.operation.attributes[PRECISION]).value
-        run_steps((Cleaned((f"narrow-products{{dtype={dtype}}}",)),), program)
+        step = "quantise-products" if dtype == "int8" else f"narrow-products{{dtype={dtype}}}"
+        run_steps((Cleaned((step,)),), program)
 
 
 def build_partitioned(

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
-PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "f16")
+PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "f16", "int8")
 # The options of `--option`, with their help texts.
 OPTIONS = {
     "jobs": "the number of processes that compile kernels at once; default: the number of processors",
@@ -52,7 +52,8 @@ OPTIONS = {
     "sequences": "the elements of an ONNX model's sequence inputs, and the optional inputs that are never given;"
     " x=3x4xf32,?x4xf32;y=none",
     "precision": "f32; or bf16, f16: round the operands of f32 products and convolutions to 16 bits when they are"
-    " multiplied, with sums in f32; for the processors of the host",
+    " multiplied, with sums in f32; or int8: round those of products with constant weights to bytes in each call,"
+    " with a scale for each row and column; for the processors of the host",
     "strict": "false; or true: refuse a precision for which a processor level has no instructions, instead of"
     " multiplying its numbers in f32",
     "rates": "the rates of devices, for automatic placement; a file that motet devices --measure -o FILE writes",
@@ -244,7 +245,7 @@ def _precision(given: str | None, targets: Sequence[str], strict: bool) -> Preci
     if one has none and `strict` is set."""
     if given is None or given == "f32":
         return "f32"
-    if given != "bf16" and given != "f16":
+    if given != "bf16" and given != "f16" and given != "int8":
         raise OptionError(f"option precision={given}: unknown; available: {', '.join(PRECISIONS)}")
     from motet.compiler.targets.families import resolve_target
 
@@ -262,8 +263,9 @@ def _precision(given: str | None, targets: Sequence[str], strict: bool) -> Preci
                           f" {remedy} without strict")
     best = next((level for level in levels if set(level.requires) <= host_features()), None)
     if len(without) == len(levels) or (best is not None and best.name in without):
-        _log.warning("option precision=%s: %s: no instructions for it; numbers are rounded to %s and multiplied in f32",
-                     given, ", ".join(without), given)
+        wide = "32-bit integers" if given == "int8" else "f32"
+        _log.warning("option precision=%s: %s: no instructions for it; numbers are rounded to %s and multiplied in %s",
+                     given, ", ".join(without), given, wide)
     return given
 
 

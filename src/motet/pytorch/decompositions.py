@@ -63,7 +63,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.copysign.Tensor: _copysign,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
-        aten.mkldnn_rnn_layer.default: _lstm_layer,
         aten.mm.default: _mm,
         aten.bmm.default: _bmm,
     }
@@ -343,15 +342,5 @@ def _bmm(a: Any, b: Any) -> Any:
 
 
 # Parameters: those of aten.mkldnn_rnn_layer.
-def _lstm_layer(
-    x: Any, weight0: Any, weight1: Any, weight2: Any, weight3: Any, hidden: Any, cell: Any, reverse: bool,
-    batch_sizes: Any, mode: int, hidden_size: int, num_layers: int, has_biases: bool, *others: Any,
-) -> Any:
-    """One layer of an LSTM in one direction, as torch.compile has it for processors. The last result is for
-    gradients."""
-    if mode != 2 or num_layers != 1:
-        return NotImplemented
-    weights = [weight0, weight1, weight2, weight3] if has_biases else [weight0, weight1]
-    layer = torch._decomp.decompositions.one_layer_lstm
-    found, (last, state) = layer(x, (hidden[0], cell[0]), weights, has_biases, reverse)
-    return found, last.unsqueeze(0), state.unsqueeze(0), torch.zeros(0, dtype=torch.uint8, device=x.device)
+
+

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,16 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
-from motet.pytorch import decompositions, experts, fourier_forms, normalizations, orders, transformers, writes
+from motet.pytorch import (
+    decompositions,
+    experts,
+    fourier_forms,
+    normalizations,
+    orders,
+    recurrences,
+    transformers,
+    writes,
+)
 from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
@@ -76,7 +86,9 @@ def export_module(
 
 def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
     """Traces the module; if tracing depends on numbers in buffers, with these numbers as constants."""
-    with torch.no_grad():
+    with torch.no_grad(), recurrences.keep_recurrent_layers(), warnings.catch_warnings():
+        # Recurrent layers assign views of their weights in each call.
+        warnings.filterwarnings("ignore", r"The tensor attributes? \S*_flat_weights\b")
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         except Exception as error:  # one of torch.export's error classes is private
@@ -152,7 +164,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    modules = (decompositions, normalizations, orders, writes, transformers, experts, fourier_forms)
+    modules = (decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences)
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 

@@ -57,6 +57,7 @@ class Function:
         self._out_type: type[Any] = np.ndarray
         # The native callable takes one `out` after the arguments if there is a single result to which it can apply.
         self._takes_out = len(signature.results) == 1 and not self._destinations
+        self._takes_all = self.signature is signature  # callers pass all inputs and get all results
 
     @property
     def name(self) -> str:
@@ -92,6 +93,21 @@ class Function:
             elif self._on_stream is not None and (out is None or (self._takes_out and type(out) is self._out_type)):
                 return self._on_stream(arguments if out is None else (*arguments, out), stream)
         return self._call(arguments, out, stream)
+
+    def bind(self, *arguments: Any, out: Any = None, stream: Any = None) -> Callable[[], Any]:
+        """A call with these arguments, for programs that repeat it: `step = f.bind(x, out=y)`, then `step()`.
+
+        Arguments are checked here, and each call reads and writes their current content; without `out`, it returns new
+        results. For numpy arrays on the host a call takes some 50 ns beyond its kernels. The bound call keeps the
+        arguments, the code and the memory of intermediate tensors, also after the session is closed. Raises CallError.
+        """
+        arrays = [*arguments, *(() if out is None else self._given(out))]
+        if stream is None and self._takes_all and all(type(array) is np.ndarray for array in arrays):
+            call = self._prepare(arguments, out)
+            self._keep_prepared(call.instance)
+            if call.instance.prepared is not None and (out is None or not self._destinations):
+                return functools.partial(call.instance.prepared, *arrays)
+        return functools.partial(self, *arguments, out=out, stream=stream)
 
     def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
         """Run the function on a thread of the session; returns immediately.
@@ -194,9 +210,9 @@ class Function:
         return calls.resident(self._callee(), arguments)
 
     def _call_unprepared(self, *arguments: Any) -> Any:
-        """Handle calls that the prepared callable does not: the arguments, followed by `out` if it was given."""
+        """Handle calls that the prepared callable does not: the arguments, followed by the destinations if given."""
         count = len(self._where)
-        return self._call(arguments[:count], arguments[count] if len(arguments) > count else None)
+        return self._call(arguments[:count], arguments[count:] or None)
 
     def _call_unprepared_on(self, arguments: Sequence[Any], stream: Any) -> Any:
         count = len(self._where)

@@ -104,6 +104,7 @@ class Session:
             schedules = list(self._variant.schedules.values())
             self._host = OnHost(artifact, self._variant, schedules, self._pool, HostThreads(threads))
         self._functions = self._make_functions(self._recover if self._bound is not None else None)
+        self._unique = next(iter(self._functions.values())) if len(self._functions) == 1 else None
         # Attributes of the instance are found faster; the session's own names take precedence.
         self.__dict__.update(
             {name: function for name, function in self._functions.items() if not hasattr(type(self), name)}
@@ -137,7 +138,14 @@ class Session:
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
         """Call the default function; see `Function.__call__`."""
+        function = self._unique
+        if function is not None and out is None and stream is None:  # keywords cost more than the checks of a call
+            return function(*arguments)
         return self._default(*arguments, out=out, stream=stream)
+
+    def bind(self, *arguments: Any, out: Any = None, stream: Any = None) -> Callable[[], Any]:
+        """Bind arguments to the default function; see `Function.bind`."""
+        return self._default.bind(*arguments, out=out, stream=stream)
 
     def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
         """Call the default function on a thread of the session; see `Function.submit`."""
@@ -171,8 +179,8 @@ class Session:
 
     @functools.cached_property
     def _default(self) -> Function:
-        if len(self._functions) == 1:
-            return next(iter(self._functions.values()))
+        if self._unique is not None:
+            return self._unique
         if DEFAULT_FUNCTION in self._functions:
             return self._functions[DEFAULT_FUNCTION]
         raise CallError(f"{self.artifact.name}: which function is meant? there are: {self._names}")

@@ -12,12 +12,10 @@ from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.attention.matching import is_attention
-from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.multi_gemm import ProductShape
-from motet.compiler.kernels.reader.function_reader import read_kernel
+from motet.compiler.kernels.reader.extents import read_composed
 from motet.compiler.kernels.reader.reading import Unreadable
-from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.passes.running import run_named
 from motet.compiler.targets.family import Target
@@ -120,7 +118,7 @@ def read_kernels(program: Program) -> Kernels:
             kernels.reasons[name] = "a launch as it was written"
             continue
         try:
-            kernels.readable[name] = checked(compose(checked(read_kernel(function), "reading")), "compose")
+            kernels.readable[name] = read_composed(function)
         except Unreadable as reason:
             kernels.reasons[name] = str(reason)
     return kernels

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from motet.compiler.ir.affine import compose_maps, identity_map
+from motet.compiler.kernels.identities import simplified
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage
 
 
@@ -32,7 +33,7 @@ def compose(kernel: Kernel) -> Kernel:
             kernel = replace(kernel, stages=tuple(stages))
             changed = True
             break
-    kernel = _without_unused(kernel)
+    kernel = simplified(_without_unused(kernel))
     if any(_is_contraction(stage) for stage in kernel.stages):
         return kernel
     return _without_unit_dimensions(kernel)

@@ -7,11 +7,11 @@ planes. A convolution over one axis has the axis next to it, or one of one eleme
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.kernel import Access, Kernel, Stage, with_extents
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, place_of
 from motet.compiler.kernels.windows import SINGLE, Axis, Window, Windows, image_axes, read_windows
@@ -62,8 +62,9 @@ class Convolution:
         return math.prod(window.taps for window in self.windows) * self.channels
 
 
-def match(kernel: Kernel) -> Convolution | None:
-    """Read `kernel` as a convolution; None if it is not one of a supported form."""
+def match(kernel: Kernel, guesses: Mapping[str, int] | None = None) -> Convolution | None:
+    """Read `kernel` as a convolution; None if it is not one of a supported form. `guesses` are different extents for
+    all symbols: with them, windows are those of these extents, and only layouts have dynamic ones."""
     opening = read_windows(kernel.stages[0]) if kernel.stages else None
     if opening is None:
         return None
@@ -84,13 +85,21 @@ def match(kernel: Kernel) -> Convolution | None:
     if "temporary" in roles or any(p.dtype not in PLAIN_DTYPES for p in (image_place, output)):
         return None
     filters = [place for place in filter_places if place is not None]
-    seen = _geometry(kernel, opening, image_place, filters, stored_place(epilogue) or output)
+    if guesses:
+        seen = _guessed_geometry(with_extents(kernel, guesses), main, count, stored_place(epilogue) or output)
+    else:
+        seen = _geometry(kernel, opening, image_place, filters, stored_place(epilogue) or output)
     if seen is None:
+        return None
+    filter_count = stage.sizes[seen.filter_dim]
+    if not isinstance(filter_count, int) or (seen.channel.dim >= 0 and stage.sizes[seen.channel.dim] != (
+            seen.channel.count)):
         return None
     return Convolution(
         kernel, product, replace(image_place, offset=()), tuple(filters), tuple(i for i in inits if i is not None),
-        output, tuple(seen.outer), seen.filter_dim, int(stage.sizes[seen.filter_dim]), seen.channel.dim,
-        seen.channel.count, seen.channel.step, seen.planes, seen.rows, seen.columns, image.padding, epilogue, main,
+        output, tuple((Extent.of(stage.sizes[d]), d) for _, d in seen.outer), seen.filter_dim, filter_count,
+        seen.channel.dim, seen.channel.count, seen.channel.step, seen.planes, seen.rows, seen.columns, image.padding,
+        epilogue, main,
     )
 
 
@@ -168,6 +177,24 @@ def _geometry(
     *planes, rows, columns = windows
     outer += [(Extent(plane.size), plane.out) for plane in planes if plane.out >= 0]
     return _Dimensions(outer, filter_dim, channel, tuple(planes), rows, columns)
+
+
+def _guessed_geometry(kernel: Kernel, main: Stage, count: int, stored: StridedAccess) -> _Dimensions | None:
+    """The dimensions of the convolution of which `kernel` has known extents; `main` and `stored` are those of the
+    original, which begins with `count` convolutions."""
+    opening = read_windows(kernel.stages[0])
+    if opening is None:
+        return None
+    rank = len(main.sizes)
+    image = place_of(kernel, opening.image, rank)
+    filters = [
+        place_of(kernel, stage.inputs[opening.dims.product.rhs.input], rank) for stage in kernel.stages[:count]
+    ]
+    accesses = [access for stage in kernel.stages for access in stage.outputs if access.value == stored.value]
+    to = place_of(kernel, accesses[-1], rank)
+    if image is None or to is None:
+        return None
+    return _geometry(kernel, opening, image, [place for place in filters if place is not None], to)
 
 
 def _image_axes(

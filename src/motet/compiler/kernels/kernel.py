@@ -17,7 +17,7 @@ A dynamic extent is a symbol (a string); its value reaches the compiled kernel a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -159,6 +159,17 @@ class Packing:
     split_permutation: tuple[int, ...]
     multiples: tuple[int, ...] = ()
     merged: int = 1
+
+
+def with_extents(kernel: Kernel, extents: Mapping[str, int]) -> Kernel:
+    """`kernel` with numbers for its dynamic extents; those in bodies remain."""
+
+    def known(sizes: tuple[Size, ...]) -> tuple[Size, ...]:
+        return tuple(extents[size] if isinstance(size, str) else size for size in sizes)
+
+    stages = tuple(replace(stage, sizes=known(stage.sizes)) for stage in kernel.stages)
+    values = tuple(replace(value, shape=known(value.shape)) for value in kernel.values)
+    return replace(kernel, values=values, stages=stages)
 
 
 def known_product(sizes: Iterable[Size | None]) -> int | None:

@@ -125,6 +125,27 @@ class AttentionSchedule(_Schedule, frozen=True, tag="attention"):
         return self.lanes * self.score_vectors
 
 
+class BlockProductSchedule(_Schedule, frozen=True, tag="block-product"):
+    """A product by weights of 4 or 8 bits, on a CPU. With `streams`, a register tile widens the weights that it reads
+    in registers, and has all rows; otherwise a task widens `depth_block` steps of a panel to scratch memory for all of
+    its tiles. The other fields are those of `ContractionSchedule`."""
+
+    lanes: int
+    rows: int
+    vectors: int
+    tile_rows: int
+    panels: int
+    streams: bool
+    depth_block: int | None = None
+    pack_a: bool = False
+    group: int = 1
+
+    @property
+    def width(self) -> int:
+        """The columns of one panel."""
+        return self.vectors * self.lanes
+
+
 class DirectSchedule(_Schedule, frozen=True, tag="direct"):
     """A convolution of a channels-last image, or of a copy of that layout, on a CPU: tiles of `tile_rows` pixels by
     `vectors` vectors of `lanes` filters; a task has `block` output rows (a divisor of all), of which it computes one of
@@ -137,6 +158,21 @@ class DirectSchedule(_Schedule, frozen=True, tag="direct"):
     block: int
     depth_block: int | None = None
     pieces: int = 1
+
+    @property
+    def width(self) -> int:
+        """The filters of one panel."""
+        return self.lanes * self.vectors
+
+
+class DynamicConvolutionSchedule(_Schedule, frozen=True, tag="dynamic"):
+    """A convolution along axes of dynamic extents, of a padded copy of its image, on a CPU: tiles of at most
+    `tile_rows` pixels of one row by `vectors` vectors of `lanes` filters; a task has `tiles` such tiles of a row."""
+
+    lanes: int
+    tile_rows: int
+    vectors: int
+    tiles: int
 
     @property
     def width(self) -> int:
@@ -230,8 +266,9 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 
 
 KernelSchedule = (
-    ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | AttentionSchedule | DirectSchedule
-    | ConvolutionSchedule | DepthwiseSchedule | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
+    ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | BlockProductSchedule | AttentionSchedule
+    | DirectSchedule | DynamicConvolutionSchedule | ConvolutionSchedule | DepthwiseSchedule | PlanesSchedule
+    | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}

@@ -206,10 +206,11 @@ def read_window_reduction(kernel: Kernel, stage: Stage) -> WindowReduction | Non
         return None
     access = stage.inputs[images[0]]
     axes = read_axes(kernel, stage, access, units=True)
-    windows = [axes[number] for number in kernel.values[access.value].order if axes[number].taps]
+    ordered = [axes[number] for number in kernel.values[access.value].order if axes[number].taps]
+    windows = [axis for axis in ordered if axis.outs or any(walk.size != 1 for walk in axis.taps)]
     if any(len(axis.taps) != 1 or len(axis.outs) != 1 for axis in windows):
         return None
-    if _taps(windows) != sorted(stage.reductions):
+    if set(_taps(windows)) != {d for d in stage.reductions if stage.sizes[d] != 1 or d in _taps(windows)}:
         return None
     return WindowReduction(stage, combiners[0], images[0], tuple(windows))
 

@@ -37,7 +37,7 @@ NORMALISE: tuple[Step, ...] = (
     "drop-casts",
     "resolve-reshapes",
     Upstream("func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"),
-    Cleaned(("simplify-sizes", "collapse-broadcasts")),
+    Cleaned(("simplify-sizes", "collapse-broadcasts", "fold-numbers")),
     Cleaned(("slice-extracts", "resolve-extracts", "window-scatters")),
     "slice-after-splitting",
     Cleaned(("lower-transposed-conv{phases=false}", "split-groups")),
@@ -64,9 +64,9 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 
 # A normalised program → one with larger kernels, for all other targets.
 FUSE_FOR_CPU: tuple[Step, ...] = (
-    "fuse-attention",
-    "hoist-loop-invariants", "join-loop-products", "hoist-loop-products", "unroll-loops{products=true most=512}",
-    "expand-products", "narrow-quantised-products", "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
+    "fuse-attention", "hoist-loop-invariants", "join-loop-products", "hoist-loop-products",
+    "unroll-loops{products=true most=512}", "expand-products", "narrow-quantised-products", "keep-block-weights",
+    "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
     "scatter-in-place", "inline-gathers", "reshape-rows",
 )
 

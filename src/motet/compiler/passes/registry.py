@@ -32,7 +32,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "select-branches", "unroll-placed-loops", "verify-devices",
     ),
     "motet.compiler.passes.normalise": (
-        "collapse-broadcasts", "decompose-softmax", "drop-casts", "fold-empty-tensors", "fold-uninitialized-slices",
+        "collapse-broadcasts", "decompose-softmax", "drop-casts", "fold-empty-tensors", "fold-numbers", "fold-uninitialized-slices",
         "hoist-constants", "lower-transposed-conv", "resolve-extracts", "resolve-reshapes", "reuse-sorted-extents",
         "simplify-sizes", "slice-after-splitting", "slice-extracts", "split-groups", "store-loop-scalars",
         "transposed-conv-by-phases", "window-scatters",
@@ -40,8 +40,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.passes.fuse": (
         "distribute-concats", "expand-products", "fold-constants", "fold-widening-casts", "fuse-attention",
         "fuse-multi-gemm", "hoist-loop-invariants", "hoist-loop-products", "inline-gathers", "inline-indices",
-        "join-loop-products", "merge-groups", "narrow-products", "narrow-quantised-products", "outline-kernels",
-        "reshape-rows", "scatter-in-place", "sink-dequantisations", "sink-reshapes", "unroll-loops",
+        "join-loop-products", "keep-block-weights", "merge-groups", "narrow-products", "narrow-quantised-products",
+        "outline-kernels", "quantise-products", "reshape-rows", "scatter-in-place", "sink-dequantisations",
+        "sink-reshapes", "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

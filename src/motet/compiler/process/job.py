@@ -47,7 +47,7 @@ class PassReports(msgspec.Struct, frozen=True):
 NO_REPORTS = PassReports()
 
 
-Precision = Literal["f32", "bf16", "f16"]
+Precision = Literal["f32", "bf16", "f16", "int8"]
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -94,7 +94,10 @@ def base_of(target: CpuTarget) -> CpuTarget:
 
 
 def multiplies(target: CpuTarget, dtype: str) -> bool:
-    """Whether `target` has instructions for products of `dtype`, a 16-bit float, with sums in f32."""
+    """Whether `target` has instructions for products of `dtype`: a 16-bit float with sums in f32, or int8 with sums in
+    32 bits."""
+    if dtype == "int8":
+        return target.triple.startswith("x86_64")
     return dtype == "bf16" and target.has("avx512bf16")
 
 

@@ -119,3 +119,36 @@ def test_quantised_products(shapes: Any) -> None:
     wanted = np.clip(np.round(sums * (numbers[0] * numbers[1] / numbers[2])) + 100, 0, 255)
     found = np.asarray(motet.load(motet.compile(made, cache=False))(a)).view(np.uint8)
     np.testing.assert_array_equal(found, wanted)
+
+
+GROUPED = [
+    ((2, 6, 7, 9), (6, 1, 3, 3), 6, (1, 1), (1, 1, 1, 1)),
+    ((1, 12, 8, 5), (24, 1, 5, 3), 12, (2, 1), (2, 0, 1, 2)),
+    ((1, 6, 9), (4, 3, 4), 2, (3,), (2, 1)),
+]
+
+
+@pytest.mark.parametrize("quantised", [True, False])
+@pytest.mark.parametrize("form", GROUPED)
+def test_convolutions_in_groups(form: Any, quantised: bool) -> None:
+    rng = np.random.default_rng(4)
+    shape, filters, groups, strides, pads = form
+    x, f = some(rng, np.uint8, *shape), some(rng, np.int8, *filters)
+    images, parts = np.split(x.astype(np.int64) - 130, groups, axis=1), np.split(f.astype(np.int64), groups)
+    steps = (1,) * (len(shape) - 2)
+    sums = np.concatenate(
+        [convolution(image, part, strides, steps, pads) for image, part in zip(images, parts, strict=True)], axis=1)
+    attributes = {"strides": strides, "pads": pads, "group": groups}
+    zero = np.array(130, np.uint8)
+    if not quantised:
+        made = model("ConvInteger", {"x": x, "f": f, "zx": zero}, ["x"], ["x", "f", "zx"], np.int32, **attributes)
+        np.testing.assert_array_equal(motet.load(motet.compile(made, cache=False))(x), sums)
+        return
+    scales = rng.uniform(0.01, 0.2, filters[0]).astype(np.float32)
+    inputs = {"x": x, "sx": np.array(0.1, np.float32), "zx": zero, "f": f, "sf": scales,
+              "zf": np.zeros(filters[0], np.int8), "sy": np.array(3.7, np.float32),
+              "zy": np.array(9, np.uint8)}  # fmt: skip
+    made = model("QLinearConv", inputs, ["x"], list(inputs), np.uint8, **attributes)
+    exact = sums * (0.1 * scales.astype(np.float64) / 3.7).reshape(-1, *[1] * (len(shape) - 2)) + 9
+    found = np.asarray(motet.load(motet.compile(made, cache=False))(x)).view(np.uint8)
+    assert np.abs(found - np.clip(exact, 0, 255)).max() <= 0.5 + 1e-4  # half a step

@@ -9,11 +9,20 @@ from typing import Any
 
 from motet.compiler.codegen.cpu.attention import attention
 from motet.compiler.codegen.cpu.attention import plan as attention_plan
-from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct, interleave, plane_emitter
+from motet.compiler.codegen.cpu.conv import (
+    convolution,
+    depthwise,
+    depthwise_bytes,
+    direct,
+    dynamic,
+    interleave,
+    plane_emitter,
+)
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
 from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
 from motet.compiler.codegen.cpu.gemm_bf16 import tiles as bfloat_tiles
+from motet.compiler.codegen.cpu.gemm_blocks import products as block_products
 from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
 from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
@@ -28,8 +37,9 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS,
-    depthwise.CLASS, plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, block_products.CLASS, direct.CLASS, dynamic.CLASS,
+    contraction.CLASS, convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, plane_emitter.CLASS,
+    interleave.CLASS, loops.CLASS,
 )
 
 
@@ -81,6 +91,8 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
         return False
     base = base_of(target)
     if dot_tiles.ways_of(target) != dot_tiles.ways_of(base) and dot_reading.takes(kernel, target):
+        return True
+    if target.has("avx512vnni") != base.has("avx512vnni") and depthwise_bytes.takes(kernel, target):
         return True
     if bfloat_tiles.ways_of(target) == bfloat_tiles.ways_of(base):
         return False

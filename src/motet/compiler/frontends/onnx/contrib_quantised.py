@@ -150,26 +150,50 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     return parts.reshape(*packed.shape[:-1], -1)
 
 
+def _signed(numbers: np.ndarray, half: int) -> np.ndarray:
+    """Unsigned numbers minus `half`, as bytes."""
+    return (numbers ^ np.uint8(half)).view(np.int8) if half == 128 else numbers.view(np.int8) - np.int8(half)
+
+
+def _zero_points(node: onnx.NodeProto, facts: ModelFacts, shape: tuple[int, int], bits: int) -> np.ndarray:
+    """The zero points of a MatMulNBits minus half of the range, [columns, blocks]: packed like weights, or floats."""
+    found, half = constant(node, facts, 3, "zero points"), 1 << (bits - 1)
+    outer, blocks = shape
+    row = -(-blocks * bits // 8)
+    if found.dtype == np.uint8 and found.size == outer * row:
+        return _signed(_unpacked(found.reshape(outer, row), bits)[:, :blocks], half)
+    if found.dtype != np.uint8 and found.dtype == constant(node, facts, 2, "scales").dtype and (
+        found.size == outer * blocks
+    ):
+        return (found.reshape(shape).astype(np.float32) - np.float32(half)).astype(found.dtype)
+    raise refused(
+        node, facts, f"with zero points of {found.dtype}, {found.shape}",
+        f"{outer * row} bytes, or {outer * blocks} numbers of the scales' type")
+
+
 def _packed_product(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """A product with weights of 2, 4 or 8 bits, quantised in blocks along K."""
     inner, outer, bits = (attribute(node, name, 0) for name in ("K", "N", "bits"))
     bits, block, kind = bits or 4, attribute(node, "block_size", 32), facts.types[node.input[0]]
     if bits not in (2, 4, 8) or given(node, 4):
         raise refused(node, facts, f"of {bits} bits" if not given(node, 4) else "with g_idx", "2, 4 or 8, and no g_idx")
-    blocks = -(-inner // block)
+    if block <= 0 or block * bits % 8:
+        raise refused(node, facts, f"with block_size {block}", "a positive number of whole bytes")
+    blocks, half = -(-inner // block), 1 << (bits - 1)
     packed, scales = constant(node, facts, 1, "weights"), constant(node, facts, 2, "scales")
-    weights = _unpacked(packed.reshape(outer, blocks, -1), bits).astype(np.int16)
-    zeros = np.full((outer, blocks), 1 << (bits - 1), np.int16)
-    if given(node, 3):
-        found = constant(node, facts, 3, "zero points")
-        if found.dtype != np.uint8:
-            raise refused(node, facts, f"with zero points of {found.dtype}", "uint8")
-        zeros = _unpacked(found.reshape(outer, -1), bits)[:, :blocks].astype(np.int16)
+    if packed.size != outer * blocks * (block * bits // 8) or scales.size != outer * blocks:
+        raise refused(
+            node, facts, f"with weights of {packed.shape} and scales of {scales.shape}",
+            f"{outer}x{blocks}x{block * bits // 8} bytes and {outer * blocks} scales for K={inner}, N={outer}")
+    unscaled = _signed(_unpacked(packed.reshape(outer, blocks, -1), bits), half).transpose(1, 2, 0)
     w, dtype = NodeWriter(node, facts), dtype_of(kind)
-    unscaled = np.ascontiguousarray((weights[:, :, :block] - zeros[:, :, None]).transpose(1, 2, 0))
-    small = np.int8 if np.abs(unscaled).max(initial=0) < 128 else np.int16
+    wide = w.cast(w.constant(np.ascontiguousarray(unscaled), "weights"), kind)
+    if given(node, 3):
+        zeros = _zero_points(node, facts, (outer, blocks), bits)
+        small = w.constant(np.ascontiguousarray(zeros.T[:, None, :]), "zero points")
+        wide = w.add("Sub", wide, w.cast(small, kind))
     factors = np.ascontiguousarray(scales.reshape(outer, blocks).T[:, None, :]).astype(dtype)
-    wide = w.add("Mul", w.cast(w.constant(unscaled.astype(small), "weights"), kind), w.constant(factors, "scales"))
+    wide = w.add("Mul", wide, w.constant(factors, "scales"))
     matrix = w.reshape(wide, [blocks * block, outer])
     if blocks * block != inner:
         matrix = w.slice(matrix, 0, 0, inner)

@@ -9,6 +9,7 @@ scale, or in `precision`; the product is in float32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -32,16 +33,48 @@ def dequantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
         return None
     kind, zero = facts.dtype(node.input[0]), given(node, 2)
     w = NodeWriter(node, facts)
-    scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
+    blocks = _divided(w)
+    if blocks is None:
+        scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
+    else:
+        scale, shift = (w.reshape(name, blocks.sides) if name else "" for name in (node.input[1], zero))
     if scale is None or shift is None:
         return None
     exact = onnx.TensorProto.INT32 if _is_integer(kind) else onnx.TensorProto.FLOAT
-    value = w.cast(node.input[0], exact)
+    value = w.cast(node.input[0] if blocks is None else w.reshape(node.input[0], blocks.divided), exact)
     if shift:
         value = w.add("Sub", value, w.cast(shift, exact))
     product = w.add("Mul", w.cast(value, onnx.TensorProto.FLOAT), w.cast(scale, onnx.TensorProto.FLOAT))
+    if blocks is not None:
+        product = w.reshape(product, blocks.shape)
     result = attribute(node, "output_dtype", 0) or facts.types.get(node.output[0], facts.types[node.input[1]])
     return w.done([w.cast(product, result)])
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The shape of the input of a node, that with its axis divided into blocks, and that of its scales."""
+
+    shape: list[int]
+    divided: list[int]
+    sides: list[int]
+
+
+def _divided(w: NodeWriter) -> _Blocks | None:
+    """The shapes of a node whose scales are those of equal blocks; None if there are no blocks, extents are not known,
+    or the last block is shorter."""
+    block, axis = attribute(w.node, "block_size", 0), attribute(w.node, "axis", 1)
+    name = w.node.input[0]
+    array = w.facts.model.constants.get(name)
+    known = w.facts.shapes.get(name) if array is None else array.shape
+    rank = 0 if known is None else len(known)
+    if known is None or not block or not -rank <= axis < rank or w.facts.rank(w.node.input[1]) != rank:
+        return None
+    shape, place = [int(extent) for extent in known], axis % rank
+    if shape[place] % block or not shape[place]:
+        return None
+    before, after, count = shape[:place], shape[place + 1:], shape[place] // block
+    return _Blocks(shape, [*before, count, block, *after], [*before, count, 1, *after])
 
 
 def quantize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -126,8 +159,14 @@ def _of_blocks(w: NodeWriter, value: str, block: int, axis: int) -> str:
     """Repeats `value` so that each index of the axis gets the element of its block."""
     name = w.node.input[0]
     extent = (w.facts.extents(name) or w.facts.shapes.get(name) or {axis: None})[axis]
-    array = w.facts.model.constants.get(name)
+    array, sides = w.facts.model.constants.get(name), w.facts.model.constants.get(value)
     extent = extent if array is None else array.shape[axis]
+    if extent is not None and sides is not None and -(-extent // block) == sides.shape[axis]:
+        before, after = list(sides.shape[: axis + 1]), list(sides.shape[axis + 1 :])
+        single = w.reshape(value, [*before, 1, *after])
+        repeated = w.add("Expand", single, w.constant(np.array([*before, block, *after], np.int64), "extents"))
+        whole = w.reshape(repeated, [*before[:-1], before[-1] * block, *after])
+        return w.slice(whole, axis, 0, extent)
     if extent is not None:
         blocks = w.constant(np.arange(extent, dtype=np.int64) // block, "blocks")
     else:

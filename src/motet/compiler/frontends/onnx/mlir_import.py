@@ -25,6 +25,7 @@ from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
 from motet.compiler.frontends.onnx.simplify import simplify
+from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.recurrences import settle_recurrences
 from motet.compiler.frontends.torch.views import settle_views
@@ -123,6 +124,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         exact_equality(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)
+        settle_grouped_convolutions(module)
         settle_pads(module)
         settle_recurrences(module)
         return_signed_constants(module)

@@ -3,7 +3,6 @@
 - MatMul of a batch and a vector: the vector becomes a matrix of one column or row.
 - Gemm of two matrices: the wheel ignores alpha.
 - Einsum without a result in its equation: the result is added. Einsum of scalars: a multiplication.
-- Grouped Conv with three spatial axes: one Conv for each group.
 - ConvTranspose with unequal padding: cropped from a result without padding. With filters that may be infinite or NaN:
   the wheel multiplies them by zeros inserted between and around the pixels, which gives NaN where the definition has no
   product.
@@ -59,28 +58,6 @@ def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     for value in scalars[1:]:
         product = w.add("Mul", product, value)
     return w.done([product])
-
-
-def _convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    groups, shape = attribute(node, "group", 1), facts.shapes.get(node.input[1])
-    if groups == 1 or shape is None or len(shape) != 5:
-        return None
-    w = NodeWriter(node, facts)
-    per_input, per_output = shape[1], shape[0] // groups
-    parts: list[str] = []
-    if facts.version < 13:
-        images = w.add_all("Split", groups, node.input[0], axis=1, split=[per_input] * groups)
-    else:
-        images = w.add_all("Split", groups, node.input[0], w.constant(np.full(groups, per_input, np.int64)), axis=1)
-    for group in range(groups):
-        first, last = group * per_output, (group + 1) * per_output
-        inputs = [
-            images[group],
-            *(w.slice(name, 0, first, last) for name in node.input[1:] if name),
-        ]
-        parts.append(w.add("Conv", *inputs))
-        w.nodes[-1].attribute.extend(item for item in node.attribute if item.name != "group")
-    return w.done([w.add("Concat", *parts, axis=1)])
 
 
 def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -198,5 +175,5 @@ def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 RULES: dict[str, Rule] = {
-    "Conv": _convolution, "ConvTranspose": _transposed_convolution, "Einsum": _einsum, "Gemm": _gemm, "MatMul": _matmul,
+    "ConvTranspose": _transposed_convolution, "Einsum": _einsum, "Gemm": _gemm, "MatMul": _matmul,
 }  # fmt: skip

@@ -1,10 +1,12 @@
-"""Writes convolutions of bytes as products of bytes, which processors compute fast.
+"""Writes convolutions of bytes in forms that processors compute fast.
 
     ConvInteger(x, f, zx, zf)           →  f − zf as a matrix of filters · im2col(x) − zx
-    QLinearConv(x, sx, zx, f, sf, …)    →  the same, with its bias, scaled and saturated
+                                        →  Cast(Conv(x − zx, f − zf)) for groups and dynamic extents
+    QLinearConv(x, sx, zx, f, sf, …)    →  QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(f), b · sx · sf))
 
-im2col concatenates one slice of the padded image for each filter element along the channels. Grouped convolutions and
-those of dynamic extents are left unchanged.
+im2col concatenates one slice of the padded image for each filter element along the channels. The sums of a Conv of
+floats that replaces a ConvInteger are exact: it computes in f64 where they may exceed 24 bits. The other Conv is a
+convolution of bytes for `narrow-quantised-products`, which leaves its result in the kernel until it is rounded.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.quantised import Bytes, byte_product, requantised
+from motet.compiler.frontends.onnx.quantised import Bytes, byte_product
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
@@ -105,26 +107,69 @@ def _known(facts: ModelFacts, *names: str) -> bool:
 
 def _integer_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     image, filters, zero_x, zero_f = [*node.input, "", ""][:4]
-    at = _geometry(node, facts, image, filters)
-    if at is None or not _known(facts, image, filters, *filter(None, (zero_x, zero_f))):
+    if facts.version < SINCE or not _known(facts, image, filters, *filter(None, (zero_x, zero_f))):
         return None
-    w = NodeWriter(node, facts)
+    at, w = _geometry(node, facts, image, filters), NodeWriter(node, facts)
+    if at is None:
+        return _float_convolution(w, (image, zero_x), (filters, zero_f))
     found = _sums(w, at, (image, zero_x), (filters, zero_f))
     return w.done([w.reshape(found, [0, at.filters[0], *at.result])])
+
+
+def _float_convolution(
+    w: NodeWriter, image: tuple[str, str], filters: tuple[str, str]
+) -> list[onnx.NodeProto] | None:
+    """A ConvInteger as a Conv of floats, exact; None for filters of unknown extents."""
+    import onnx
+
+    shape = w.facts.shapes.get(filters[0])
+    if shape is None:
+        return None
+    exact = prod(shape[1:]) * 255 * 255 < 1 << 24
+    kind = onnx.TensorProto.FLOAT if exact else onnx.TensorProto.DOUBLE
+    operands: list[str] = []
+    for value, zero in (image, filters):
+        value = w.cast(value, onnx.TensorProto.INT32)
+        if zero:
+            extents = [] if w.facts.shapes.get(zero) in ((), (1,)) else [-1, *[1] * (len(shape) - 1)]
+            value = w.add("Sub", value, w.reshape(w.cast(zero, onnx.TensorProto.INT32), extents))
+        operands.append(w.cast(value, kind))
+    result = w.add("Conv", *operands)
+    w.nodes[-1].attribute.extend(w.node.attribute)
+    return w.done([w.cast(result, onnx.TensorProto.INT32)])
 
 
 def _quantised_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    import onnx
+
     image, scale_x, zero_x, filters, scale_f, zero_f, scale_y, zero_y = node.input[:8]
-    at = _geometry(node, facts, image, filters)
-    if at is None or not _known(facts, *node.input[:8]):
+    if facts.version < SINCE:
+        if attribute(node, "group", 1) != 1:
+            raise facts.model.error(
+                f"node {node.name!r}: QLinearConv with groups is supported from operator set {SINCE} on, the model is "
+                f"of {facts.version}; convert it with onnx.version_converter"
+            )
+        return None  # the wheel lowers it
+    if not _known(facts, *node.input[:8]):
         return None
     w = NodeWriter(node, facts)
-    found = _sums(w, at, (image, zero_x), (filters, zero_f))
+    per_filter = facts.shapes.get(scale_f) not in ((), (1,))
+    operands = [
+        w.add("DequantizeLinear", image, *_single(w, scale_x, zero_x)),
+        w.add("DequantizeLinear", filters, scale_f, zero_f, axis=0) if per_filter
+        else w.add("DequantizeLinear", filters, *_single(w, scale_f, zero_f)),
+    ]
     if len(node.input) > 8 and node.input[8]:
-        found = w.add("Add", found, w.reshape(node.input[8], [-1, 1]))
-    per_filter = w.reshape(scale_f, [-1, 1]) if facts.rank(scale_f) else scale_f
-    found = requantised(w, found, (scale_x, per_filter, scale_y), zero_y)
-    return w.done([w.reshape(found, [0, at.filters[0], *at.result])])
+        unit = w.add("Mul", scale_f, scale_x)
+        operands.append(w.add("Mul", w.cast(node.input[8], onnx.TensorProto.FLOAT), unit))
+    result = w.add("Conv", *operands)
+    w.nodes[-1].attribute.extend(node.attribute)
+    return w.done([w.add("QuantizeLinear", result, *_single(w, scale_y, zero_y))])
+
+
+def _single(w: NodeWriter, *names: str) -> list[str]:
+    """Scales and zero points of one element as scalars."""
+    return [w.reshape(name, []) if w.facts.rank(name) else name for name in names]
 
 
 RULES: dict[str, Rule] = {"ConvInteger": _integer_convolution, "QLinearConv": _quantised_convolution}

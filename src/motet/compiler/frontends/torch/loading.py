@@ -12,7 +12,9 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.torch.extents import settle_extents
+from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.interface import Interface
+from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
@@ -38,6 +40,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
     context = ir.Context()
     register_torch_dialect(context)
     module, data = parse_module(text, file, context)
+    lower_layers(module)
     _refuse_unknown(module, file)
     kinds = ir.FunctionType(ir.TypeAttr(module.body.operations[0].operation.attributes["function_type"]).value)
     without_sign = unsigned(kinds.inputs), unsigned(kinds.results)
@@ -48,6 +51,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
             exact_equality(module)
             run_pipeline(module, _TO_TORCH)
             settle_pads(module)
+            settle_grouped_convolutions(module)
             settle_views(module)
             settle_extents(module)
             return_signed_constants(module)

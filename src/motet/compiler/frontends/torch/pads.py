@@ -31,13 +31,13 @@ def settle_pads(module: ir.Module) -> None:
         if pads:
             know_operations(module)
         for pad in pads:
-            amounts = _constants(pad.operands[1])
+            amounts = constant_numbers(pad.operands[1])
             match = _TYPE.fullmatch(str(pad.operands[0].type))
             if amounts is not None and match is not None and min(amounts, default=0) < 0:
                 _settle(pad, amounts, match[1].split(","), match[2])
 
 
-def _constants(value: ir.Value) -> list[int] | None:
+def constant_numbers(value: ir.Value) -> list[int] | None:
     """The numbers of a list; None if one is dynamic."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "torch.prim.ListConstruct":

@@ -13,117 +13,31 @@ out of bounds are clamped, and reported if the program itself computed them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine, identity_map
 from motet.compiler.ir.attributes import static_or_none
 from motet.compiler.ir.program import checks_indices
-from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import EXTENT, Access, Kernel, Scalar, Size, Stage
 from motet.compiler.kernels.reader.body_reader import BodyReader
-from motet.compiler.kernels.reader.function_reader import Reader
+from motet.compiler.kernels.reader.extents import ExtentReader
 from motet.compiler.kernels.reader.reading import Source, Unreadable, View, dtype_of
 from motet.compiler.kernels.reader.view_reader import kept_dimensions, padding_value
-from motet.compiler.kernels.verify import checked
 
 
 def read_computed(function: ir.Operation) -> Kernel:
     """Read `function` as a composed `Kernel`. Raises `Unreadable` if it has no such form."""
-    reader = _Computed(function)
-    kernel = compose(reader.read())
-    names = reader.argument_extents()
-    results = [value for value in kernel.values if value.role == "result"]
-    for number, value in enumerate(results):
-        for axis, size in enumerate(value.shape):
-            if isinstance(size, str):
-                names.setdefault(size, f"r{number}_{axis}")
-    return checked(_renamed(kernel, names), "reading")
+    return _Computed(function).composed()
 
 
-def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """`kernel` with its extents renamed."""
-    used: dict[str, None] = {}
-
-    def named(size: Size) -> Size:
-        if isinstance(size, int):
-            return size
-        if size not in names:
-            raise Unreadable("an extent of no argument or result")
-        used[names[size]] = None
-        return names[size]
-
-    def scalar(one: Scalar) -> Scalar:
-        return replace(one, predicate=str(named(one.predicate))) if one.op == EXTENT else one
-
-    stages = tuple(
-        replace(stage, sizes=tuple(map(named, stage.sizes)), body=tuple(map(scalar, stage.body)))
-        for stage in kernel.stages
-    )
-    values = tuple(replace(value, shape=tuple(map(named, value.shape))) for value in kernel.values)
-    return replace(kernel, values=values, stages=stages, symbols=tuple(used))
-
-
-class _Computed(Reader):
+class _Computed(ExtentReader):
     gathers = True
 
     def __init__(self, function: ir.Operation) -> None:
         super().__init__(function)
         self.checks_indices = checks_indices(function)
-        self._grown_extents: dict[tuple[Size, int], str] = {}
         self._deferred: dict[ir.Value, ir.Operation] = {}  # index arithmetic that is not used yet
-        self._fresh = 0
-
-    # -- extents ------------------------------------------------------------------------------------
-
-    def argument_extents(self) -> dict[str, str]:
-        """The names of the arguments' extents, by the symbols that they are unified with."""
-        found: dict[str, str] = {}
-        for name in self.symbols:
-            root = self.find(name)
-            if name.startswith("a") and isinstance(root, str):
-                found.setdefault(root, name)
-        return found
-
-    def _new_extent(self) -> str:
-        name = f"e{self._fresh}"
-        self._fresh += 1
-        self.symbols[name] = name
-        return name
-
-    def _given_extent(self, value: ir.Value) -> Size | None:
-        known = self.sources.get(value)
-        if isinstance(known, int):
-            return known
-        return self.extents.setdefault(value, self._new_extent())
-
-    def _slice_extent(self, value: ir.Value) -> Size:
-        extent = self._given_extent(value)
-        assert extent is not None
-        return extent
-
-    def _grown(self, size: Size, by: int) -> Size:
-        if isinstance(size, int):
-            return size + by
-        key = (self.find(size), by)
-        if key not in self._grown_extents:
-            self._grown_extents[key] = self._new_extent()
-        return self._grown_extents[key]
-
-    def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
-        made = self.shapes.get(operand)
-        if not made or any(size is None for size in made):
-            return super()._shape_at(operand)
-        return tuple(size for size in made if size is not None)
-
-    def _inserted_sizes(self, operation: ir.Operation, source: Source) -> Sequence[Size]:
-        sizes = static_or_none(operation, "static_sizes")
-        dynamic = [size for size in source.shape if isinstance(size, str)] if isinstance(source, View) else []
-        if sizes.count(None) != len(dynamic):
-            return super()._inserted_sizes(operation, source)
-        given = iter(dynamic)
-        return [next(given) if size is None else size for size in sizes]
 
     # -- numbers ------------------------------------------------------------------------------------
 

@@ -45,14 +45,14 @@ class NarrowQuantisedProducts(FunctionPass):
         changed = False
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:
-                if each.name == "linalg.generic" and MARK not in each.attributes and _is_product(each):
+                if each.name == "linalg.generic" and MARK not in each.attributes and is_product(each):
                     changed |= _narrow(each, self.symmetric)
         if changed:
             erase_unused(function)
         return changed
 
 
-def _is_product(operation: ir.Operation) -> bool:
+def is_product(operation: ir.Operation) -> bool:
     """Whether a nest is a sum of products in f32 of two tensors, with several results for each element of either."""
     body = operation.regions[0].blocks[0]
     if [entry.operation.name for entry in body.operations] != _PRODUCT or len(operation.operands) != 3:
@@ -94,13 +94,27 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
 
 
 def _has_columns(structure: Structure, role: Role) -> bool:
-    """Whether each element of an operand is multiplied by several of the other one; a convolution has no groups."""
+    """Whether each element of an operand is multiplied by several of the other one. A convolution has no groups, or one
+    channel in each."""
     left, right = (
         {d for entry in each for d in entry.dims if structure.sizes[d] != 1} for each in structure.maps[:2]
     )
     if role is Role.CONVOLUTION:
+        if _channels_of(structure):
+            return True
         return bool(left - right) and bool(right - left) and left & right <= structure.reduced
     return bool(left - right) or bool(right - left)
+
+
+def _channels_of(structure: Structure) -> bool:
+    """Whether a convolution has one filter for each channel."""
+    image, filters = (
+        {d for entry in each for d in entry.dims if structure.sizes[d] != 1} for each in structure.maps[:2]
+    )
+    if any(len(entry.dims) > 1 for entry in structure.maps[1]):
+        image, filters = filters, image
+    shared = filters - structure.reduced
+    return len(shared) == 1 and shared <= image and bool(image - filters)
 
 
 def _result_maps(factor: Dequantised, own: ir.AffineMap, result: ir.AffineMap) -> list[_Scale] | None:

@@ -127,7 +127,16 @@ def _role_of_generic(operation: ir.Operation) -> Role:
             shared = _dims(structure.maps[0]) & _dims(structure.maps[1])
             return Role.CONTRACTION if structure.reduced <= shared else Role.REDUCTION
         return Role.CONVOLUTION
+    if projected and _is_block_product(body):
+        return Role.CONTRACTION
     return Role.REDUCTION if projected else Role.WINDOW
+
+
+def _is_block_product(body: Sequence[ir.Operation]) -> bool:
+    """Whether a body multiplies by a number of a few bits of a word, as keep-block-weights writes it."""
+    names = [o.name for o in body]
+    return names[:2] == ["linalg.index", "arith.index_cast"] and "arith.shrsi" in names and names[-3:] == [
+        "arith.mulf", "arith.addf", "linalg.yield"]
 
 
 def _role_of_parallel(operation: ir.Operation, structure: Structure, body: Sequence[ir.Operation]) -> Role:

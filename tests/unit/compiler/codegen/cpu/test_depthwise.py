@@ -28,7 +28,8 @@ TARGETS = pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=la
 
 
 def depthwise_kernel(
-    image, geometry, *, dtype="f32", wide="f32", bias=True, clamp=False, result=NHWC, filters="constant", form="chw"
+    image, geometry, *, dtype="f32", wide="f32", bias=True, clamp=False, result=NHWC, filters="constant", form="chw",
+    order=NHWC,
 ):
     """Dimensions n, oh, ow, c, kh, kw."""
     n, c, *_ = image
@@ -37,7 +38,7 @@ def depthwise_kernel(
     kernels = {"chw": ((c, *geometry.kernel), (3, 4, 5)), "hwc": ((*geometry.kernel, c), (4, 5, 3))}[form]
     last = 5 if clamp else 4
     values = [
-        value(image, dtype, order=NHWC), value(kernels[0], dtype, filters), value((c,), wide, "constant"),
+        value(image, dtype, order=order), value(kernels[0], dtype, filters), value((c,), wide, "constant"),
         value(shape, wide, "result", result), value(shape, wide, "temporary"),
     ]
     reads = at(0, 6, 0, 3, entry(geometry, 0, 1, 4), entry(geometry, 1, 2, 5), padding=geometry.padding)
@@ -158,7 +159,21 @@ def test_a_residual_sum_and_two_results():
 def test_what_it_leaves_to_others():
     ones = Geometry((3, 3), low=(1, 1), high=(1, 1), padding=1.0)
     assert depthwise.CLASS.generate(depthwise_kernel((1, 8, 5, 5), ones), native_target()) is None
-    row_major = depthwise_kernel((1, 8, 5, 5), SAME)
-    image = value((1, 8, 5, 5))
-    found = with_stages([image, *row_major.values[1:]], *row_major.stages)
-    assert depthwise.CLASS.generate(found, native_target()) is None
+    planes = depthwise_kernel((1, 8, 5, 5), SAME, result=NCHW, order=NCHW)
+    assert depthwise.CLASS.generate(planes, native_target()) is None
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("channels", [3, 8, 21])
+def test_an_image_of_planes_is_copied(target, channels, dtype):
+    geometry = Geometry((5, 3), (1, 2), low=(2, 1), high=(2, 1), padding=0.0)
+    check((2, channels, 11, 19), geometry, target, order=NCHW, dtype=dtype, wide=dtype)
+
+
+@pytest.mark.parametrize("order", [NHWC, NCHW])
+@pytest.mark.parametrize("taps", [19, 31])
+def test_a_padded_copy_of_the_image_for_large_windows(taps, order):
+    low = taps // 2
+    geometry = Geometry((taps, taps), low=(low, low), high=(low, low), padding=0.0)
+    check((2, 21, 20, 33), geometry, split=3, order=order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from llvmlite import ir
 
@@ -17,42 +18,68 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
     write_vector,
 )
-from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.product import Product
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.kernels.windows import Window
 
 _MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
 
 
-class RowCopies:
-    """Emits copies of rows of a convolution's image, widened to the product's dtype, in vectors of `lanes` elements."""
+class Imaged(Protocol):
+    """What copies need to know of a convolution: its image's `columns`, and its `channels`, `channel_step` apart."""
 
-    def __init__(self, c: Convolution, lanes: int) -> None:
+    @property
+    def product(self) -> Product: ...
+    @property
+    def image(self) -> StridedAccess: ...
+    @property
+    def columns(self) -> Window: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def channel_step(self) -> int: ...
+    @property
+    def padding(self) -> float | int | None: ...
+
+
+class RowCopies:
+    """Emits copies of rows of a convolution's image, widened to the product's dtype, in vectors of `lanes` elements.
+    Channels are `channel_step` apart, by default as in `c`."""
+
+    def __init__(self, c: Imaged, lanes: int, channel_step: Extent | None = None) -> None:
         self.c = c
         self.lanes = lanes
+        self.channel_step = Extent(c.channel_step) if channel_step is None else channel_step
         self.element = MEMORY_TYPES[c.product.dtype]
         self.image_element = MEMORY_TYPES[c.image.dtype]
 
-    def copy_run(self, f: TileFrame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
+    def copy_run(self, f: TileFrame, source: ir.Value, step: int, target: ir.Value, to: int, count: Index) -> None:
         """`target[i * to] = source[i * step]`, widened, for `count` elements."""
 
         def vector(i: Index, width: PartialVector) -> None:
             value = self._read(f, f.at(source, f.imul(i, step), self.image_element), step, width)
             write_vector(f, value, f.at(target, f.imul(i, to), self.element), self.c.product.dtype, to, width)
 
-        whole = count // self.lanes * self.lanes
-        f.loop(0, whole, self.lanes, lambda i, _: vector(i, PartialVector(self.lanes)))
-        if count > whole:
-            vector(whole, PartialVector(self.lanes, count - whole))
+        self._vectors(f, count, vector)
 
-    def fill_run(self, f: TileFrame, target: ir.Value, count: int) -> None:
+    def _vectors(self, f: TileFrame, count: Index, emit: Callable[[Index, PartialVector], None]) -> None:
+        """Emit `emit` for the vectors of `count` elements, the last of which may be partial."""
+        whole = f.imul(f.idiv(count, self.lanes), self.lanes)
+        f.loop(0, whole, self.lanes, lambda i, _: emit(i, PartialVector(self.lanes)))
+        if isinstance(count, int) and count == whole:
+            return
+        rest = PartialVector(self.lanes, f.isub(count, whole))
+        if isinstance(count, int):
+            emit(whole, rest)
+            return
+        with f.if_then(f.icmp_signed(">", count, f.index(whole))):
+            emit(whole, rest)
+
+    def fill_run(self, f: TileFrame, target: ir.Value, count: Index) -> None:
         """Write `count` elements of padding."""
-        lanes = self.lanes
-        value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
-        whole = count // lanes * lanes
-        f.loop(0, whole, lanes, lambda i, _: f.store_vector(value, f.at(target, i, self.element), self.element))
-        if count > whole:
-            rest = PartialVector(lanes, count - whole)
-            write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
+        value = constant(self.c.product.dtype, self.c.padding or 0, self.lanes)
+        self._vectors(f, count, lambda i, width: write_vector(
+            f, value, f.at(target, i, self.element), self.c.product.dtype, 1, width))
 
     def guarded(
         self, f: TileFrame, places: Sequence[tuple[Window, Index]], inside: Callable[[], None],
@@ -82,16 +109,16 @@ class RowCopies:
         rest = c.columns.reach - high
         self.fill_run(f, f.at(target, high * c.channels, self.element), rest * c.channels)
 
-    def copy_columns(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
+    def copy_columns(self, f: TileFrame, source: ir.Value, target: ir.Value, count: Index) -> None:
         """Copy `count` columns of an image row as [column][channel]."""
         c = self.c
-        if count <= 0:
+        if isinstance(count, int) and count <= 0:
             return
         if c.channels == 1:
             self.copy_run(f, source, c.columns.step, target, 1, count)
-        elif c.channel_step == 1 and c.columns.step == c.channels:
-            self.copy_run(f, source, 1, target, 1, count * c.channels)
-        elif c.channel_step == 1:
+        elif self.channel_step == ONE and c.columns.step == c.channels:
+            self.copy_run(f, source, 1, target, 1, f.imul(count, c.channels))
+        elif self.channel_step == ONE:
             def column(w: Index, _: list[ir.Value]) -> None:
                 at = f.at(source, f.imul(w, c.columns.step), self.image_element)
                 self.copy_run(f, at, 1, f.at(target, f.imul(w, c.channels), self.element), 1, c.channels)
@@ -103,7 +130,7 @@ class RowCopies:
             self._transpose(f, source, target, count)
         else:
             def channel(k: Index, _: list[ir.Value]) -> None:
-                at = f.at(source, f.imul(k, c.channel_step), self.image_element)
+                at = f.at(source, f.imul(k, f.extent(self.channel_step)), self.image_element)
                 self.copy_run(f, at, c.columns.step, f.at(target, k, self.element), c.channels, count)
 
             f.loop(0, c.channels, 1, channel)
@@ -113,44 +140,47 @@ class RowCopies:
         raw = read_vector(f, address, c.image.dtype, step, width)
         return widen(f, raw, c.image.dtype, c.product.lhs.casts, c.product.dtype)
 
-    def _transpose(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
+    def _transpose(self, f: TileFrame, source: ir.Value, target: ir.Value, count: Index) -> None:
         """Transpose channels that are stored as separate planes to [column][channel], in squares."""
         c, lanes = self.c, self.lanes
+        step = f.extent(self.channel_step)
 
-        def square(k: Index, channels: int, i: Index, columns: int) -> None:
-            across, down = (PartialVector(lanes, n if n < lanes else None) for n in (columns, channels))
+        def square(k: Index, channels: int, i: Index, across: PartialVector) -> None:
+            down = PartialVector(lanes, channels if channels < lanes else None)
             vectors = [
-                self._read(f, f.at(
-                    source, f.iadd(f.imul(f.iadd(k, each), c.channel_step), i), self.image_element), 1, across)
+                self._read(f, f.at(source, f.iadd(f.imul(f.iadd(k, each), step), i), self.image_element), 1, across)
                 for each in range(channels)
             ]
             missing = ir.Constant(vectors[0].type, ir.Undefined)
-            for each, value in enumerate(transpose(f, vectors + [missing] * (lanes - channels))[:columns]):
+            columns = lanes if across.count is None else across.count
+            for each, value in enumerate(transpose(f, vectors + [missing] * (lanes - channels))):
                 to = f.at(target, f.iadd(f.imul(f.iadd(i, each), c.channels), k), self.element)
-                write_vector(f, value, to, c.product.dtype, 1, down)
+                if not isinstance(columns, int):
+                    with f.if_then(f.icmp_signed("<", f.index(each), columns)):
+                        write_vector(f, value, to, c.product.dtype, 1, down)
+                elif each < columns:
+                    write_vector(f, value, to, c.product.dtype, 1, down)
 
         def some(k: Index, channels: int) -> None:
-            whole = count // lanes * lanes
-            f.loop(0, whole, lanes, lambda i, _: square(k, channels, i, lanes))
-            if count > whole:
-                square(k, channels, whole, count - whole)
+            self._vectors(f, count, lambda i, across: square(k, channels, i, across))
 
         whole = c.channels // lanes * lanes
         f.loop(0, whole, lanes, lambda k, _: some(k, lanes))
         if c.channels > whole:
             some(whole, c.channels - whole)
 
-    def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: int) -> None:
+    def _interleave(self, f: TileFrame, source: ir.Value, target: ir.Value, count: Index) -> None:
         """Transpose a few channels, stored as separate planes, to [column][channel] by shuffles of whole vectors."""
         c, lanes = self.c, self.lanes
+        step = f.extent(self.channel_step)
 
-        def some(i: Index, present: int) -> None:
-            width = PartialVector(lanes, present if present < lanes else None)
+        def some(i: Index, width: PartialVector) -> None:
             vectors = [
-                self._read(f, f.at(source, f.iadd(k * c.channel_step, i), self.image_element), 1, width)
+                self._read(f, f.at(source, f.iadd(f.imul(k, step), i), self.image_element), 1, width)
                 for k in range(c.channels)
             ]
-            for start in range(0, present * c.channels, lanes):
+            present = lanes if width.count is None else width.count
+            for start in range(0, (present if isinstance(present, int) else lanes) * c.channels, lanes):
                 value = vectors[0]
                 for k in range(c.channels):
                     # Lane l of the piece is element start + l of the row: channel = remainder, pixel = quotient.
@@ -161,12 +191,9 @@ class RowCopies:
                     if k == 0:
                         picks = [pick - lanes if pick >= lanes else 0 for pick in picks]
                     value = f.shuffle_vector(value, vectors[k], ir.Constant(ir.VectorType(I32, lanes), picks))
-                left = present * c.channels - start
-                rest = PartialVector(lanes, left if left < lanes else None)
+                left = f.isub(f.imul(present, c.channels), start)
+                rest = PartialVector(lanes, None if isinstance(left, int) and left >= lanes else left)
                 to = f.at(target, f.iadd(f.imul(i, c.channels), start), self.element)
                 write_vector(f, value, to, c.product.dtype, 1, rest)
 
-        whole = count // lanes * lanes
-        f.loop(0, whole, lanes, lambda i, _: some(i, lanes))
-        if count > whole:
-            some(whole, count - whole)
+        self._vectors(f, count, some)

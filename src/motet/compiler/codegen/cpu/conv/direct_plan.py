@@ -11,7 +11,7 @@ from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
 from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of, pixel_copies
 from motet.compiler.codegen.cpu.conv.prepared import Prepared, prepare
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile
-from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.convolution import Convolution, pixels_are_flat
 from motet.compiler.kernels.convolution import match as match_convolution
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.schedule import DirectSchedule, Reason, in_range
@@ -81,7 +81,7 @@ def _pixel_share(c: Convolution, target: CpuTarget) -> float:
         if c.planes or c.columns.stride > 1:
             return 0.5
         return 0.85 if c.depth <= _SHALLOW else 0.7
-    if c.planes:  # loops
+    if c.planes or not pixels_are_flat(c):  # loops
         return 0.05
     row = c.columns.size * c.channels * pixel_copies(c) * c.rows.taps * item_bytes(c.product.dtype)
     if row > target.l2:

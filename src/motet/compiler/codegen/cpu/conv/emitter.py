@@ -137,10 +137,11 @@ class Emitter:
 
     def finish_across(
         self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector],
-        read: Callable[[int, int], ir.Value],
+        read: Callable[[int, int], ir.Value], present: Index | None = None,
     ) -> None:
         """Run the epilogue on a tile of `height` pixels whose sums, `read(pixel, vector)`, run along filters, and whose
-        results are contiguous along pixels. `views` have filters as rows. Squares are transposed in registers."""
+        results are contiguous along pixels, of which the first `present` exist (None: all). `views` have filters as
+        rows. Squares are transposed in registers."""
         c, n = self.c, self.plan.lanes
         kind = ir.VectorType(self.element, n)
         with f.goto_entry_block():
@@ -153,6 +154,8 @@ class Emitter:
         for begin in range(0, height, n):
             count = min(n, height - begin)
             pixels = PartialVector(n, count if count < n else None)
+            if present is not None:
+                pixels = PartialVector(n, f.isub(present, begin))
             for v, lane in enumerate(lanes):
                 sums = [read(begin + i, v) for i in range(count)] + [ir.Constant(kind, ir.Undefined)] * (n - count)
                 for i, value in enumerate(transpose(f, sums)):

@@ -12,6 +12,7 @@ from motet.compiler.codegen.cpu.emit.builder import Builder
 from motet.compiler.codegen.cpu.emit.compute_types import widen
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.emit.operations import emit_operation
+from motet.compiler.codegen.cpu.emit.quantisation import emit_rounding, match_rounding
 from motet.compiler.kernels.kernel import Scalar, dependencies
 
 IndexOf = Callable[[int], Value]
@@ -49,6 +50,10 @@ def evaluate(
         if scalar.op == "linalg.index":
             if index is not None:
                 values[position] = index(int(scalar.value or 0))
+            continue
+        rounding = match_rounding(body, inputs, position)
+        if rounding is not None and rounding.source in values:
+            values[position] = emit_rounding(b, rounding, values[rounding.source])
             continue
         if all(operand in values for operand in scalar.operands):
             constants = [_constant_of(body, inputs, operand) for operand in scalar.operands]

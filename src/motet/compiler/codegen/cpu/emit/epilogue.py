@@ -55,17 +55,25 @@ class Views:
 
     def read(self, place: StridedAccess, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         """The vector at (`row`, `column`) as stored; read once for all rows of a straight-line tile, whose numbers are
-        known."""
+        known, and for rows of a loop that `share` precedes."""
         view = self._views[place]
         key = None
-        if isinstance(row, int) and isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
+        if isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
             key = (place, column, lanes.count)
             if key in self._shared:
                 return self._shared[key]
         value = read_vector(self.f, view.at(self.f, row, column), place.dtype, view.column, lanes)
-        if key is not None:
+        if key is not None and isinstance(row, int):
             self._shared[key] = value
         return value
+
+    def share(self, epilogue: Epilogue, columns: Sequence[tuple[int, PartialVector]]) -> None:
+        """Read what all rows of a loop that follows have in common, at `columns`."""
+        for step in epilogue.steps:
+            for read, known in zip(step.reads, step.known, strict=True):
+                if known is None and isinstance(read, StridedAccess) and self._views[read].row == 0:
+                    for column, lanes in columns:
+                        self.read(read, 0, column, lanes)
 
     def write(self, place: StridedAccess, value: ir.Value, row: Index, column: Index, lanes: PartialVector) -> None:
         view = self._views[place]

@@ -37,6 +37,8 @@ def emit_operation(b: Builder, scalar: Scalar, operands: Sequence[Value], consta
     dialect, _, name = scalar.op.partition(".")
     if dialect == "math" and (result := _math(b, name, operands, constants)) is not None:
         return _rounded_to(b, scalar, result)
+    if name == "divf" and len(constants) == 2 and constants[1] is not None:
+        return _rounded_to(b, scalar, vector_math.divide_by_number(b, *operands, float(constants[1])))
     if dialect == "arith" and (emit := ARITHMETIC.get(name)) is not None:
         return _rounded_to(b, scalar, emit(b, *operands))
     if dialect == "arith" and (result := _typed(b, name, scalar, operands)) is not None:

@@ -6,25 +6,29 @@ place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal nu
 | function | f32 | f64 | source |
 |---|---|---|---|
 | exp, exp2, expm1 | ≤ 2 | ≤ 2 | Cody and Waite's reduction; minimax in f32 (expm1: Cephes' expf), Taylor's in f64 |
-| log, log2, log10, log1p | ≤ 3 | ≤ 3 | FreeBSD msun's e_logf.c and e_log.c |
+| log, log2, log10, log1p | ≤ 3 | ≤ 3 | Cephes' logf; FreeBSD msun's e_log.c |
 | tanh | ≤ 5 | ≤ 3 | Eigen's rational approximation in f32; by expm1 in f64 |
-| erf | ≤ 6 | libm | XLA's rational approximation in f32 |
+| erf | ≤ 6 | ≤ 3 | XLA's rational approximation in f32; Cephes' ndtr in f64 |
+| sin, cos | ≤ 2 | ≤ 2 | see `trigonometry.py` |
 | sinh, cosh | ≤ 4 | ≤ 4 | by expm1 and exp |
 | powf | ≤ 1 | libm | by log and exp in f64 |
 | sqrt, rsqrt, floor, ceil, round, roundeven, trunc, absf, copysign, fma | as IEEE | as IEEE | instructions |
 
-The others call the C library once per lane, in f32 by the names that end in `f`; the loader resolves those symbols.
+The others call the C library (`libm.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+import numpy as np
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I32, Builder
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, Builder
 from motet.compiler.codegen.cpu.emit.float_lanes import FloatLanes, Value, like, same_lanes, scalar_type
+from motet.compiler.codegen.cpu.emit.libm import by_libm
+from motet.compiler.codegen.cpu.emit.trigonometry import cos, sin
 
 # -- exponentials ----------------------------------------------------------------------------------
 
@@ -106,7 +110,17 @@ def expm1(b: Builder, x: Value) -> Value:
 
 # -- logarithms ------------------------------------------------------------------------------------
 
-_LOG_F32 = (0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693)
+_LOG_F32 = (  # log(1 + g) = g - g² / 2 + g³ p(g)
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
 _LOG_F64 = (
     1.479819860511658591e-01,
     1.531383769920937332e-01,
@@ -121,20 +135,30 @@ _SQRT_HALF_BITS = {False: 0x3F3504F3, True: 0x3FE6A09E667F3BCD}
 
 def _log_core(f: FloatLanes, x: Value) -> tuple[Value, Value]:
     """`k` and `log(m)` with `x = 2^k m`, `m` in [√½, √2), for positive finite `x`."""
-    b = f.builder
     small = f.compare("<", x, 2.0 ** (-1022 if f.double else -126))
     shift = 54.0 if f.double else 25.0
-    bits = f.as_bits(f.choose(small, f.mul(x, 2.0**shift), x))
-    moved = b.sub(bits, f.whole(_SQRT_HALF_BITS[f.double]))
-    k = b.sitofp(b.ashr(moved, f.whole(f.fraction)), f.kind)
-    k = f.sub(k, f.choose(small, shift, 0.0))
+    moved, g = _halved(f, f.choose(small, f.mul(x, 2.0**shift), x))
+    k = f.builder.sitofp(f.builder.ashr(moved, f.whole(f.fraction)), f.kind)
+    return f.sub(k, f.choose(small, shift, 0.0)), _log_near_one(f, g)
+
+
+def _halved(f: FloatLanes, x: Value) -> tuple[Value, Value]:
+    """Bits whose exponent is `k`, and `g`, with `x = 2^k (1 + g)` and `1 + g` in [√½, √2), for normal `x`."""
+    b = f.builder
+    moved = b.sub(f.as_bits(x), f.whole(_SQRT_HALF_BITS[f.double]))
     fraction = b.and_(moved, f.whole((1 << f.fraction) - 1))
-    g = f.sub(f.as_number(b.add(fraction, f.whole(_SQRT_HALF_BITS[f.double]))), 1.0)
+    return moved, f.sub(f.as_number(b.add(fraction, f.whole(_SQRT_HALF_BITS[f.double]))), 1.0)
+
+
+def _log_near_one(f: FloatLanes, g: Value) -> Value:
+    """log(1 + g) for `1 + g` in [√½, √2)."""
+    if not f.double:
+        square = f.mul(g, g)
+        return f.add(g, f.fma(square, -0.5, f.mul(f.mul(square, g), f.polynomial(g, _LOG_F32))))
     s = f.div(g, f.add(g, 2.0))
     z = f.mul(s, s)
-    series = f.mul(z, f.polynomial(z, _LOG_F64 if f.double else _LOG_F32))
     half_square = f.mul(f.mul(g, 0.5), g)
-    return k, f.sub(g, f.sub(half_square, f.mul(s, f.add(half_square, series))))
+    return f.sub(g, f.sub(half_square, f.mul(s, f.fma(z, f.polynomial(z, _LOG_F64), half_square))))
 
 
 def _log_edges(f: FloatLanes, x: Value, y: Value) -> Value:
@@ -165,14 +189,21 @@ def log10(b: Builder, x: Value) -> Value:
 
 
 def log1p(b: Builder, x: Value) -> Value:
-    """log(u) + (x - (u - 1)) / u with u = 1 + x rounded."""
+    """k ln 2 + log(1 + g) with 1 + x = 2^k (1 + g). What rounding 1 + x drops is added to g. From 2^60 on it is 0, where
+    2^-k would be subnormal."""
     f = FloatLanes(b, x.type)
     u = f.add(x, 1.0)
-    y = log(b, u)
-    corrected = f.add(y, f.div(f.sub(x, f.sub(u, 1.0)), u))
-    regular = b.and_(f.compare(">", u, 0.0), f.compare("<", x, math.inf))
-    y = f.choose(regular, corrected, y)
-    return f.choose(f.compare("==", u, 1.0), x, y)
+    moved, g = _halved(f, u)
+    exponent = b.ashr(moved, f.whole(f.fraction))
+    bounded = b.select(b.icmp_signed("<", exponent, f.whole(60)), exponent, f.whole(60))
+    unit = f.as_number(b.shl(b.sub(f.whole(f.bias), bounded), f.whole(f.fraction)))
+    k = b.sitofp(exponent, f.kind)
+    high, low = _LN2_F64 if f.double else _LN2_F32
+    g = f.fma(f.sub(x, f.sub(u, 1.0)), unit, g)
+    y = f.fma(k, high, f.fma(k, low, _log_near_one(f, g)))
+    y = f.choose(f.compare("==", u, 1.0), x, y)
+    y = f.choose(f.compare("<", x, math.inf), y, x)
+    return f.choose(f.compare(">", x, -1.0), y, f.choose(f.compare("==", x, -1.0), -math.inf, math.nan))
 
 
 # -- hyperbolic functions and the error function ---------------------------------------------------
@@ -204,6 +235,44 @@ _ERF_Q = (
     1.0,
 )
 
+_ERF_NEAR_P = (  # erf(x) = x p(x²) / q(x²) for |x| ≤ 1
+    9.60497373987051638749,
+    9.00260197203842689217e1,
+    2.23200534594684319226e3,
+    7.00332514112805075473e3,
+    5.55923013010394962768e4,
+)
+_ERF_NEAR_Q = (
+    1.0,
+    3.35617141647503099647e1,
+    5.21357949780152679795e2,
+    4.59432382970980127987e3,
+    2.26290000613890934246e4,
+    4.92673942608635921086e4,
+)
+_ERF_FAR_P = (  # erfc(x) = exp(-x²) p(x) / q(x) for 1 ≤ x ≤ 8
+    2.46196981473530512524e-10,
+    5.64189564831068821977e-1,
+    7.46321056442269912687,
+    4.86371970985681366614e1,
+    1.96520832956077098242e2,
+    5.26445194995477358631e2,
+    9.34528527171957607540e2,
+    1.02755188689515710272e3,
+    5.57535335369399327526e2,
+)
+_ERF_FAR_Q = (
+    1.0,
+    1.32281951154744992508e1,
+    8.67072140885989742329e1,
+    3.54937778887819891062e2,
+    9.75708501743205489753e2,
+    1.82390916687909736289e3,
+    2.24633760818710981792e3,
+    1.65666309194161350182e3,
+    5.57535340817727675546e2,
+)
+
 
 def tanh(b: Builder, x: Value) -> Value:
     f = FloatLanes(b, x.type)
@@ -223,12 +292,28 @@ def tanh(b: Builder, x: Value) -> Value:
 def erf(b: Builder, x: Value) -> Value:
     f = FloatLanes(b, x.type)
     if f.double:
-        return _by_libm(b, "erf", [x])
+        return _erf_f64(f, x)
     limit = 3.7439211627767994
     limited = f.at_most(f.at_least(x, -limit), limit)
     square = f.mul(limited, limited)
     y = f.div(f.mul(limited, f.polynomial(square, _ERF_P)), f.polynomial(square, _ERF_Q))
     return f.choose(f.compare(">", f.magnitude(x), 3.92), f.with_sign(1.0, x), y)
+
+
+def _erf_f64(f: FloatLanes, x: Value) -> Value:
+    """x p(x²) / q(x²) up to 1, then 1 - exp(-x²) p(x) / q(x). One division serves both."""
+    b = f.builder
+    size = f.at_most(f.magnitude(x), 6.0)  # erf of any larger number is 1
+    square = f.mul(size, size)
+    r, _, exponent = _reduce(f, b.fneg(square))
+    power = f.as_number(b.add(f.as_bits(_exp_whole(f, r)), exponent))  # at least exp(-36), which is normal
+    near = f.compare("<", size, 1.0)
+    above = f.choose(
+        near, f.mul(size, f.polynomial(square, _ERF_NEAR_P)), f.mul(power, f.polynomial(size, _ERF_FAR_P))
+    )
+    below = f.choose(near, f.polynomial(square, _ERF_NEAR_Q), f.polynomial(size, _ERF_FAR_Q))
+    y = f.div(above, below)
+    return f.with_sign(f.choose(near, y, f.sub(1.0, y)), x)
 
 
 def sinh(b: Builder, x: Value) -> Value:
@@ -263,11 +348,30 @@ def rsqrt(b: Builder, x: Value) -> Value:
     return f.div(1.0, f.call("sqrt", x))
 
 
+def divide_by_number(b: Builder, x: Value, divisor: Value, number: float) -> Value:
+    """`x / number`. In vectors of f32 and f64: the product with the reciprocal, corrected by its remainder, which is the
+    rounded quotient (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
+    Quotients whose remainder is 0
+    or not finite need no correction; if it is subnormal, the error is at most 1 ulp."""
+    if not isinstance(x.type, ir.VectorType) or scalar_type(x.type) == F16 or not 1e-30 < abs(number) < 1e30:
+        return b.fdiv(x, divisor)
+    if math.frexp(number)[0] in (0.5, -0.5):
+        return b.fdiv(x, divisor)  # LLVM multiplies by the power of two
+    f = FloatLanes(b, x.type)
+    kind = np.float64 if f.double else np.float32
+    reciprocal = f.number(float(kind(1) / kind(number)))
+    quotient = f.mul(x, reciprocal)
+    rest = f.fma(quotient, b.fneg(divisor), x)
+    infinite = (2 * f.bias + 1) << f.fraction
+    finite = b.icmp_unsigned("<", b.sub(f.as_bits(f.magnitude(rest)), f.whole(1)), f.whole(infinite - 1))
+    return b.select(finite, f.fma(rest, reciprocal, quotient), quotient)
+
+
 def power(b: Builder, x: Value, y: Value) -> Value:
     """`x ** y` with the special cases of C's `pow`."""
     f = FloatLanes(b, x.type)
     if f.double:
-        return _by_libm(b, "pow", [x, y])
+        return by_libm(b, "pow", [x, y])
     wide = FloatLanes(b, same_lanes(x.type, F64))
     base = b.fpext(f.magnitude(x), wide.kind)
     product = wide.mul(b.fpext(y, wide.kind), log(b, base))
@@ -306,21 +410,8 @@ def power_constant(b: Builder, x: Value, y: float) -> Value | None:
 # -- the C library ---------------------------------------------------------------------------------
 
 
-def _by_libm(b: Builder, name: str, arguments: Sequence[Value]) -> Value:
-    kind = arguments[0].type
-    symbol = name if scalar_type(kind) == F64 else f"{name}f"
-    if not isinstance(kind, ir.VectorType):
-        return b.intrinsic(symbol, kind, arguments)
-    result: Value = ir.Constant(kind, ir.Undefined)
-    for lane in range(kind.count):
-        at = ir.Constant(I32, lane)
-        scalars = [b.extract_element(argument, at) for argument in arguments]
-        result = b.insert_element(result, b.intrinsic(symbol, kind.element, scalars), at)
-    return result
-
-
 def _libm_unary(name: str) -> Callable[[Builder, Value], Value]:
-    return lambda b, x: _by_libm(b, name, [x])
+    return lambda b, x: by_libm(b, name, [x])
 
 
 def _intrinsic_unary(name: str) -> Callable[[Builder, Value], Value]:
@@ -328,15 +419,15 @@ def _intrinsic_unary(name: str) -> Callable[[Builder, Value], Value]:
 
 
 def atan2(b: Builder, y: Value, x: Value) -> Value:
-    return _by_libm(b, "atan2", [y, x])
+    return by_libm(b, "atan2", [y, x])
 
 
 def remainder(b: Builder, x: Value, y: Value) -> Value:
     """C's `fmod`; for f16 by f32, which represents every f16 exactly and the exact result as well."""
     if scalar_type(x.type) == F16:
         wide = same_lanes(x.type, F32)
-        return b.fptrunc(_by_libm(b, "fmod", [b.fpext(x, wide), b.fpext(y, wide)]), x.type)
-    return _by_libm(b, "fmod", [x, y])
+        return b.fptrunc(by_libm(b, "fmod", [b.fpext(x, wide), b.fpext(y, wide)]), x.type)
+    return by_libm(b, "fmod", [x, y])
 
 
 UNARY: dict[str, Callable[[Builder, Value], Value]] = {
@@ -349,13 +440,15 @@ UNARY: dict[str, Callable[[Builder, Value], Value]] = {
     "log1p": log1p,
     "tanh": tanh,
     "erf": erf,
+    "sin": sin,
+    "cos": cos,
     "sinh": sinh,
     "cosh": cosh,
     "sqrt": sqrt,
     "rsqrt": rsqrt,
     **{
         name: _libm_unary(name)
-        for name in ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc")
+        for name in ("tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc")
     },
     **{
         name: _intrinsic_unary(llvm)

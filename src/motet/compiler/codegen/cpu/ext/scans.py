@@ -3,13 +3,14 @@
     %y:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x) outs(%e, %begin) { %a + %b }
         for each line:  total = x[0];  y[0] = total;  total += x[1];  y[1] = total;  …
 
-If the dimension is the last one, tasks are lines; otherwise tasks are strips of neighbouring lines, and vectors run
-across the lines. Sums of f16 and bf16 are accumulated in f32 and rounded when stored.
+If the dimension is the last one, tasks are blocks of lines, and several lines are scanned together, since each step waits
+for the one before; otherwise tasks are strips of neighbouring lines, and vectors run across the lines. Lines beyond whole
+vectors are lanes of a masked one in the same pass. Sums of f16 and bf16 are accumulated in f32 and rounded when stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -29,6 +30,7 @@ from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _VECTORS = 4  # of neighbouring lines at a time
+_LINES = 4  # scanned together along memory
 _ALONG, _ACROSS = 1.2, 0.5  # nanoseconds: of an element scanned along memory, and of a vector of neighbouring lines
 
 
@@ -55,6 +57,17 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     )
 
 
+@dataclass(frozen=True)
+class _Strand:
+    """Neighbouring lines that one accumulator scans: `line` is the number of the first, `place` that of its first
+    element. Of the `lanes` lines, the first `active` exist (None: all)."""
+
+    line: Index
+    place: Index
+    lanes: int
+    active: Index | None = None
+
+
 @dataclass
 class _ScanEmitter:
     f: Frame
@@ -67,68 +80,101 @@ class _ScanEmitter:
         f, line = self.f, self.line
         length = guess(line.length)
         if line.inner == ONE:
-            division = Division.of([line.outer], None, length * _ALONG, cut=False)
+            division = Division.of([], line.outer, length * _ALONG / _LINES, cut=True)
+            division.loop(f, lambda _, first, end: self._lines(first, end))
         else:
             width = _VECTORS * self.lanes
             division = Division.of([line.outer], line.inner, length * _ACROSS / self.lanes, cut=True, multiple=width)
-
-        def row(indices: list[Index], first: Index, end: Index) -> None:
-            if line.inner == ONE:
-                self._scan(indices[0], 0, 1, 1)
-                return
-            done = first
-            for vectors, lanes in ((_VECTORS, self.lanes), (1, self.lanes), (1, 1)):
-                step = vectors * lanes
-                whole = f.iadd(done, f.imul(f.idiv(f.isub(end, done), step), step))
-                f.loop(done, whole, step, self._block(indices[0], vectors, lanes))
-                done = whole
-
-        division.loop(f, row)
+            division.loop(f, lambda indices, first, end: self._columns(indices[0], first, end))
         f.finish()
         return division
 
-    def _block(self, outer: Index, vectors: int, lanes: int) -> Callable[[Index, object], None]:
-        def body(j: Index, _: object) -> None:
-            self._scan(outer, j, vectors, lanes)
-
-        return body
-
-    def _scan(self, outer: Index, inner: Index, vectors: int, lanes: int) -> None:
-        """Scan line `inner` and the following `vectors * lanes` lines, element by element."""
+    def _lines(self, first: Index, end: Index) -> None:
+        """Scan the lines `[first, end)`, which are contiguous."""
         f = self.f
-        length, behind = f.extent(self.line.length), f.extent(self.line.inner)
-        base = f.iadd(f.imul(f.imul(outer, length), behind), inner)
+        length = f.extent(self.line.length)
+        for lines in (_LINES, 1):
+            whole = f.iadd(first, f.imul(f.idiv(f.isub(end, first), lines), lines))
+
+            def block(i: Index, _: object, lines: int = lines) -> None:
+                numbers = [f.iadd(i, number) for number in range(lines)]
+                self._scan([_Strand(number, f.imul(number, length), 1) for number in numbers], 1)
+
+            f.loop(first, whole, lines, block)
+            first = whole
+
+    def _columns(self, outer: Index, first: Index, end: Index) -> None:
+        """Scan the lines `[first, end)` of the neighbouring ones with index `outer`."""
+        f, width = self.f, _VECTORS * self.lanes
+        whole = f.iadd(first, f.imul(f.idiv(f.isub(end, first), width), width))
+        f.loop(first, whole, width, lambda i, _: self._vectors(outer, i, _VECTORS, None))
+        rest = f.isub(end, whole)
+        for vectors in range(1, _VECTORS + 1):
+            begin = (vectors - 1) * self.lanes
+            if isinstance(rest, int):
+                if begin < rest <= begin + self.lanes:
+                    active = None if rest == begin + self.lanes else rest - begin
+                    self._vectors(outer, whole, vectors, active)
+                continue
+            above = f.icmp_signed(">", rest, f.index(begin))
+            fits = f.and_(above, f.icmp_signed("<=", rest, f.index(begin + self.lanes)))
+            count, active = vectors, f.isub(rest, begin)
+            f.branches(fits, lambda n=count, a=active: self._vectors(outer, whole, n, a), lambda: None)
+
+    def _vectors(self, outer: Index, inner: Index, vectors: int, active: Index | None) -> None:
+        """Scan the lines from `inner` on in `vectors` vectors; `active` is the number of lanes of the last that exist,
+        None: all."""
+        f = self.f
+        behind = f.extent(self.line.inner)
+        base, begin = f.imul(f.imul(outer, f.extent(self.line.length)), behind), f.imul(outer, behind)
+        strands: list[_Strand] = []
+        for number in range(vectors):
+            at = f.iadd(inner, number * self.lanes)
+            last = active if number == vectors - 1 else None
+            strands.append(_Strand(f.iadd(begin, at), f.iadd(base, at), self.lanes, last))
+        self._scan(strands, behind)
+
+    def _scan(self, strands: Sequence[_Strand], step: Index) -> None:
+        """Scan lines whose elements are `step` apart, element by element."""
+        f = self.f
         target = len(f.kernel.values) - 1
         source = self.whole.inputs[0]
 
         def element(i: Index, totals: list[Value]) -> list[Value]:
-            place = f.iadd(base, f.imul(i, behind))
             after: list[Value] = []
-            for number, total in enumerate(totals):
-                at = f.iadd(place, number * lanes)
-                term = widened(f, self.each, self._load(source, at, lanes))
+            moved = f.imul(i, step)
+            for strand, total in zip(strands, totals, strict=True):
+                at = f.iadd(strand.place, moved)
+                term = widened(f, self.each, self._load(source, at, strand))
                 after.append(combine(f, self.each, total, term))
-                self._store(target, at, after[-1] if self.whole.inclusive else total)
+                self._store(target, at, after[-1] if self.whole.inclusive else total, strand)
             return after
 
-        f.loop(0, length, 1, element, [self._begin(outer, inner, number, lanes) for number in range(vectors)])
+        f.loop(0, f.extent(self.line.length), 1, element, [self._begin(strand) for strand in strands])
 
-    def _begin(self, outer: Index, inner: Index, number: int, lanes: int) -> Value:
+    def _begin(self, strand: _Strand) -> Value:
         """The initial value of the accumulators."""
         f, begin = self.f, self.whole.outputs[1]
         if self.whole.inclusive:
-            return constant(self.each.accumulator, self.each.identity, lanes)
+            return constant(self.each.accumulator, self.each.identity, strand.lanes)
         if begin.value < 0:
-            return constant(self.each.accumulator, begin.number or 0, lanes)
-        at = f.iadd(f.iadd(f.imul(outer, f.extent(self.line.inner)), inner), number * lanes)
-        return widened(f, self.each, self._load(begin, at, lanes))
+            return constant(self.each.accumulator, begin.number or 0, strand.lanes)
+        return widened(f, self.each, self._load(begin, strand.line, strand))
 
-    def _load(self, operand: ExtOperand, at: Index, lanes: int) -> Value:
+    def _load(self, operand: ExtOperand, at: Index, strand: _Strand) -> Value:
         f, kind = self.f, storage_type(operand.dtype)
-        return from_storage(f, f.load_vector(f.at(f.pointer(operand.value), at, kind), kind, lanes), operand.dtype)
+        address = f.at(f.pointer(operand.value), at, kind)
+        if strand.active is None:
+            return from_storage(f, f.load_vector(address, kind, strand.lanes), operand.dtype)
+        mask = f.lane_mask(strand.active, strand.lanes)
+        return from_storage(f, f.masked_load(address, kind, strand.lanes, mask), operand.dtype)
 
-    def _store(self, value: int, at: Index, total: Value) -> None:
+    def _store(self, value: int, at: Index, total: Value, strand: _Strand) -> None:
         f, dtype = self.f, self.f.kernel.values[value].dtype
         kind = storage_type(dtype)
         stored = to_storage(f, narrowed(f, self.each, total), dtype)
-        f.store_vector(stored, f.at(f.pointer(value), at, kind), kind)
+        address = f.at(f.pointer(value), at, kind)
+        if strand.active is None:
+            f.store_vector(stored, address, kind)
+        else:
+            f.masked_store(stored, address, kind, strand.lanes, f.lane_mask(strand.active, strand.lanes))

@@ -24,7 +24,7 @@ from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.contraction import match as match_contraction
 from motet.compiler.kernels.cost import guess, traffic
-from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel import Kernel, Packing
 from motet.compiler.kernels.schedule import ContractionSchedule
 from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget
@@ -37,7 +37,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Contraction | None:
 
 def emit(contraction: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for a contraction by `schedule`."""
-    return _ContractionEmitter(contraction, schedule).run()
+    return ContractionEmitter(contraction, schedule).run()
 
 
 CLASS = KernelClass(ContractionSchedule, match, choose, check, emit)
@@ -69,8 +69,11 @@ class _PanelOperands:
     sums: ir.Value
 
 
-class _ContractionEmitter(PackedOperands, Tiles):
-    """Emits one module: an internal function for each register tile, and the task loop that calls them."""
+class ContractionEmitter(PackedOperands, Tiles):
+    """Emits one module: an internal function for each register tile, and the task loop that calls them. `title` is the
+    name of the class in reports."""
+
+    title = "contraction"
 
     def run(self) -> KernelCode:
         kernel, plan = self.c.kernel, self.plan
@@ -80,24 +83,27 @@ class _ContractionEmitter(PackedOperands, Tiles):
 
         def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
             self.kept = kept[0] if kept else None
-            tasks.walk(f, index, lambda at, tiles, panels: self._block(f, at, tiles, panels, scratch))
+            tasks.walk(f, index, lambda at, tiles, panels: self.block(f, at, tiles, panels, scratch))
             each = f.iceil(f.iceil(f.extent(self.m), plan.rows), plan.tile_rows)
             return [f.index(f.idiv(index, each))] if kept else []
 
         f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
         f.ret_void()
         flops = 2 * guess(product_of([*self.c.outer, *self.c.depth])) * guess(self.m * self.n)
-        packing = packing_of(self.c, plan.width) if plan.b_mode == "packed" else None
-        packings = {self.c.b.value: packing} if packing is not None else {}
         phases, workspaces = (Phase(kernel.name, tasks.count),), ()
         if plan.shared:
             phases, workspaces = (self.pack_phase(), *phases), (self.shared_elements() * self.bytes,)
         return KernelCode(
-            "contraction", str(self.module), phases, self.scratch_bytes, workspaces, packings, flops,
+            self.title, str(self.module), phases, self.scratch_bytes, workspaces, self.packings(), flops,
             traffic(kernel),
         )
 
-    def _block(
+    def packings(self) -> dict[int, Packing]:
+        """The packings of constants, by value."""
+        packing = packing_of(self.c, self.plan.width) if self.plan.b_mode == "packed" else None
+        return {self.c.b.value: packing} if packing is not None else {}
+
+    def block(
         self, f: TileFrame, outer: list[Index], tiles: Range, panels: Range, scratch: ir.Value
     ) -> None:
         """Emit the work of one task at one outer iteration."""
@@ -141,10 +147,7 @@ class _ContractionEmitter(PackedOperands, Tiles):
             source: ir.Value | None = None
             left = f.isub(f.extent(self.n), n)
             if plan.b_mode == "packed":
-                b = source = self.packed_panel(f, at, p, k)
-                if self.widens:
-                    self.widen_panel(f, source, b_scratch, deep)
-                    b = b_scratch
+                b, source = self.packed_operand(f, at, p, k, deep, b_scratch)
             elif plan.shared:
                 offset = f.imul(f.iadd(f.imul(p, f.extent(product_of(c.depth))), k), plan.width)
                 b = f.at(self.shared_panels(f), offset, self.element)

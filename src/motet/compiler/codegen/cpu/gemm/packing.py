@@ -28,6 +28,17 @@ _PACK_ROWS = 8  # of B that are read before the next panel of a group
 class PackedOperands(ContractionSpace):
     """Copies operands to the order in which tiles read them."""
 
+    # Parameters: where the panel is, and where it may be widened to.
+    def packed_operand(
+        self, f: TileFrame, at: list[Index], p: Index, k: Index, deep: Index, scratch: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """The addresses of `deep` steps of panel `p` from step `k` on, as tiles read them and as they are stored."""
+        source = self.packed_panel(f, at, p, k)
+        if not self.widens:
+            return source, source
+        self.widen_panel(f, source, scratch, deep)
+        return scratch, source
+
     def packed_panel(self, f: TileFrame, at: list[Index], p: Index, k: Index) -> ir.Value:
         """The address, from step `k` on, of panel `p` of a constant that was packed when compiling."""
         c, plan = self.c, self.plan

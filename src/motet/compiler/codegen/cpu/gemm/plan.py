@@ -85,8 +85,11 @@ def widens_panels(c: Contraction, plan: ContractionSchedule) -> bool:
     return plan.b_mode == "packed" and narrow and plan.tile_rows >= _WIDENING_TILES
 
 
-def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int, int, int]:
-    """The offsets of the tile of sums, the panel of B and the block of A in scratch memory, and its size in bytes."""
+def scratch_layout(
+    c: Contraction, plan: ContractionSchedule, widens: bool | None = None
+) -> tuple[int, int, int, int]:
+    """The offsets of the tile of sums, the panel of B and the block of A in scratch memory, and its size in bytes.
+    `widens` says whether packed panels are widened, None: as `widens_panels` does."""
     bytes_each = item_bytes(c.product.dtype)
     rows = plan.tile_rows * plan.rows if plan.depth_block else plan.rows
     width = plan.panels * plan.width if plan.depth_block else plan.width
@@ -94,7 +97,8 @@ def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int,
     if plan.b_mode == "along_k":
         tile = 0
     deep = plan.depth_block or guess(product_of(c.depth))
-    copied = (plan.b_mode == "scratch" and not plan.shared) or widens_panels(c, plan)
+    copied = (plan.b_mode == "scratch" and not plan.shared) or (
+        widens_panels(c, plan) if widens is None else widens)
     b = deep * plan.width * bytes_each if copied else 0
     a = plan.tile_rows * plan.rows * deep * bytes_each if plan.pack_a else 0
     tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))

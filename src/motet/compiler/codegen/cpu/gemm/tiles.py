@@ -40,7 +40,7 @@ class Tiles(ContractionSpace):
         emit = self._emit_tile_along_k if self.plan.b_mode == "along_k" else self._emit_tile
         return shared_function(self.module, name, arguments, self.c.kernel, lambda f: emit(f, rows, tail))
 
-    def _tile_lanes(self, f: TileFrame, tail: bool, left: Index) -> list[PartialVector]:
+    def tile_lanes(self, f: TileFrame, tail: bool, left: Index) -> list[PartialVector]:
         """The vectors of a tile; of a tail, those that exist, with a mask for an incomplete one."""
         plan = self.plan
         if not tail:
@@ -65,7 +65,7 @@ class Tiles(ContractionSpace):
     def _emit_tile(self, f: TileFrame, rows: int, tail: bool) -> None:
         c, plan = self.c, self.plan
         a, b, sums, _, _, left, deep = f.arguments[2:9]
-        lanes = self._tile_lanes(f, tail, left)
+        lanes = self.tile_lanes(f, tail, left)
         packed = plan.b_mode in ("packed", "scratch")
         widened = plan.b_mode == "scratch" or self.widens
         a_row, a_step = self.a_steps(f)
@@ -78,7 +78,7 @@ class Tiles(ContractionSpace):
         blocked = plan.depth_block is not None
         views = None if blocked else Views(f, c.places, self.coordinates(f), self.row_dim, c.column)
         start = self._load_sums(f, rows, lanes, sums) if views is None else [
-            self._initial(f, views, row, v * plan.lanes, lane)
+            self.initial(f, views, row, v * plan.lanes, lane)
             for row in range(rows) for v, lane in enumerate(lanes)
         ]
         ahead = Ahead(f.arguments[-1], plan.ahead, plan.ahead * LINE) if plan.ahead else None
@@ -116,7 +116,7 @@ class Tiles(ContractionSpace):
             for row in range(rows) for v in range(len(lanes))
         ]
 
-    def _initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
+    def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         init = self.c.init
         kind = ir.VectorType(self.element, lanes.lanes)
         if isinstance(init, StridedAccess):
@@ -163,7 +163,7 @@ class Tiles(ContractionSpace):
 
         def write(f: TileFrame) -> None:
             sums, left, rows = f.arguments[4], f.arguments[7], f.arguments[8]
-            lanes = self._tile_lanes(f, tail, left)
+            lanes = self.tile_lanes(f, tail, left)
             views = Views(f, self.c.places, self.coordinates(f), self.row_dim, self.c.column)
             if what == "finish":
                 self.finish_rows(f, views, sums, rows, lanes)
@@ -180,7 +180,7 @@ class Tiles(ContractionSpace):
         def line(row: Index, _: list[ir.Value]) -> None:
             for v, lane in enumerate(lanes):
                 at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
-                f.store_vector(self._initial(f, views, row, v * self.plan.lanes, lane), at, self.element)
+                f.store_vector(self.initial(f, views, row, v * self.plan.lanes, lane), at, self.element)
 
         f.loop(0, rows, 1, line)
 
@@ -224,7 +224,7 @@ class Tiles(ContractionSpace):
                 total = horizontal_sum(f, sums[row * columns + j], c.product.is_float)
                 vector = f.insert_element(vector, total, ir.Constant(ir.IntType(32), j))
             lane = PartialVector(wide, columns if columns < wide else None)
-            start = self._initial(f, views, row, 0, lane)
+            start = self.initial(f, views, row, 0, lane)
             vector = f.fadd(start, vector) if c.product.is_float else f.add(start, vector)
             finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane)
 

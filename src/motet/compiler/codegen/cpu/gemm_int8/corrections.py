@@ -33,15 +33,31 @@ class Int8Corrections(Int8Space):
         coordinates[c.column] = n
         views = Views(f, [*c.places, *self.found.zeros], coordinates, self.row_dim, c.column)
         vectors = self._vectors(f, tail, left)
+        views.share(c.epilogue, vectors)
+        shifts = self._column_shifts(f, columns, vectors)
 
         def line(row: Index, _: list[ir.Value]) -> None:
             for column, lane in vectors:
                 value = f.load_vector(f.at(sums, f.iadd(f.imul(row, self.tile_width), column), I32), I32, lanes)
+                if column in shifts:
+                    value = f.add(value, shifts[column])
                 value = self._correct(f, views, value, (columns, row_sums), row, column, lane)
                 value = f.add(value, self._initial(f, views, row, column, lane))
                 finish(f, c.epilogue, views, value, row, column, lane)
 
         f.loop(0, rows, 1, line)
+
+    def _column_shifts(
+        self, f: TileFrame, columns: ir.Value, vectors: list[tuple[int, PartialVector]]
+    ) -> dict[int, ir.Value]:
+        """What the sums of B's columns, stored at `columns`, add to all rows, if A's zero point is a number."""
+        if not self.column_sums or not isinstance(self.found.a.zero, int):
+            return {}
+        lanes, number = self.how.lanes, _wrapped(self.how.column_factor - self.found.a.zero)
+        factor = ir.Constant(ir.VectorType(I32, lanes), [number] * lanes)
+        return {
+            column: f.mul(f.load_vector(f.at(columns, column, I32), I32, lanes), factor) for column, _ in vectors
+        }
 
     def _vectors(self, f: TileFrame, tail: bool, left: Index) -> list[tuple[int, PartialVector]]:
         """The first column of each vector of a panel, and the lanes of it that exist."""
@@ -65,7 +81,7 @@ class Int8Corrections(Int8Space):
         column_sums, row_sums = sums
         lanes = self.how.lanes
         a_zero = self._zero(f, views, self.found.a, row, column, lane)
-        if self.column_sums:
+        if self.column_sums and not isinstance(self.found.a.zero, int):
             factor = f.sub(ir.Constant(a_zero.type, [self.how.column_factor] * lanes), a_zero)
             value = f.add(value, f.mul(f.load_vector(f.at(column_sums, column, I32), I32, lanes), factor))
         if self.row_sums:

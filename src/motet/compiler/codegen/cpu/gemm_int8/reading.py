@@ -51,18 +51,10 @@ def takes(kernel: Kernel, target: CpuTarget) -> bool:
 def match(kernel: Kernel) -> DotProduct | None:
     """Read `kernel` as an 8-bit product with an element-wise epilogue; None if it is not one."""
     stage = kernel.stages[0] if kernel.stages else None
-    if stage is None or len(stage.outputs) != 1 or len(stage.inputs) < 2 or not stage.reductions:
+    factors = None if stage is None else read_factors(kernel, stage)
+    if stage is None or factors is None:
         return None
-    if sum(kernel.values[access.value].dtype in _BYTES for access in stage.inputs) < 2:
-        return None
-    factors = _match_body(kernel, stage)
-    if factors is None:
-        return None
-    bare = tuple(
-        Scalar("arith.extui" if factor.unsigned else "arith.extsi", (i,), "i32") for i, factor in enumerate(factors)
-    )
-    body = (*bare, Scalar("arith.muli", (3, 4), "i32"), Scalar("arith.addi", (2, 5), "i32"))
-    plain = replace(stage, inputs=tuple(stage.inputs[factor.input] for factor in factors), body=body, yields=(6,))
+    plain = plain_stage(stage, factors)
     simple = replace(kernel, stages=(plain, *kernel.stages[1:]))
     if (read := read_windows(plain)) is not None:
         return _match_windows(simple, read, factors, stage)
@@ -72,6 +64,24 @@ def match(kernel: Kernel) -> DotProduct | None:
     a, b = factors if c.product.lhs.input == 0 else reversed(factors)
     found = DotProduct(c, a, b)
     return found if _zeros_fit(found, stage) else None
+
+
+def read_factors(kernel: Kernel, stage: Stage) -> tuple[Factor, Factor] | None:
+    """The bytes whose products `stage` sums in 32 bits, with their zero points; None if it does something else."""
+    if len(stage.outputs) != 1 or len(stage.inputs) < 2 or not stage.reductions:
+        return None
+    if sum(kernel.values[access.value].dtype in _BYTES for access in stage.inputs) < 2:
+        return None
+    return _match_body(kernel, stage)
+
+
+def plain_stage(stage: Stage, factors: tuple[Factor, Factor]) -> Stage:
+    """`stage` without zero points."""
+    bare = tuple(
+        Scalar("arith.extui" if factor.unsigned else "arith.extsi", (i,), "i32") for i, factor in enumerate(factors)
+    )
+    body = (*bare, Scalar("arith.muli", (3, 4), "i32"), Scalar("arith.addi", (2, 5), "i32"))
+    return replace(stage, inputs=tuple(stage.inputs[factor.input] for factor in factors), body=body, yields=(6,))
 
 
 def _match_windows(kernel: Kernel, read: Windows, factors: tuple[Factor, Factor], stage: Stage) -> DotProduct | None:

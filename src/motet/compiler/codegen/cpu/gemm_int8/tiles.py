@@ -8,8 +8,8 @@ each other, [block][K / 4][16][4], which all three kinds of instructions read:
     tiles   AMX: `tdpb..d`, 16 rows x 16 columns x 64 of K, any signs
     dots    AVX-512 VNNI or AVX-VNNI: `vpdpbusd`, four products a lane, unsigned by signed. If both operands have the
             same sign, A is read with its top bit flipped, and 128 times the columns' sums corrects the result
-    pairs   `vpmaddwd`, two products a lane of numbers widened to 16 bits. A block uses twice the registers, whose
-            neighbouring lanes are added at the end
+    pairs   `vpmaddwd`, two products a lane of numbers widened to 16 bits; elsewhere than on x86 two widening products,
+            such as NEON's `smlal`. A block uses twice the registers, whose neighbouring lanes are added at the end
 
 All sums wrap around as i32, so that all kinds give identical results.
 """
@@ -42,6 +42,7 @@ class Arithmetic:
     lanes: int
     a_unsigned: bool
     b_unsigned: bool
+    is_x86: bool = True
 
     @property
     def flips_a(self) -> bool:
@@ -65,9 +66,9 @@ class Arithmetic:
 
 def ways_of(target: CpuTarget) -> tuple[Way, ...]:
     """The kinds of instructions that `target` has, fastest first."""
-    if not target.triple.startswith("x86_64"):
-        return ()
     lanes = target.lanes(32)
+    if not target.triple.startswith("x86_64"):
+        return ("pairs",) if lanes >= 4 else ()
     if lanes not in (8, 16):
         return ()
     dots = target.has("avx512vnni") or (target.has("avxvnni") and lanes == 8)
@@ -82,7 +83,7 @@ def arithmetic_of(target: CpuTarget, a_unsigned: bool, b_unsigned: bool, way: Wa
     ways = ways_of(target)
     if not ways or way not in (None, *ways):
         return None
-    return Arithmetic(way or ways[0], target.lanes(32), a_unsigned, b_unsigned)
+    return Arithmetic(way or ways[0], target.lanes(32), a_unsigned, b_unsigned, target.triple.startswith("x86_64"))
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,23 @@ def unrolled(
 def dot(f: TileFrame, how: Arithmetic, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """`total` plus, lane by lane, the products of the registers `a` and `b`, of bytes or 16-bit numbers."""
     bits = how.lanes * 32
+    if not how.is_x86:
+        return _widening_dot(f, total, a, b)
     if how.way == "pairs":
         name = "llvm.x86.avx512.pmaddw.d.512" if bits == 512 else "llvm.x86.avx2.pmadd.wd"
         return f.add(total, f.intrinsic(name, total.type, [a, b]))
     unsigned, signed = (b, a) if how.b_unsigned else (a, b)
     return f.intrinsic(f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, [total, unsigned, signed])
+
+
+def _widening_dot(f: TileFrame, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """`total` plus, lane by lane, the products of two neighbouring 16-bit numbers of `a` and `b`."""
+    lanes = total.type.count
+    for first in (0, 1):
+        half = ir.Constant(ir.VectorType(I32, lanes), list(range(first, 2 * lanes, 2)))
+        x, y = (f.sext(f.shuffle_vector(each, each, half), total.type) for each in (a, b))
+        total = f.add(total, f.mul(x, y))
+    return total
 
 
 def column_sums(f: TileFrame, how: Arithmetic, blocks: int, b: ir.Value, b_block: Index, sums: ir.Value, quads: Index,

@@ -17,6 +17,7 @@ from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
+from motet.compiler.codegen.cpu.rows.bands import BandWriter
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
 from motet.compiler.codegen.cpu.task_split import Division
@@ -133,7 +134,7 @@ def _emit_stage(
             if other is None:
                 writer.row(at, first, end)
             else:
-                writer.band(at, other, first, end)
+                BandWriter(writer, other).write(at, first, end)
 
         writer.streamed(write)
 

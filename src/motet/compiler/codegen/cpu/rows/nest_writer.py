@@ -1,7 +1,6 @@
 """Writes the points of a nest: vectors along one dimension, reductions inside, one accumulator per point.
 
-Inputs that are contiguous along another parallel dimension are transposed in registers. Large results are written past
-the caches.
+Large results are written past the caches. Inputs that are contiguous along another parallel dimension are in `bands.py`.
 """
 
 from __future__ import annotations
@@ -10,23 +9,20 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from motet.compiler.codegen.cpu.emit.addressing import (
     STREAM,
     Frame,
     Lanes,
     Nest,
     index_values,
-    load_stored,
     load_values,
     result_bytes,
     store_values,
 )
 from motet.compiler.codegen.cpu.emit.body import evaluate
-from motet.compiler.codegen.cpu.emit.builder import I32, I64, Builder, Index
+from motet.compiler.codegen.cpu.emit.builder import I64, Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
-from motet.compiler.codegen.cpu.emit.compute_types import constant, from_storage, widen
+from motet.compiler.codegen.cpu.emit.compute_types import constant, widen
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import item_bytes
@@ -34,7 +30,6 @@ from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, Bound, StridedAccess
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
-_FEW = 2  # points beyond whole tiles that are written one by one
 _UNROLLED = 16  # points of a reduction that are unrolled
 
 
@@ -281,131 +276,6 @@ class NestWriter:
             return index_values(self.f, point[nest.dims[d]], lanes, nest.dims[d])
 
         return evaluate(self.f, nest.body, self.count, values, index, wanted)
-
-    # -- transposed inputs -----------------------------------------------------------------------
-
-    def band(self, at: Sequence[Index], other: int, first: Index, end: Index) -> None:
-        """Write all points of the vector dimension for `other` in `[first, end)`, with whole tiles transposed."""
-        f, lanes = self.f, self.lanes
-        length = f.extent(self.nest.sizes[self.along or 0])
-        if self.streaming or not self._repeatable():
-            self._band_with_edges(at, other, first, end, length)
-            return
-        fits = f.and_(
-            f.icmp_signed(">=", f.index(f.isub(end, first)), f.index(lanes)),
-            f.icmp_signed(">=", f.index(length), f.index(lanes)),
-        )
-        f.branches(
-            fits,
-            lambda: self._overlapping_band(at, other, first, end, length),
-            lambda: self._single_points(at, other, first, end, 0, length),
-        )
-
-    def _repeatable(self) -> bool:
-        """Whether points may be written twice: no input can share memory with a result, since all are transposed."""
-        along = self.along or 0
-        return all(operand.strides[along] != ONE for operand in self.nest.inputs) and not any(
-            isinstance(init, StridedAccess) for init in self.nest.inits
-        )
-
-    def _overlapping_band(
-        self, at: Sequence[Index], other: int, first: Index, end: Index, length: Index
-    ) -> None:
-        """A band of at least one tile; the last tiles may overlap those before."""
-        f, lanes = self.f, self.lanes
-        tiled, tiles_end = self._tiled(0, length), self._tiled(first, end)
-
-        def column(i: Index, _: object) -> None:
-            start = f.imin(i, f.isub(tiled, lanes))
-            last = f.isub(tiles_end, lanes)
-            f.loop(first, tiles_end, lanes, lambda j, _: self._tile(at, other, start, f.imin(j, last)))
-
-        f.loop(0, tiled, lanes, column)
-        self._single_points(at, other, first, tiles_end, tiled, length)
-        self._single_points(at, other, tiles_end, end, 0, length)
-
-    def _tiled(self, first: Index, end: Index) -> Index:
-        """The end of the part of `[first, end)` that is written in tiles: all but a few points, which are faster one by
-        one than in another tile."""
-        f = self.f
-        rest = f.irem(f.isub(end, first), self.lanes)
-        whole = f.isub(end, rest)
-        if isinstance(rest, int):
-            return whole if rest <= _FEW else end
-        return f.select(f.icmp_signed("<=", rest, f.index(_FEW)), f.index(whole), f.index(end))
-
-    def _single_points(
-        self, at: Sequence[Index], other: int, first: Index, end: Index, begin: Index, length: Index
-    ) -> None:
-        """Write the points `[begin, length)` of the vector dimension for `other` in `[first, end)`, not transposed."""
-
-        def edge(j: Index, _: object) -> None:
-            point = list(at)
-            point[other] = j
-            self.row(point, begin, length)
-
-        self.f.loop(first, end, 1, edge)
-
-    def _band_with_edges(
-        self, at: Sequence[Index], other: int, first: Index, end: Index, length: Index
-    ) -> None:
-        f, lanes = self.f, self.lanes
-        whole = f.isub(length, f.irem(length, lanes))
-        tiles_end = f.isub(end, f.irem(f.isub(end, first), lanes))
-
-        def column(i: Index, _: object) -> None:
-            f.loop(first, tiles_end, lanes, lambda j, _: self._tile(at, other, i, j))
-
-        f.loop(0, whole, lanes, column)
-        self._single_points(at, other, first, tiles_end, whole, length)
-        self._single_points(at, other, tiles_end, end, 0, length)
-
-    def _tile(self, at: Sequence[Index], other: int, start: Index, j: Index) -> None:
-        """Write the square of points from `start` along the vector dimension and from `j` along `other`."""
-        f = self.f
-        point = list(at)
-        point[self.along or 0], point[other] = start, j
-        columns = {
-            k: self._transposed(operand, point, other)
-            for k, operand in enumerate(self.nest.inputs)
-            if operand.strides[self.along or 0] not in (ZERO, ONE)
-        }
-        for step in range(self.lanes):
-            here = list(point)
-            here[other] = f.iadd(j, step)
-            known = {
-                k: from_storage(f, vectors[step], self.nest.inputs[k].dtype) for k, vectors in columns.items()
-            }
-            lanes = Lanes(self.along, self.lanes)
-            values = self.once(here, lanes, known, self.initial(here, lanes), False)
-            for value, operand in zip(values, self.nest.outputs, strict=True):
-                store_values(f, value, operand, here, lanes, self.streaming)
-
-    def _transposed(self, operand: StridedAccess, point: Sequence[Index], other: int) -> list[Value]:
-        """A transposed square of the operand as stored: one vector along `along` for each step of `other`."""
-        vectors: list[Value] = []
-        for lane in range(self.lanes):
-            here = list(point)
-            here[self.along or 0] = self.f.iadd(here[self.along or 0], lane)
-            vectors.append(load_stored(self.f, operand, here, Lanes(other, self.lanes)))
-        return transpose(self.f, vectors)
-
-
-def transpose(f: Builder, vectors: Sequence[Value]) -> list[Value]:
-    """The transpose of `n` vectors of `n` lanes, `n` a power of two, by exchanging squares of decreasing size."""
-    result = list(vectors)
-    n = len(result)
-    kind = ir.VectorType(I32, n)
-    half = n // 2
-    while half:
-        low = [lane if not lane & half else n + lane - half for lane in range(n)]
-        high = [lane + half if not lane & half else n + lane for lane in range(n)]
-        for i in (i for i in range(n) if not i & half):
-            a, b = result[i], result[i + half]
-            result[i] = f.shuffle_vector(a, b, ir.Constant(kind, low))
-            result[i + half] = f.shuffle_vector(a, b, ir.Constant(kind, high))
-        half //= 2
-    return result
 
 
 def _range_inside(f: Frame, bound: Bound, point: Sequence[Index], spans: Sequence[Index]) -> Value:

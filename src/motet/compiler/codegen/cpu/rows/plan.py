@@ -10,7 +10,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, is_float
 from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group
 from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
 from motet.compiler.kernels.cost import guess
-from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage, item_bytes
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule, Reason, in_range
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, physical_order
 from motet.compiler.targets.cpu import CpuTarget
@@ -134,8 +134,10 @@ def _choose_loop(loop: StageLoop) -> LoopPhase:
 
 
 def _tile_lanes(loop: StageLoop) -> int:
-    """The most lanes with which inputs are transposed in registers; those of the loop if they cannot be."""
-    lanes = loop.lanes
+    """The most lanes with which inputs are transposed in registers; those of the loop if they cannot be. Vectors of 32
+    bytes are faster than longer ones, whose stores rarely fit cache lines."""
+    widest = max((item_bytes(operand.dtype) for operand in loop.nest.inputs), default=1)
+    lanes = min(loop.lanes, max(4, 32 // widest))
     while lanes >= 4:
         if loop.transposed(lanes) is not None:
             return lanes

@@ -1,0 +1,1 @@
+"""Products by constant weights of 4 or 8 bits, which are read as stored."""

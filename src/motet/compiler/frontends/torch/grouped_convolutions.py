@@ -1,0 +1,207 @@
+"""settle-grouped-convolutions: in the `torch` dialect, writes grouped convolutions over three axes, for which the wheel
+has no lowering, as one loop nest.
+
+    %1 = torch.aten.convolution %x, %w, %b, …, groups 2    →    %p = tensor.pad %x
+        : [1,6,8,8,8], [4,3,3,3,3]                              %g = tensor.expand_shape %p : 1x2x3x10x10x10
+                                                                %v = tensor.expand_shape %w : 2x2x3x3x3x3
+                                                                %s = linalg.generic {%g · %v}
+                                                                %1 = tensor.collapse_shape %s : 1x4x8x8x8
+
+Products of 16-bit numbers are summed in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, TorchKind, create, kind_of, know_operations
+from motet.compiler.frontends.torch.pads import constant_numbers
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.sizes import constant_index, extent_of
+
+_AXES = 3
+_FLOATS = ("bf16", "f16", "f32", "f64")
+_PARALLEL, _REDUCTION = (f"#linalg.iterator_type<{kind}>" for kind in ("parallel", "reduction"))
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """A convolution over three axes: its tensors' types, and along each axis strides, pads and dilations."""
+
+    op: ir.Operation
+    image: TorchKind
+    filters: TorchKind
+    result: TorchKind
+    groups: int
+    strides: Sequence[int]
+    pads: Sequence[int]
+    dilations: Sequence[int]
+
+    @property
+    def sum(self) -> ir.Type:
+        """The type of the sums."""
+        return ir.F64Type.get() if self.image.element == "f64" else ir.F32Type.get()
+
+
+def settle_grouped_convolutions(module: ir.Module) -> None:
+    """Rewrites the module in place."""
+    found = [(op, read) for op in find_operations(module, "torch.aten.convolution") if (read := _read(op))]
+    if found:
+        know_operations(module)
+    for op, read in found:
+        with op.context, op.location, ir.InsertionPoint(op):
+            made = create("torch_c.from_builtin_tensor", op.results[0].type, [_lowered(read)])
+        op.results[0].replace_all_uses_with(made)
+        op.erase()
+
+
+def _read(op: ir.Operation) -> _Grouped | None:
+    """`op` as a grouped convolution over three axes of known filters; None for others, and for transposed ones."""
+    kinds = [kind_of(value) for value in (*op.operands[:2], op.results[0])]
+    strides, pads, dilations = (constant_numbers(op.operands[number]) for number in (3, 4, 5))
+    groups, transposed = op.operands[8].owner, op.operands[6].owner
+    if any(isinstance(owner, ir.Block) or "value" not in owner.attributes for owner in (groups, transposed)):
+        return None
+    image, filters, result = kinds
+    if image is None or filters is None or result is None or ir.IntegerAttr(transposed.attributes["value"]).value:
+        return None
+    count = ir.IntegerAttr(groups.attributes["value"]).value
+    known = DYNAMIC not in filters.extents and len(image.extents) == len(filters.extents) == _AXES + 2
+    if count == 1 or not known or image.element not in _FLOATS or DYNAMIC in (image.extents[1:2]):
+        return None
+    if strides is None or pads is None or dilations is None or not len(strides) == len(pads) == len(dilations) == _AXES:
+        return None
+    return _Grouped(op, image, filters, result, count, strides, pads, dilations)
+
+
+def _lowered(c: _Grouped) -> ir.Value:
+    image, filters = (
+        create("torch_c.to_builtin_tensor", kind.builtin, [value])
+        for kind, value in zip((c.image, c.filters), c.op.operands[:2], strict=True)
+    )
+    initial = _initial(c, image)
+    sums = _convolved(c, _expanded(_padded(c, image), 1, c.groups), _expanded(filters, 0, c.groups), initial)
+    kind = ir.RankedTensorType(sums.type)
+    flat = ir.RankedTensorType.get([kind.shape[0], c.filters.extents[0], *kind.shape[3:]], kind.element_type)
+    made = create("tensor.collapse_shape", flat, [sums], {"reassociation": _reassociation(6, 1)})
+    if c.sum != c.image.scalar:
+        made = _narrowed(c, made)
+    return create("tensor.cast", c.result.builtin, [made]) if made.type != c.result.builtin else made
+
+
+def _size(c: _Grouped, image: ir.Value, axis: int) -> ir.Value:
+    """The extent of the result along a spatial axis."""
+    index = ir.IndexType.get()
+    reach = (c.filters.extents[axis + 2] - 1) * c.dilations[axis] + 1
+    extent = extent_of(image, axis + 2)
+    steps = create("arith.addi", index, [extent, constant_index(2 * c.pads[axis] - reach)])
+    steps = create("arith.floordivsi", index, [steps, constant_index(c.strides[axis])])
+    return create("arith.addi", index, [steps, constant_index(1)])
+
+
+def _padded(c: _Grouped, image: ir.Value) -> ir.Value:
+    if not any(c.pads):
+        return image
+    amounts = ir.DenseI64ArrayAttr.get([0, 0, *c.pads])
+    grown = [0, 0, *(2 * pad for pad in c.pads)]
+    extents = [size if size == DYNAMIC else size + by for size, by in zip(c.image.extents, grown, strict=True)]
+    made = ir.Operation.create(
+        "tensor.pad", results=[ir.RankedTensorType.get(extents, c.image.scalar)], operands=[image], regions=1,
+        attributes={"static_low": amounts, "static_high": amounts,
+                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])})  # fmt: skip
+    block = made.regions[0].blocks.append(*[ir.IndexType.get()] * len(extents), arg_locs=[made.location] * len(extents))
+    with ir.InsertionPoint(block):
+        ir.Operation.create("tensor.yield", operands=[_zero(c.image.scalar)])
+    return made.results[0]
+
+
+def _zero(kind: ir.Type) -> ir.Value:
+    return create("arith.constant", kind, [], {"value": ir.FloatAttr.get(kind, 0.0)})
+
+
+def _expanded(value: ir.Value, axis: int, groups: int) -> ir.Value:
+    """`value` with `axis` split into groups and what is in each."""
+    kind = ir.RankedTensorType(value.type)
+    shape = [*kind.shape[:axis], groups, kind.shape[axis] // groups, *kind.shape[axis + 1 :]]
+    where = [*range(axis), -1, -1, *range(axis + 1, kind.rank)]
+    dynamic = [extent_of(value, old) for size, old in zip(shape, where, strict=True) if size == DYNAMIC]
+    return create(
+        "tensor.expand_shape", ir.RankedTensorType.get(shape, kind.element_type), [value, *dynamic],
+        {"reassociation": _reassociation(len(shape), axis), "static_output_shape": ir.DenseI64ArrayAttr.get(shape)})
+
+
+def _reassociation(rank: int, split: int) -> ir.Attribute:
+    """The groups of `rank` axes of which `split` and the next one are together."""
+    groups = [[axis] for axis in range(rank) if axis not in (split, split + 1)]
+    groups.insert(split, [split, split + 1])
+    number = ir.IntegerType.get_signless(64)
+    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.IntegerAttr.get(number, axis) for axis in group])
+                             for group in groups])
+
+
+def _initial(c: _Grouped, image: ir.Value) -> ir.Value:
+    """The sums before the first product: the bias, or zeros."""
+    extents = [c.result.extents[0], c.groups, c.filters.extents[0] // c.groups, *c.result.extents[2:]]
+    batch = [extent_of(image, 0)] if extents[0] == DYNAMIC else []
+    sizes = [_size(c, image, axis) for axis in range(_AXES) if extents[axis + 3] == DYNAMIC]
+    empty = create("tensor.empty", ir.RankedTensorType.get(extents, c.sum), [*batch, *sizes])
+    given = kind_of(c.op.operands[2])
+    if given is None:
+        return _nest([], empty, [_every(6)], lambda values: _zero(c.sum))
+    bias = create("torch_c.to_builtin_tensor", given.builtin, [c.op.operands[2]])
+    maps = [ir.AffineMap.get(6, 0, [ir.AffineExpr.get_dim(1), ir.AffineExpr.get_dim(2)]), _every(6)]
+    return _nest([_expanded(bias, 0, c.groups)], empty, maps, lambda values: _widened(c, values[0]))
+
+
+def _convolved(c: _Grouped, image: ir.Value, filters: ir.Value, initial: ir.Value) -> ir.Value:
+    n, g, f, *rest = (ir.AffineExpr.get_dim(position) for position in range(10))
+    outs, channel, taps = rest[:_AXES], rest[_AXES], rest[_AXES + 1 :]
+    read = [out * stride + tap * dilation
+            for out, tap, stride, dilation in zip(outs, taps, c.strides, c.dilations, strict=True)]
+    accesses = [[n, g, channel, *read], [g, f, channel, *taps], [n, g, f, *outs]]
+
+    def body(values: Sequence[ir.Value]) -> ir.Value:
+        product = create("arith.mulf", c.sum, [_widened(c, value) for value in values[:2]])
+        return create("arith.addf", c.sum, [values[2], product])
+
+    return _nest([image, filters], initial, [ir.AffineMap.get(10, 0, entries) for entries in accesses], body)
+
+
+def _narrowed(c: _Grouped, sums: ir.Value) -> ir.Value:
+    kind = ir.RankedTensorType(sums.type)
+    dynamic = [extent_of(sums, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
+    empty = create("tensor.empty", ir.RankedTensorType.get(kind.shape, c.image.scalar), dynamic)
+    every = _every(kind.rank)
+    return _nest([sums], empty, [every, every], lambda values: create("arith.truncf", c.image.scalar, values[:1]))
+
+
+def _widened(c: _Grouped, value: ir.Value) -> ir.Value:
+    return value if value.type == c.sum else create("arith.extf", c.sum, [value])
+
+
+def _every(rank: int) -> ir.AffineMap:
+    return ir.AffineMap.get_identity(rank)
+
+
+def _nest(
+    inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[ir.AffineMap],
+    body: Callable[[Sequence[ir.Value]], ir.Value],
+) -> ir.Value:
+    """A nest over `inputs` and `output` by `maps`; the dimensions that the output does not have are reduced."""
+    last = maps[-1]
+    kept = {ir.AffineDimExpr(entry).position for entry in last.results}
+    kinds = [_PARALLEL if dim in kept else _REDUCTION for dim in range(last.n_dims)]
+    made = ir.Operation.create(
+        "linalg.generic", results=[output.type], operands=[*inputs, output], regions=1, attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
+            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse(kind) for kind in kinds]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+        },
+    )  # fmt: skip
+    elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, output)]
+    block = made.regions[0].blocks.append(*elements, arg_locs=[made.location] * len(elements))
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
+    return made.results[0]
