@@ -65,7 +65,9 @@ class PackedAttention(AttentionMemory):
             else:
                 self._rows(g, what, (at, to), depth, left)
 
-        g.loop(0, g.iceil(columns, lanes), 1, vector)
+        # Scores of whole panels are computed: what old memory holds may be subnormal, and slow.
+        whole = g.imul(g.iceil(columns, width), what.vectors)
+        g.loop(0, whole if what.name == "keys" else g.iceil(columns, lanes), 1, vector)
 
     def _rows(
         self, g: TileFrame, what: Panels, addresses: tuple[ir.Value, ir.Value], depth: Index, left: Index
