@@ -33,8 +33,8 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A program and its kernels, for each target; `gpu_program`, possibly `program` itself, is for targets that compile
-    attention as one kernel. Both programs share their parameters."""
+    """A program and its kernels, for each target; `gpu_program`, possibly `program` itself, is for targets whose
+    programs `fuse-for-gpu` rewrites. Both programs share their parameters."""
 
     program: Program
     kernels: Kernels
@@ -61,8 +61,8 @@ def partition(program: Program) -> Kernels:
 
 
 def fuse_program(program: Program, targets: Sequence[Target]) -> Program:
-    """Fuse `program`, normalised, in place for those of `targets` that do not have attention as one kernel
-    (`fuse-for-cpu`), and return it as those get it that have (`fuse-for-gpu`): `program` itself if all targets are of
+    """Fuse `program`, normalised, in place for those of `targets` whose back ends get `fuse-for-cpu`, and return it as
+    the others get it (`fuse-for-gpu`): `program` itself if all targets are of
     one kind, or if there is nothing to fuse."""
     backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     others = [backend for backend in map(backend_of, targets) if not backend.fuses_attention]

@@ -32,11 +32,13 @@ class Backend(Protocol):
 
     @property
     def fuses_attention(self) -> bool:
-        """Whether this back end can compile attention as one kernel (`passes/fuse/fuse_attention.py`)."""
+        """Whether programs for this back end are rewritten by `fuse-for-gpu`, into larger kernels than other back ends
+        have."""
         ...
 
     def attention_pays(self, kernel: Kernel) -> bool:
-        """Whether the attention `kernel` is expected to be faster than its unfused parts."""
+        """Whether the attention `kernel` has code, and is expected to be faster than its unfused parts
+        (`passes/fuse/fuse_attention.py`)."""
         ...
 
     def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
@@ -84,7 +86,8 @@ class Backend(Protocol):
 
 
 class PlainBackend:
-    """A base class for back ends that fuse neither attention nor products, and make machine code in one step."""
+    """A base class for back ends that get programs by `fuse-for-cpu`, fuse neither attention nor products unless they
+    say so, and make machine code in one step."""
 
     choice: Choice = DEFAULT
 

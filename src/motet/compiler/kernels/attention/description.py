@@ -65,8 +65,8 @@ class Attention:
     Keys and values may be concatenated from several pieces, such as a cache and new keys.
 
     `score` is the term under the softmax; `scale` is a positive factor taken out of it. `safe` means that queries that
-    see no key, whose scores are all -inf, yield zeros; `repairs`, that those yield zeros whose weights are not numbers: they
-    see no key, or have a score that is NaN or +inf. `epilogue` is computed on the result, over the dimensions of
+    see no key, whose scores are all -inf, yield zeros; `repairs`, that those yield zeros whose weights are not numbers:
+    they see no key, or have a score that is NaN or +inf. `epilogue` is computed on the result, over the dimensions of
     `main`, the second product, which come first in the space."""
 
     kernel: Kernel

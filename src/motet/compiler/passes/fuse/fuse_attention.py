@@ -6,9 +6,9 @@
     %u = tensor.collapse_shape … ; batch_matmul with %v         them: these are before and after
 
 All operations between the products that depend on the first one are included, as are masks computed from positions,
-factors of queries and keys, reshapes and transpositions of operands, and a transposition of the result. A triangular constant mask becomes a
-comparison of positions. The pass leaves the program unchanged if a part is also used elsewhere, or if `accepts` refuses
-the resulting kernel.
+factors of queries and keys, reshapes and transpositions of operands, and a transposition of the result. A triangular
+constant mask becomes a comparison of positions. The pass leaves the program unchanged if a part is also used
+elsewhere, or if `accepts` refuses the resulting kernel.
 """
 
 from __future__ import annotations

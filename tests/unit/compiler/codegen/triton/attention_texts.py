@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from motet.artifact.dtypes import DTYPES
+
 Mask = Literal["none", "causal", "ahead", "float", "rows", "bool", "both"]
 
 
@@ -32,7 +34,9 @@ class Form:
     named: bool = False  # linalg.softmax
     past: int = 0
     dynamic: bool = False
-    safe: Literal["", "all", "any", "largest", "wide"] = ""  # how it is said that queries without keys give zeros
+    # how it is said that queries without keys give zeros; with "weights", all queries whose weights are not numbers
+    safe: Literal["", "all", "any", "largest", "wide", "weights"] = ""
+    factor: float = 1.0  # of queries and of keys, each multiplied on its own
     fresh: int = 0  # the last keys and values that come as tensors of their own, the last two
 
     @property
@@ -146,6 +150,8 @@ def text(form: Form) -> str:
     if f.fresh:
         last = [_transposed(p, x) if f.swapped else x for x in tensors[-2:]]
         k, v = (_joined(p, *pair) for pair in zip((k, v), last, strict=True))
+    if f.factor != 1:
+        q, k = (_multiplied(p, x, f.factor) for x in (q, k))
     if f.groups > 1:
         k, v = (_repeated(p, x, f.groups) for x in (k, v))
     b, h, m, _ = q[1]
@@ -198,6 +204,11 @@ def _copied(p: _Program, x: Tensor, read: str, sizes: list[int | str], out: str)
         f"    linalg.yield %x0 : {x[2]}\n  }} -> {kind}"
     )
     return name, sizes, x[2]
+
+
+def _multiplied(p: _Program, x: Tensor, factor: float) -> Tensor:
+    number = p.t.add(f"arith.constant {factor} : {x[2]}")
+    return p.nest([(x, "abcd")], x[1], x[2], "abcd", [f"%z = arith.mulf %x0, {number} : {x[2]}"], "pppp")
 
 
 def _repeated(p: _Program, x: Tensor, groups: int) -> Tensor:
@@ -300,6 +311,10 @@ def _guarded(p: _Program, s: Tensor, w: Tensor) -> Tensor:
     way = p.f.safe
     if not way:
         return w
+    if way == "weights":
+        zero = p.t.add("arith.constant 0.0 : f32")
+        body = ["%n = arith.cmpf une, %x0, %x0 : f32", f"%z = arith.select %n, {zero}, %x0 : f32"]
+        return p.nest([(w, "abcd")], s[1], "f32", "abcd", body, "pppp")
     lowest = p.t.add("arith.constant 0xFF800000 : f32")
     rows = s[1][:3]
     if way == "largest":
@@ -325,6 +340,7 @@ def expected(form: Form, inputs: list[np.ndarray]) -> np.ndarray:
     """In f64."""
     f = form
     q, k, v = (x.astype("f8") for x in inputs[:3])
+    q, k = q * f.factor, k * f.factor
     if f.fresh:
         along = 1 if f.swapped else 2
         k, v = (np.concatenate(pair, along) for pair in zip((k, v), inputs[-2:], strict=True))
@@ -345,7 +361,61 @@ def expected(form: Form, inputs: list[np.ndarray]) -> np.ndarray:
             scores = np.where(seen & inputs[3], scores, hidden)
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         weights = powers / powers.sum(-1, keepdims=True)
-        if f.safe:
+        if f.safe == "weights":
+            weights = np.where(np.isnan(weights), 0, weights)
+        elif f.safe:
             weights = np.where((scores == -np.inf).all(-1, keepdims=True), 0, weights)
         result = weights @ v
     return result.transpose(0, 2, 1, 3) if f.swapped else result
+
+
+def inputs_of(form: Form, seed: int = 0) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    found: list[np.ndarray] = []
+    for i, shape in enumerate(shapes(form)):
+        if i == 3 and form.mask in ("bool", "both"):
+            mask = generator.random(shape) < 0.7
+            mask[..., 0] = True
+            found.append(mask)
+        else:
+            masked = i == 3 and form.mask not in ("none", "causal", "ahead")
+            dtype = np.dtype("f4") if masked else DTYPES[form.dtype]
+            found.append((generator.standard_normal(shape) * 1.5).astype(dtype))
+    return found
+
+
+FORMS = {
+    "plain": Form(),
+    "named": Form(named=True),
+    "collapsed": Form(collapsed=True, queries=5, keys=19),
+    "swapped": Form(swapped=True, queries=33, keys=70, heads=3),
+    "swapped and collapsed": Form(swapped=True, collapsed=True, queries=18, keys=66),
+    "one query": Form(queries=1, keys=37),
+    "one head": Form(heads=1, batch=1, queries=20, keys=9),
+    "grouped": Form(groups=3, queries=9, keys=40),
+    "grouped and collapsed": Form(groups=2, collapsed=True, swapped=True, queries=70, keys=40),
+    "wide": Form(depth=80, width=96, queries=17, keys=33),
+    "narrow values": Form(depth=16, width=24, queries=17, keys=33),
+    "causal": Form(mask="causal", queries=70, keys=70, hidden="0xFF800000"),
+    "causal with a large number": Form(mask="causal", queries=37, keys=37, hidden="-3.4028234663852886E+38"),
+    "causal with a past": Form(mask="causal", queries=5, keys=70, past=65),
+    "causal and grouped": Form(mask="causal", groups=2, queries=8, keys=40, past=32),
+    "causal by a tensor": Form(mask="ahead", queries=70, keys=75, past=5),
+    "added mask": Form(mask="float", queries=34, keys=71),
+    "added row": Form(mask="rows", queries=34, keys=71, collapsed=True),
+    "truth": Form(mask="bool", queries=34, keys=71),
+    "truth and causal": Form(mask="both", queries=71, keys=71),
+    "decoding": Form(queries=1, keys=1500, heads=3, depth=32, width=32),
+    "decoding in groups": Form(groups=4, queries=1, keys=1400, depth=24, width=40, batch=1),
+    "decoding some": Form(groups=2, queries=3, keys=999, mask="causal", past=996, swapped=True),
+    "decoding masked": Form(groups=2, queries=1, keys=999, mask="rows"),
+    "one fresh key": Form(queries=1, keys=1025, fresh=1, depth=32, width=32, batch=1),
+    "one fresh key of groups": Form(groups=3, queries=1, keys=90, fresh=1, swapped=True, collapsed=True, batch=1),
+    "many fresh keys": Form(queries=70, keys=150, fresh=70, mask="causal", past=80),
+    "fresh keys and a mask": Form(queries=5, keys=99, fresh=5, mask="rows", swapped=True),
+    "decoding with fresh keys": Form(groups=4, queries=2, keys=1200, fresh=2, mask="causal", past=1198, swapped=True),
+    "dynamic": Form(dynamic=True, queries=21, keys=45),
+    "dynamic and collapsed": Form(dynamic=True, collapsed=True, swapped=True, queries=21, keys=45),
+    "dynamic and causal": Form(dynamic=True, mask="causal", queries=45, keys=45),
+    "dynamic and masked": Form(dynamic=True, mask="rows", queries=20, keys=37),
+}

@@ -7,10 +7,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from tests.unit.compiler.codegen.triton.attention_texts import Form, Mask, expected, shapes, text
+from tests.unit.compiler.codegen.triton.attention_texts import FORMS, Form, Mask, expected, inputs_of, text
 from tests.unit.compiler.codegen.triton.building import generate, interpret
 
-from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.triton.compile.objects import compile_programs
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
@@ -25,21 +24,6 @@ def gpu(name: str) -> GpuTarget:
 SM_80, SM_90A = gpu("cuda:sm_80"), gpu("cuda:sm_90a")
 
 
-def inputs_of(form: Form, seed: int = 0) -> list[np.ndarray]:
-    generator = np.random.default_rng(seed)
-    found: list[np.ndarray] = []
-    for i, shape in enumerate(shapes(form)):
-        if i == 3 and form.mask in ("bool", "both"):
-            mask = generator.random(shape) < 0.7
-            mask[..., 0] = True
-            found.append(mask)
-        else:
-            masked = i == 3 and form.mask not in ("none", "causal", "ahead")
-            dtype = np.dtype("f4") if masked else DTYPES[form.dtype]
-            found.append((generator.standard_normal(shape) * 1.5).astype(dtype))
-    return found
-
-
 def agree(form: Form, inputs: list[np.ndarray] | None = None, which: int = 0, target: GpuTarget = SM_90A) -> None:
     inputs = inputs_of(form) if inputs is None else inputs
     made = generate(text(form), target)
@@ -48,43 +32,6 @@ def agree(form: Form, inputs: list[np.ndarray] | None = None, which: int = 0, ta
     wanted = expected(form, inputs)
     tolerance = {"f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}[form.dtype]
     np.testing.assert_allclose(got.astype("f8"), wanted, rtol=tolerance, atol=tolerance)
-
-
-FORMS = {
-    "plain": Form(),
-    "named": Form(named=True),
-    "collapsed": Form(collapsed=True, queries=5, keys=19),
-    "swapped": Form(swapped=True, queries=33, keys=70, heads=3),
-    "swapped and collapsed": Form(swapped=True, collapsed=True, queries=18, keys=66),
-    "one query": Form(queries=1, keys=37),
-    "one head": Form(heads=1, batch=1, queries=20, keys=9),
-    "grouped": Form(groups=3, queries=9, keys=40),
-    "grouped and collapsed": Form(groups=2, collapsed=True, swapped=True, queries=70, keys=40),
-    "wide": Form(depth=80, width=96, queries=17, keys=33),
-    "narrow values": Form(depth=16, width=24, queries=17, keys=33),
-    "causal": Form(mask="causal", queries=70, keys=70, hidden="0xFF800000"),
-    "causal with a large number": Form(mask="causal", queries=37, keys=37, hidden="-3.4028234663852886E+38"),
-    "causal with a past": Form(mask="causal", queries=5, keys=70, past=65),
-    "causal and grouped": Form(mask="causal", groups=2, queries=8, keys=40, past=32),
-    "causal by a tensor": Form(mask="ahead", queries=70, keys=75, past=5),
-    "added mask": Form(mask="float", queries=34, keys=71),
-    "added row": Form(mask="rows", queries=34, keys=71, collapsed=True),
-    "truth": Form(mask="bool", queries=34, keys=71),
-    "truth and causal": Form(mask="both", queries=71, keys=71),
-    "decoding": Form(queries=1, keys=1500, heads=3, depth=32, width=32),
-    "decoding in groups": Form(groups=4, queries=1, keys=1400, depth=24, width=40, batch=1),
-    "decoding some": Form(groups=2, queries=3, keys=999, mask="causal", past=996, swapped=True),
-    "decoding masked": Form(groups=2, queries=1, keys=999, mask="rows"),
-    "one fresh key": Form(queries=1, keys=1025, fresh=1, depth=32, width=32, batch=1),
-    "one fresh key of groups": Form(groups=3, queries=1, keys=90, fresh=1, swapped=True, collapsed=True, batch=1),
-    "many fresh keys": Form(queries=70, keys=150, fresh=70, mask="causal", past=80),
-    "fresh keys and a mask": Form(queries=5, keys=99, fresh=5, mask="rows", swapped=True),
-    "decoding with fresh keys": Form(groups=4, queries=2, keys=1200, fresh=2, mask="causal", past=1198, swapped=True),
-    "dynamic": Form(dynamic=True, queries=21, keys=45),
-    "dynamic and collapsed": Form(dynamic=True, collapsed=True, swapped=True, queries=21, keys=45),
-    "dynamic and causal": Form(dynamic=True, mask="causal", queries=45, keys=45),
-    "dynamic and masked": Form(dynamic=True, mask="rows", queries=20, keys=37),
-}
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -4,7 +4,8 @@
         copy the queries
         for each block of keys:
             pack keys and values
-            for each tile of rows:  scores = q k;  weights = 2^(scores - maxima);  outputs = factors * outputs + weights v
+            for each tile of rows:
+                scores = q k;  weights = 2^(scores - maxima);  outputs = factors * outputs + weights v
         results = outputs / sums
 
 Scores exist for one tile at a time, in scratch memory. Blocks of keys that no row of a task sees by position are
@@ -19,7 +20,7 @@ from motet.artifact.expressions import apply, ceildiv
 from motet.compiler.codegen.cpu.attention.bfloat_tiles import BfloatAttentionTiles
 from motet.compiler.codegen.cpu.attention.legality import check
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest, KeyRange, match
-from motet.compiler.codegen.cpu.attention.plan import choose
+from motet.compiler.codegen.cpu.attention.plan import choose, for_few_rows
 from motet.compiler.codegen.cpu.attention.tiles import AttentionTiles, TileAddresses
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
@@ -35,7 +36,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 def emit(c: AttentionNest, schedule: AttentionSchedule, target: CpuTarget) -> KernelCode | None:
     """Generate code for `c` by `schedule`; None if a mask has an operation without code."""
-    emitter = _AttentionEmitter if schedule.way == "vectors" else _BfloatEmitter
+    emitter = _AttentionEmitter if schedule.way == "vectors" else _BfloatAttentionEmitter
     try:
         return emitter(c, schedule, target).run()
     except Unsupported:
@@ -53,24 +54,42 @@ class _AttentionEmitter(AttentionTiles):
         f = task_function(self.module, c.kernel)
         f.scales = self.target.scales
         self.begin(f)
-        begin, end, scratch = f.arguments[2:]
-        blocks = f.iceil(f.extent(c.row_count), plan.rows)
-
-        def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
-            outer = f.idiv(index, blocks)
-            holds = self._task(f, outer, f.imul(f.irem(index, blocks), plan.rows), scratch, kept[0] if kept else None)
-            return [holds] if kept else []
-
-        f.loop(begin, end, 1, task, [f.index(-1)] if self.single else [])
+        scratch = self.scratch_bytes
+        few = for_few_rows(c, plan, self.target)
+        if few is None:
+            self.tasks(f)
+        else:
+            other = _AttentionEmitter(c, few, self.target)
+            other.module, other.label = self.module, f"{self.label}.few"
+            scratch = max(scratch, other.scratch_bytes)
+            is_few = f.icmp_signed("<=", f.index(f.extent(c.row_count)), f.index(few.rows))
+            with f.if_else(is_few) as (then, otherwise):
+                with then:
+                    other.tasks(f)
+                with otherwise:
+                    self.tasks(f)
         self.end(f)
         f.ret_void()
         outer = product_of(c.outer)
         flops = 2 * guess(outer * c.row_count * c.key_count) * (c.depth + c.columns)
         count = apply("*", outer.expression, ceildiv(c.row_count.expression, plan.rows))
         return KernelCode(
-            "attention", str(self.module), (Phase(c.kernel.name, count),), self.scratch_bytes, flops=flops,
+            "attention", str(self.module), (Phase(c.kernel.name, count),), scratch, flops=flops,
             bytes=traffic(c.kernel),
         )
+
+    def tasks(self, f: TileFrame) -> None:
+        """Emit the tasks of a call. Their number follows from the rows of a task, unless these are all rows."""
+        rows = self.plan.rows
+        begin, end, scratch = f.arguments[2:]
+        blocks = f.iceil(f.extent(self.c.row_count), rows)
+
+        def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
+            outer = f.idiv(index, blocks)
+            holds = self._task(f, outer, f.imul(f.irem(index, blocks), rows), scratch, kept[0] if kept else None)
+            return [holds] if kept else []
+
+        f.loop(begin, end, 1, task, [f.index(-1)] if self.single else [])
 
     def _task(self, f: TileFrame, outer: Index, first: Index, scratch: ir.Value, kept: ir.Value | None) -> ir.Value:
         """Emit the rows of problem `outer` from `first` on. `kept` is the problem whose packed keys and values the
@@ -158,7 +177,7 @@ class _AttentionEmitter(AttentionTiles):
             )
 
             def work() -> None:
-                self.scores(f, tile, keys.keys, places, visible)
+                self.scores(f, tile, keys.keys, places, visible, present)
                 self.weights(f, places, at, f.iadd(first, row), present, start, visible)
                 self.values(f, tile, keys.values, places, visible, packed)
 
@@ -196,5 +215,5 @@ class _AttentionEmitter(AttentionTiles):
         f.loop(0, rows, 1, row)
 
 
-class _BfloatEmitter(BfloatAttentionTiles, _AttentionEmitter):
+class _BfloatAttentionEmitter(BfloatAttentionTiles, _AttentionEmitter):
     """Emits the loop over tasks with products of bf16 numbers."""

@@ -74,7 +74,7 @@ class BfloatAttentionTiles(AttentionTiles):
         numbers: tuple[Index, Index, Index],
     ) -> None:
         """Pack `numbers` lines, of so many numbers, padded to so many; `dims` are the loops along both."""
-        symbol = f"{self.c.kernel.name}.pack_{name}.{place.value}"
+        symbol = f"{self.label}.pack_{name}.{place.value}"
         function = self.module.globals.get(symbol) or packing_function(
             self.module, self.c.kernel, symbol,
             lambda g: BfloatLines(g.extent(place.strides[dims[0]]), g.extent(place.strides[dims[1]]), True),
@@ -83,7 +83,9 @@ class BfloatAttentionTiles(AttentionTiles):
 
     # -- products --
 
-    def scores(self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index) -> None:
+    def scores(
+        self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index, present: Index
+    ) -> None:
         def write(g: TileFrame) -> None:
             queries, packed, weights = g.arguments[2:5]
             count = self.known_keys(g.arguments[5])
@@ -98,7 +100,7 @@ class BfloatAttentionTiles(AttentionTiles):
 
             self.panels(g, count, self.plan.score_vectors, panel, masked=False)
 
-        name = f"{self.c.kernel.name}.scores{rows}"
+        name = f"{self.label}.scores{rows}"
         function = shared_function(self.module, name, [PTR] * 5 + [I64], self.c.kernel, write)
         f.call(function, [*f.arguments[:2], at.queries, at.keys, at.weights, f.index(keys)])
 
@@ -121,11 +123,10 @@ class BfloatAttentionTiles(AttentionTiles):
 
             self.panels(g, self.c.columns, self.plan.value_vectors, panel, masked=False)
 
-        name = f"{self.c.kernel.name}.values{rows}"
+        name = f"{self.label}.values{rows}"
         function = shared_function(self.module, name, [PTR] * 6 + [I64] * 2, self.c.kernel, write)
-        f.call(function, [
-            *f.arguments[:2], at.weights, at.values, at.outputs, at.factors, f.index(keys), f.index(self._steps(f, deep))
-        ])
+        numbers = [f.index(keys), f.index(self._steps(f, deep))]
+        f.call(function, [*f.arguments[:2], at.weights, at.values, at.outputs, at.factors, *numbers])
 
     def _row_tiles(self, g: TileFrame, base: ir.Value, row: int) -> list[ir.Value]:
         """The addresses of the first rows of AMX's tiles of a left operand, or of all rows."""

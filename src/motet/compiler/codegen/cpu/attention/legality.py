@@ -27,7 +27,8 @@ def check(c: AttentionNest, schedule: AttentionSchedule, target: CpuTarget) -> l
     if not reasons:
         numbers = schedule.rows * (c.depth + c.columns + 64) + schedule.keys * (c.depth + c.columns + schedule.tile)
         if numbers * item_bytes(c.computed) > _MOST_SCRATCH:
-            reasons.append(Reason("rows", schedule.rows, f"fewer: scratch memory of a thread has {_MOST_SCRATCH} bytes"))
+            text = f"fewer: scratch memory of a thread has at most {_MOST_SCRATCH} bytes"
+            reasons.append(Reason("rows", schedule.rows, text))
     return reasons
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.attention.space import AttentionSpace
+from motet.compiler.codegen.cpu.attention.space import AttentionMemory
 from motet.compiler.codegen.cpu.emit.builder import I16, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
@@ -33,12 +33,14 @@ class Panels:
     deep: int | None
 
 
-class PackedAttention(AttentionSpace):
+class PackedAttention(AttentionMemory):
     """Emits functions that copy operands."""
 
-    def _pack(self, f: TileFrame, what: Panels, source: ir.Value, target: ir.Value, deep: Index, columns: Index) -> None:
+    def _pack(
+        self, f: TileFrame, what: Panels, source: ir.Value, target: ir.Value, deep: Index, columns: Index
+    ) -> None:
         """Pack `deep` steps of `columns` columns."""
-        name = f"{self.c.kernel.name}.pack_{what.name}.{what.place.value}"
+        name = f"{self.label}.pack_{what.name}.{what.place.value}"
         function = shared_function(
             self.module, name, [PTR] * 4 + [I64] * 2, self.c.kernel, lambda g: self._emit_pack(g, what)
         )
@@ -63,7 +65,9 @@ class PackedAttention(AttentionSpace):
             else:
                 self._rows(g, what, (at, to), depth, left)
 
-        g.loop(0, g.iceil(columns, lanes), 1, vector)
+        # Scores of whole panels are computed: what old memory holds may be subnormal, and slow.
+        whole = g.imul(g.iceil(columns, width), what.vectors)
+        g.loop(0, whole if what.name == "keys" else g.iceil(columns, lanes), 1, vector)
 
     def _rows(
         self, g: TileFrame, what: Panels, addresses: tuple[ir.Value, ir.Value], depth: Index, left: Index
@@ -75,9 +79,8 @@ class PackedAttention(AttentionSpace):
 
         def all_steps(count: Index | None) -> None:
             def one(k: Index, _: list[ir.Value]) -> None:
-                raw = read_vector(
-                    g, g.at(addresses[0], g.imul(k, step), stored), what.place.dtype, step_n, PartialVector(lanes, count)
-                )
+                at = g.at(addresses[0], g.imul(k, step), stored)
+                raw = read_vector(g, at, what.place.dtype, step_n, PartialVector(lanes, count))
                 wide = widen(g, raw, what.place.dtype, (), self.c.computed)
                 to = g.at(addresses[1], g.imul(k, what.vectors * lanes), self.element)
                 g.store_vector(wide, to, self.element)
@@ -102,7 +105,8 @@ class PackedAttention(AttentionSpace):
         ]
 
         def square(k: Index, count: Index | None) -> None:
-            raw = [read_vector(g, g.at(line, k, stored), what.place.dtype, 1, PartialVector(lanes, count)) for line in lines]
+            part = PartialVector(lanes, count)
+            raw = [read_vector(g, g.at(line, k, stored), what.place.dtype, 1, part) for line in lines]
             wide = [widen(g, each, what.place.dtype, (), self.c.computed) for each in raw]
             for i, each in enumerate(transpose(g, wide)):
                 to = g.at(addresses[1], g.imul(g.iadd(k, i), what.vectors * lanes), self.element)
@@ -123,11 +127,13 @@ class PackedAttention(AttentionSpace):
             square(whole, rest)
 
     def pack_keys(self, f: TileFrame, place: StridedAccess, source: ir.Value, target: ir.Value, keys: Index) -> None:
+        """Pack `keys` keys from `source` on."""
         a = self.c.attention
         what = Panels("keys", place, a.depth, a.key, self.plan.score_vectors, self.c.depth)
         self._pack(f, what, source, target, self.c.depth, keys)
 
     def pack_values(self, f: TileFrame, place: StridedAccess, source: ir.Value, target: ir.Value, keys: Index) -> None:
+        """Pack `keys` values from `source` on."""
         a = self.c.attention
         what = Panels("values", place, a.key, a.column, self.plan.value_vectors, None)
         self._pack(f, what, source, target, keys, self.c.columns)
@@ -158,9 +164,8 @@ class PackedAttention(AttentionSpace):
         target = self.scratch(f, scratch, "queries", f.imul(row, self.padded_depth))
 
         def vector(k: Index, lanes_here: int) -> None:
-            raw = read_vector(
-                f, f.at(source, f.imul(k, step), MEMORY_TYPES[place.dtype]), place.dtype, step, PartialVector(lanes_here)
-            )
+            here = f.at(source, f.imul(k, step), MEMORY_TYPES[place.dtype])
+            raw = read_vector(f, here, place.dtype, step, PartialVector(lanes_here))
             wide = raw if self.stored == I16 else widen(f, raw, place.dtype, (), self.c.computed)
             f.store_vector(wide, f.at(target, k, self.stored), self.stored)
 

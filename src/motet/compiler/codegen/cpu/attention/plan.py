@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import structs
+
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest, match
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, ways_of
@@ -50,6 +52,20 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     return schedule is not None and schedule.way != "vectors"
 
 
+def for_few_rows(c: AttentionNest, plan: AttentionSchedule, target: CpuTarget) -> AttentionSchedule | None:
+    """A schedule for at most as many rows as it has in a task, where the number of rows is not known when compiling;
+    None if `plan` serves them as well."""
+    values = [each.values for each in c.ranges]
+    if c.row_count.known is not None or _key_mode(c, True) == "packed" or not in_place(c, values, c.attention.column):
+        return None
+    tile = min(2, plan.rows)  # two rows of sums hide the latency of additions, and one costs as much
+    return structs.replace(
+        plan, rows=min(_FEW, plan.rows) // tile * tile, tile=tile, key_mode=_key_mode(c, True), pack_values=False,
+        way="vectors", score_vectors=_fitting(-(-plan.keys // plan.lanes), tile, target),
+        value_vectors=_fitting(-(-c.columns // plan.lanes), tile, target),
+    )
+
+
 def in_place(c: AttentionNest, places: list[StridedAccess], dim: int) -> bool:
     """Whether all of `places` are contiguous along `dim`."""
     return all(place.strides[dim] == ONE for place in places)
@@ -80,25 +96,26 @@ def _tile(
 ) -> tuple[int, int, int]:
     """The rows of a register tile, and its vectors of keys and of columns, that take the fewest cycles."""
     if few:
-        return rows, *(_fitting(-(-size // lanes), rows, target) for size in (keys, c.columns))
+        return rows, _fitting(-(-keys // lanes), rows, target), _fitting(-(-c.columns // lanes), rows, target)
     best: tuple[int, int, int, int] | None = None
     for tile in range(1, 15):
-        cycles, vectors = 0, list[int]()
-        for size, deep in ((keys, c.depth), (c.columns, keys)):
-            needed = -(-size // lanes)
-            choices = [
-                (_panel_cycles(needed, tile, width) * deep, width)
-                for width in range(1, 5) if tile <= registers(target, width) and (width <= 2 or target.vector_registers > 16)
-            ]
-            if not choices:
-                break
-            least = min(choices)
-            cycles += least[0]
-            vectors.append(least[1])
-        if len(vectors) == 2 and (best is None or (cycles * -(-rows // tile), -tile) < best[:2]):
-            best = (cycles * -(-rows // tile), -tile, *vectors)
+        scores = _best_panels(-(-keys // lanes), tile, target)
+        values = _best_panels(-(-c.columns // lanes), tile, target)
+        if scores is None or values is None:
+            continue
+        cycles = (scores[0] * c.depth + values[0] * keys) * -(-rows // tile)
+        if best is None or (cycles, -tile) < best[:2]:
+            best = (cycles, -tile, scores[1], values[1])
     assert best is not None
     return -best[1], best[2], best[3]
+
+
+def _best_panels(needed: int, tile: int, target: CpuTarget) -> tuple[int, int] | None:
+    """The cycles of one step along `needed` vectors by panels of the best width, and the width; None if a tile of one
+    vector does not fit."""
+    most = 2 if target.vector_registers <= 16 else 4
+    fitting = [width for width in range(1, most + 1) if tile <= registers(target, width)]
+    return min(((_panel_cycles(needed, tile, width), width) for width in fitting), default=None)
 
 
 def _panel_cycles(needed: int, tile: int, width: int) -> int:

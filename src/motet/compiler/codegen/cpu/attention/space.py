@@ -15,7 +15,7 @@ from motet.compiler.kernels.schedule import AttentionSchedule
 from motet.compiler.targets.cpu import CpuTarget
 
 
-class AttentionSpace:
+class AttentionMemory:
     """An attention, its schedule, and a thread's scratch memory:
 
         queries   [rows][depth]               widened
@@ -33,6 +33,7 @@ class AttentionSpace:
         self.plan = plan
         self.target = target
         self.module = ir.Module(c.kernel.name)
+        self.label = c.kernel.name  # of functions
         self.element: Any = MEMORY_TYPES[c.computed]
         self.vector = ir.VectorType(self.element, plan.lanes)
         self.bytes = item_bytes(c.computed)

@@ -59,14 +59,16 @@ class AttentionTiles(PackedAttention):
 
     # -- scores --
 
-    def scores(self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index) -> None:
-        """Write the products of `rows` queries and `keys` keys as weights."""
-        name = f"{self.c.kernel.name}.scores{rows}.{place.value}"
+    def scores(
+        self, f: TileFrame, rows: int, place: StridedAccess, at: TileAddresses, keys: Index, present: Index
+    ) -> None:
+        """Write the products of `rows` queries, of which `present` exist, and `keys` keys as weights."""
+        name = f"{self.label}.scores{rows}.{place.value}"
         emit = self._emit_along_depth if self.plan.key_mode == "along_depth" else self._emit_scores
         function = shared_function(
-            self.module, name, [PTR] * 5 + [I64], self.c.kernel, lambda g: emit(g, rows, place)
+            self.module, name, [PTR] * 5 + [I64] * 2, self.c.kernel, lambda g: emit(g, rows, place)
         )
-        f.call(function, [*f.arguments[:2], at.queries, at.keys, at.weights, f.index(keys)])
+        f.call(function, [*f.arguments[:2], at.queries, at.keys, at.weights, f.index(keys), f.index(present)])
 
     def known_keys(self, given: Index) -> Index:
         """The number of keys of a block: `given`, unless all blocks have the same."""
@@ -120,7 +122,7 @@ class AttentionTiles(PackedAttention):
     def _emit_along_depth(self, g: TileFrame, rows: int, place: StridedAccess) -> None:
         """Products of few queries with keys whose depth is contiguous, as sums of lanes: keys are read once, in
         place. Keys after the last one repeat it."""
-        queries, keys, weights, count = g.arguments[2:6]
+        queries, keys, weights, count, present = g.arguments[2:7]
         lanes, depth = self.plan.lanes, self.c.depth
         stored = MEMORY_TYPES[place.dtype]
         step = g.extent(place.strides[self.c.attention.key])
@@ -142,7 +144,7 @@ class AttentionTiles(PackedAttention):
                 to = g.at(weights, g.iadd(g.imul(r, self.padded_keys), n), self.element)
                 g.store_vector(self._sums_of_lanes(g, totals), to, self.element)
 
-            g.loop(0, rows, 1, row)
+            g.loop(0, 1 if rows == 1 else present, 1, row)
 
         def whole(n: Index, _: list[ir.Value]) -> None:
             group(n, [g.at(keys, g.imul(g.iadd(n, i), step), stored) for i in range(lanes)])
@@ -179,9 +181,10 @@ class AttentionTiles(PackedAttention):
             maxima, sums, factors, weights, row_, rows_, first_, keys_ = g.arguments[2:10]
             addresses = TileAddresses(weights, weights, weights, weights, maxima, sums, factors, weights)
             count = self.known_keys(keys_)
-            g.loop(0, rows_, 1, lambda r, _: self._row(g, addresses, self.at_row(g, here, g.iadd(row_, r)), r, first_, count))
+            g.loop(0, rows_, 1, lambda r, _: self._row(
+                g, addresses, self.at_row(g, here, g.iadd(row_, r)), r, first_, count))
 
-        name = f"{self.c.kernel.name}.weights"
+        name = f"{self.label}.weights"
         kinds = [PTR] * 6 + [I64] * (4 + len(dims))
         function = shared_function(self.module, name, kinds, self.c.kernel, write)
         numbers = [row, rows, first, keys, *(outer[dim] for dim in dims)]
@@ -298,9 +301,9 @@ class AttentionTiles(PackedAttention):
         lanes = self.plan.lanes
         while lanes > 1:
             lanes //= 2
+            orders = [list(range(start, start + lanes)) for start in (0, lanes)]
             low, high = (
-                g.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, lanes), list(range(start, start + lanes))))
-                for start in (0, lanes)
+                g.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, lanes), order)) for order in orders
             )
             vector = self._larger(g, low, high)
         return g.extract_element(vector, ir.Constant(I32, 0))
@@ -312,7 +315,7 @@ class AttentionTiles(PackedAttention):
     ) -> None:
         """Add the products of the weights of `rows` rows and the values of `keys` keys to their scaled outputs. Packed
         panels of values are `deep` keys long."""
-        name = f"{self.c.kernel.name}.values{rows}.{place.value}"
+        name = f"{self.label}.values{rows}.{place.value}"
         function = shared_function(
             self.module, name, [PTR] * 6 + [I64] * 2, self.c.kernel, lambda g: self._emit_values(g, rows, place)
         )
