@@ -26,7 +26,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact with a constant, an arena, and two kernels."""
     x = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
     with mb.Graph("main") as g:
-        g.result(mb.softmax(mb.relu(g.input("x", (7, 64)) @ g.constant(x))) @ mb.transpose(g.constant(x)))
+        weights = mb.softmax(mb.relu(g.input("x", (7, 64)) @ g.constant(x)))
+        g.result(mb.relu(weights) @ mb.transpose(g.constant(x)))
     file = tmp_path_factory.mktemp("sound") / "x.motet"
     motet.compile(g).save(file)
     return file

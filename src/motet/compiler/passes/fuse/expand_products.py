@@ -98,16 +98,18 @@ def _product_of(value: ir.Value) -> list[ir.Operation] | None:
 
 
 def _is_plain(operation: ir.Operation) -> bool:
-    """Whether operands are indexed by loops alone, and the body does not read loop indices."""
+    """Whether operands are indexed by loops and numbers alone, results by loops, and the body does not read loop
+    indices."""
     maps = _maps(operation)
-    plain = all(isinstance(result, ir.AffineDimExpr) for each in maps for result in each.results)
-    return plain and all(
+    indices = [index for each in maps for index in each.results]
+    plain = all(isinstance(index, (ir.AffineDimExpr, ir.AffineConstantExpr)) for index in indices)
+    return plain and None not in _loops_of(maps[-1]) and all(
         entry.operation.name.startswith(("arith.", "math.", "linalg.yield"))
         for entry in operation.regions[0].blocks[0].operations
     )
 
 
-def _is_collapsed(product: ir.Operation, loop: int, group: Sequence[_Extent], shapes: Shapes) -> bool:
+def _is_collapsed(product: ir.Operation, loop: int | None, group: Sequence[_Extent], shapes: Shapes) -> bool:
     """Whether an input of `product` is a tensor collapsed along `loop` whose extents were those of `group`."""
     for operand, each in zip(product.operands, _maps(product)[:-1], strict=False):
         if not isinstance(operand.owner, ir.Block) and operand.owner.operation.name == "tensor.collapse_shape":
@@ -128,8 +130,8 @@ def _expanded_operation(
     split; `split` is over the dimensions of that result."""
     operation, *others = chain
     maps = _maps(operation)
-    loops = dict(zip(_loops_of(maps[-1]), range(len(maps[-1].results)), strict=True))
-    of_loops = {loop: split[axis] for loop, axis in loops.items() if axis in split}
+    results = enumerate(_loops_of(maps[-1]))
+    of_loops = {loop: split[axis] for axis, loop in results if loop is not None and axis in split}
     first = _first_of(of_loops, maps[0].n_dims)
     operands: list[ir.Value] = []
     for operand, each in zip(operation.operands, maps, strict=True):
@@ -141,8 +143,9 @@ def _expanded_operation(
     context, rank = operation.context, first[maps[0].n_dims]
     new_maps = [
         ir.AffineMap.get(rank, 0, [
-            ir.AffineDimExpr.get(first[loop] + part, context)
-            for loop in _loops_of(each) for part in range(len(of_loops.get(loop, (0,))))
+            index if loop is None else ir.AffineDimExpr.get(first[loop] + part, context)
+            for index, loop in zip(each.results, _loops_of(each), strict=True)
+            for part in range(1 if loop is None else len(of_loops.get(loop, (0,))))
         ], context) for each in maps
     ]  # fmt: skip
     kinds = list(ir.ArrayAttr(operation.attributes["iterator_types"]))
@@ -281,5 +284,8 @@ def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
     return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]
 
 
-def _loops_of(each: ir.AffineMap) -> list[int]:
-    return [ir.AffineDimExpr(result).position for result in each.results]
+def _loops_of(each: ir.AffineMap) -> list[int | None]:
+    """The loop of each result; None for a number."""
+    return [
+        ir.AffineDimExpr(result).position if isinstance(result, ir.AffineDimExpr) else None for result in each.results
+    ]
