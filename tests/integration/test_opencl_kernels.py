@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,6 +20,7 @@ from tests.unit.runtime.drivers.opencl.opening import opencl_device
 
 import motet
 from motet import builder as mb
+from motet.errors import DeviceLost
 
 TARGET = {"": "opencl{cpu=spirv64}"}
 URI = "opencl:0"
@@ -128,6 +131,26 @@ def test_a_program_for_opencl_an_accelerator_and_the_host(bound: dict[str, str])
     with motet.load(artifact, devices=bound) as session:
         (found,) = _listed(session(x, w))
     np.testing.assert_allclose(found, -(np.exp(x.astype(np.float64)) @ w), rtol=1e-4, atol=1e-5)
+
+
+def test_the_host_does_the_work_of_a_platform_whose_compiler_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mb.Graph("main") as g:
+        g.result(mb.exp(g.input("x", ("batch", 7))))
+    artifact = motet.compile(g, devices={"gpu": "opencl{cpu=spirv64},@cpu", "cpu": "host"})
+    dying = tmp_path / "python"
+    dying.write_text("#!/bin/sh\nkill -ABRT $$\n")
+    dying.chmod(0o755)
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path / "cache"))
+    motet.devices()  # the platforms are known to work
+    monkeypatch.setattr(sys, "executable", str(dying))
+    x = random(5, 7)
+    with motet.load(artifact) as session:
+        np.testing.assert_allclose(session(x), np.exp(x.astype(np.float64)), rtol=1e-6)
+        assert any("the platform's compiler died (SIGABRT)" in note for note in session.notes)
+    with motet.load(artifact, devices={"gpu": URI}) as session, pytest.raises(DeviceLost, match="compiler died"):
+        session(x)
 
 
 @pytest.mark.slow

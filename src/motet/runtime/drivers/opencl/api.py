@@ -112,6 +112,10 @@ class OpenClError(DeviceError):
         self.code = code
 
 
+class PlatformDied(OpenClError):
+    """The platform ended the process that called it, or did not answer."""
+
+
 @dataclass
 class Counts:
     """How often memory of devices was allocated, and copied or filled, since the process began."""

@@ -26,6 +26,7 @@ from motet.runtime.drivers.opencl.api import (
     Handle,
     OpenClApi,
     OpenClError,
+    PlatformDied,
     load_api,
 )
 from motet.runtime.drivers.opencl.probing import inside
@@ -37,8 +38,8 @@ _ATTEMPTS = 3  # threads of Intel's platform die in one of some hundred builds o
 
 def build_apart(number: int, about: str, code: bytes, options: str) -> bytes | None:
     """The code of a device for a program: of device `number` of all platforms together, described by `about`. None if
-    no process could be started, or found the same device. Raises OpenClError if the compiler rejects the program or
-    dies."""
+    no process could be started, or found the same device. Raises OpenClError if the compiler rejects the program,
+    PlatformDied if it dies."""
     with tempfile.TemporaryDirectory(prefix="motet-opencl-") as name:
         folder = Path(name)
         (folder / _CODE).write_bytes(code)
@@ -53,14 +54,14 @@ def build_apart(number: int, about: str, code: bytes, options: str) -> bytes | N
             except OSError:
                 return None
             except subprocess.TimeoutExpired:
-                raise OpenClError(f"the platform's compiler had not ended after {_LONGEST} seconds") from None
+                raise PlatformDied(f"the platform's compiler had not ended after {_LONGEST} seconds") from None
             if (folder / _ERROR).exists():
                 text, number = json.loads((folder / _ERROR).read_text())
                 raise OpenClError(text, number)
             if status != -signal.SIGSEGV:
                 break
         if status < 0:
-            raise OpenClError(f"the platform's compiler died ({signal.Signals(-status).name})")
+            raise PlatformDied(f"the platform's compiler died ({signal.Signals(-status).name})")
         return (folder / _BINARY).read_bytes() if (folder / _BINARY).exists() else None
 
 

@@ -16,10 +16,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.errors import DeviceError
+from motet.errors import DeviceError, DeviceLost
 from motet.runtime.device import Work
 from motet.runtime.drivers.common.recording import check_work
-from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError
+from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError, PlatformDied
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart, Owned
 
 _ENTRY = re.compile(r"(.+)__(\d+)b(\d+)s")
@@ -53,12 +53,14 @@ def load_programs(
     context: Context, objects: Sequence[bytes], names: Sequence[str], rounded: bool
 ) -> OpenClExecutable:
     """Build `objects`; with `rounded`, division and square roots of f32 are rounded correctly. Raises DeviceError with
-    the first error of the platform's compiler."""
+    the first error of the platform's compiler, DeviceLost if that dies."""
     entries: dict[str, Entry] = {}
     for code, name in zip(objects, names, strict=True):
         try:
             program = context.program(code, _ROUNDED if rounded else "")
             kernels = context.api.kernel_names(program.handle)
+        except PlatformDied as error:
+            raise DeviceLost(context.name, f"{name}: {error}") from error
         except OpenClError as error:
             raise DeviceError(f"device {context.name}: {name}: {error}") from error
         for kernel in kernels:

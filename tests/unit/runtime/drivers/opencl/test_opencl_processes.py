@@ -12,7 +12,7 @@ import pytest
 from tests.unit.runtime.drivers.opencl.callers import caller_of
 from tests.unit.runtime.drivers.opencl.opening import opencl_device
 
-from motet.errors import DeviceError
+from motet.errors import DeviceLost
 from motet.runtime.device import open_device
 from motet.runtime.drivers.opencl import building
 from motet.runtime.drivers.opencl.api import OpenClApi, OpenClError
@@ -70,7 +70,7 @@ def test_a_compiler_that_dies_is_an_error_of_the_load(tmp_path: Path, monkeypatc
     dying.chmod(0o755)
     monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "executable", str(dying))
-    with pytest.raises(DeviceError, match=r"^device opencl:0: k\.cl: the platform's compiler died \(SIGABRT\)$"):
+    with pytest.raises(DeviceLost, match=r"^device opencl:0: lost: k\.cl: the platform's compiler died \(SIGABRT\)$"):
         device.load([_CODE % 2], ["k.cl"])
     device.close()
 
