@@ -27,10 +27,9 @@ _SMALL = 1 << 12  # elements of a tensor of numbers that may be a side, however 
 
 @dataclass(frozen=True)
 class Factored:
-    """The elements `(integers - zero) * scale + shift` of a tensor; without integers, `shift`. Of what is None there is
-    none. `axes` are the extents
-    of the arrays' axes that form each axis of the tensor, none of them 1; the first `extents` elements count. Arrays
-    have extent 1 along axes on which they do not depend."""
+    """The elements `(integers - zero) * scale + shift` of a tensor; without integers, `shift`. A scale that is None is
+    1, a shift that is None is 0. `axes` are the extents of the arrays' axes that form each axis of the tensor, none of
+    them 1; the first `extents` elements count. Arrays have extent 1 along axes on which they do not depend."""
 
     axes: Axes
     extents: tuple[int, ...]
@@ -47,11 +46,14 @@ class Factored:
 
     def each(self, change: Callable[[np.ndarray], np.ndarray]) -> Factored:
         """The same with all arrays changed."""
-        integers, zero, scale, shift = (
-            change(part) if isinstance(part, np.ndarray) else part
-            for part in (self.integers, self.zero, self.scale, self.shift)
+
+        def changed(part: np.ndarray | None) -> np.ndarray | None:
+            return None if part is None else change(part)
+
+        return replace(
+            self, integers=changed(self.integers), scale=changed(self.scale), shift=changed(self.shift),
+            zero=change(self.zero) if isinstance(self.zero, np.ndarray) else self.zero,
         )
-        return replace(self, integers=integers, zero=zero, scale=scale, shift=shift)  # type: ignore[arg-type]
 
 
 def number_of(number: float | int) -> Factored:

@@ -43,19 +43,13 @@ _EXACT = 1 << 24  # the largest integer up to which f32 has all integers
 
 @dataclass(frozen=True)
 class DepthwiseBytes:
-    """A depthwise convolution `c` of the bytes `image` and `filters`, whose zero points are numbers."""
+    """A depthwise convolution `c` of the bytes `image` and `filters`, with their zero points."""
 
     c: Depthwise
     image: Factor
     filters: Factor
-
-    @property
-    def image_zero(self) -> int:
-        return int(self.image.zero)  # type: ignore[arg-type]
-
-    @property
-    def filter_zero(self) -> int:
-        return int(self.filters.zero)  # type: ignore[arg-type]
+    image_zero: int
+    filter_zero: int
 
     @property
     def groups(self) -> int:
@@ -67,7 +61,8 @@ def match(kernel: Kernel, target: CpuTarget) -> DepthwiseBytes | None:
     """Read `kernel` as a depthwise convolution of bytes whose image is padded by its zero point; None if it is not."""
     stage = kernel.stages[0] if kernel.stages else None
     factors = None if stage is None else read_factors(kernel, stage)
-    if stage is None or factors is None or any(not isinstance(factor.zero, int) for factor in factors):
+    zeros = [factor.zero for factor in factors or () if isinstance(factor.zero, int)]
+    if stage is None or factors is None or len(zeros) < len(factors):
         return None
     plain = plain_stage(stage, factors)
     opening = read_windows(plain)
@@ -76,7 +71,7 @@ def match(kernel: Kernel, target: CpuTarget) -> DepthwiseBytes | None:
     own = opening.dims.product.lhs.input
     image, filters = factors[own], factors[1 - own]
     padding = plain.inputs[own].padding
-    if padding is not None and (int(padding) - int(image.zero)) % 256:  # type: ignore[arg-type]
+    if padding is not None and (int(padding) - zeros[own]) % 256:
         return None
     if padding is not None:
         inputs = tuple(replace(each, padding=0) if i == own else each for i, each in enumerate(plain.inputs))
@@ -84,7 +79,7 @@ def match(kernel: Kernel, target: CpuTarget) -> DepthwiseBytes | None:
     found = depthwise_plan.match(replace(kernel, stages=(plain, *kernel.stages[1:])), target)
     if found is None or found.output.dtype != "i32" or found.reads_copy:
         return None
-    made = DepthwiseBytes(found, image, filters)
+    made = DepthwiseBytes(found, image, filters, zeros[own], zeros[1 - own])
     return made if _dots(made, target) or _is_exact(made) else None
 
 
@@ -95,10 +90,10 @@ def takes(kernel: Kernel, target: CpuTarget) -> bool:
 
 
 def _dots(found: DepthwiseBytes, target: CpuTarget) -> bool:
-    c, filters = found.c, found.filters
+    c = found.c
     return (
         target.has("avx512vnni") and c.packing is not None and c.rows.taps > 1
-        and not filters.unsigned and filters.zero == 0
+        and not found.filters.unsigned and found.filter_zero == 0
     )
 
 
