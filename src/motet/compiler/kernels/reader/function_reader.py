@@ -207,8 +207,10 @@ class Reader(ViewReader):
             for i in order
         )
         stages = tuple(self._renumber(stage, number) for stage in self.stages)
-        # A loop may have the extent of an argument that no stage reads, such as the window of a pooling.
-        shapes = (*(value.shape for value in values), *(stage.sizes for stage in stages))
+        # A loop may have the extent of an argument that no stage reads, such as the window of a pooling, and so may a
+        # number, such as what a mean is divided by.
+        numbers = [tuple(scalar.predicate for scalar in stage.body if scalar.op == EXTENT) for stage in stages]
+        shapes = (*(value.shape for value in values), *(stage.sizes for stage in stages), *numbers)
         symbols = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
         name = symbol_name(self.function)
         return Kernel(name, values, stages, tuple(symbols), tuple(externals), tuple(self.checks))
