@@ -54,12 +54,14 @@ class ObjectUnit:
 def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> list[bytes]:
     """One relocatable object per unit, in order; equal units give equal bytes.
 
-    Up to `jobs` worker processes share the work; with one job or one unit, the caller's process compiles. Raises
-    `CompileError` for IR that LLVM rejects and `WorkerCrash` if LLVM aborts.
+    Up to `jobs` worker processes share the work; with one job or one unit, the caller's process compiles. SPIR-V is
+    made by a process for each unit: LLVM keeps the numbers of labels, which then collide with other numbers in the next
+    module of a process. Raises `CompileError` for IR that LLVM rejects and `WorkerCrash` if LLVM aborts.
     """
-    if jobs <= 1 or len(units) <= 1:
+    apart = is_spirv(target)
+    if not apart and (jobs <= 1 or len(units) <= 1):
         return [_emit_object(unit, target) for unit in units]
-    return _Workers(units, target, min(jobs, len(units))).run()
+    return _Workers(units, target, min(max(jobs, 1), len(units)), apart).run()
 
 
 def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
@@ -165,11 +167,12 @@ class _ObjectWorker:
 
 @dataclass
 class _Workers:
-    """Assigns units to workers as they become free, longest first."""
+    """Assigns units to workers as they become free, longest first; with `apart`, a new worker to each."""
 
     units: Sequence[ObjectUnit]
     target: CpuTarget
     count: int
+    apart: bool = False
     workers: list[_ObjectWorker] = field(default_factory=list[_ObjectWorker])
 
     def run(self) -> list[bytes]:
@@ -185,10 +188,19 @@ class _Workers:
                 for connection in wait(list(busy)):
                     worker = busy[connection]  # type: ignore[index]
                     objects[worker.unit] = self._take(worker, self.units[worker.unit])
-                    self._give(worker, todo)
+                    self._give(self._renewed(worker) if self.apart and todo else worker, todo)
         finally:
             self._stop()
         return [objects[index] for index in range(len(self.units))]
+
+    def _renewed(self, worker: _ObjectWorker) -> _ObjectWorker:
+        """A new worker in place of `worker`, which is idle."""
+        self.workers.remove(worker)
+        worker.connection.send(None)
+        worker.reap()
+        worker.log.close()
+        self.workers.append(_start())
+        return self.workers[-1]
 
     def _give(self, worker: _ObjectWorker, todo: list[int]) -> None:
         worker.unit = todo.pop() if todo else IDLE

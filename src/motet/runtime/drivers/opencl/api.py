@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
 from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ DEVICE_PCI_BUS = 0x410F
 QUEUE_CONTEXT, QUEUE_DEVICE, CONTEXT_DEVICES = 0x1090, 0x1091, 0x1081
 MEMORY_KIND, MEMORY_BYTES, MEMORY_CONTEXT, MEMORY_BUFFER = 0x1100, 0x1102, 0x1106, 0x10F0
 EVENT_STATUS, EVENT_CONTEXT, EVENT_COMPLETE = 0x11D3, 0x11D4, 0
+_TURNS, _PAUSE = 50, 50e-6  # looks at an event without a pause, then seconds between them
 USM_KIND, USM_BASE, USM_BYTES = 0x419A, 0x419B, 0x419C
 
 # The result (None: a code) and parameters of each function.
@@ -205,6 +207,11 @@ class OpenClApi:
         self._call(f"clGet{kind}Info", handle, what, 8, ctypes.byref(value), None)
         return value.value
 
+    def has_ended(self, event: Handle) -> bool:
+        """Whether a command has ended, with or without an error."""
+        status = self.describe("Event", event, EVENT_STATUS) & 0xFFFFFFFF
+        return status == EVENT_COMPLETE or status >= 1 << 31
+
     def extension(self, platform: Handle, name: str, result: Any, *parameters: Any) -> Callable[..., Any] | None:
         """A function of a platform's extension; None if it has none of this name."""
         address = self._functions["clGetExtensionFunctionAddressForPlatform"](platform, name.encode())
@@ -250,9 +257,23 @@ class OpenClApi:
     # -- commands ---------------------------------------------------------------------------------
 
     def move(self, queue: Handle, target: int, source: int, size: int) -> None:
-        """Copy between shared virtual memory and any memory of the process; blocks until the copy has ended."""
-        self.counts.copies += 1
-        self._call("clEnqueueSVMMemcpy", queue, 1, target, source, size, 0, None, None)
+        """Copy between shared virtual memory and any memory of the process; returns when the copy has ended."""
+        self.end(queue, self.copy(queue, target, source, size))
+
+    def end(self, queue: Handle, event: Handle) -> None:
+        """Return when a command of `queue` has ended, and release its event. Raises OpenClError if it failed.
+
+        Threads that wait within Intel's platform for commands of one queue sometimes wait forever: this looks instead.
+        """
+        try:
+            self.flush(queue)
+            turns = 0
+            while not self.has_ended(event):
+                turns += 1
+                time.sleep(0 if turns < _TURNS else _PAUSE)
+            self.wait([event])
+        finally:
+            self.release("Event", event)
 
     def copy(self, queue: Handle, target: int, source: int, size: int, waits: Sequence[Handle] = ()) -> Handle:
         """Copy within shared virtual memory; returns an event, as do the next two."""

@@ -33,7 +33,6 @@ from motet.runtime.drivers.opencl.probing import inside
 
 _REQUEST, _CODE, _BINARY, _ERROR = "request.json", "code", "binary", "error.json"
 _LONGEST = 900  # seconds
-_ATTEMPTS = 3  # threads of Intel's platform die in one of some hundred builds of any program
 
 
 def build_apart(number: int, about: str, code: bytes, options: str) -> bytes | None:
@@ -44,22 +43,17 @@ def build_apart(number: int, about: str, code: bytes, options: str) -> bytes | N
         folder = Path(name)
         (folder / _CODE).write_bytes(code)
         (folder / _REQUEST).write_text(json.dumps({"number": number, "about": about, "options": options}))
-        status = 0
-        for _ in range(_ATTEMPTS):
-            try:
-                status = subprocess.run(
-                    [sys.executable, "-m", __name__, name], capture_output=True, timeout=_LONGEST, check=False,
-                    env=inside(),
-                ).returncode
-            except OSError:
-                return None
-            except subprocess.TimeoutExpired:
-                raise PlatformDied(f"the platform's compiler had not ended after {_LONGEST} seconds") from None
-            if (folder / _ERROR).exists():
-                text, number = json.loads((folder / _ERROR).read_text())
-                raise OpenClError(text, number)
-            if status != -signal.SIGSEGV:
-                break
+        try:
+            status = subprocess.run(
+                [sys.executable, "-m", __name__, name], capture_output=True, timeout=_LONGEST, check=False, env=inside()
+            ).returncode
+        except OSError:
+            return None
+        except subprocess.TimeoutExpired:
+            raise PlatformDied(f"the platform's compiler had not ended after {_LONGEST} seconds") from None
+        if (folder / _ERROR).exists():
+            text, number = json.loads((folder / _ERROR).read_text())
+            raise OpenClError(text, number)
         if status < 0:
             raise PlatformDied(f"the platform's compiler died ({signal.Signals(-status).name})")
         return (folder / _BINARY).read_bytes() if (folder / _BINARY).exists() else None

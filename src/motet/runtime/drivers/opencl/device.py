@@ -88,19 +88,14 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
     def _fill(self, target: Memory, byte: int, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
             if target.bytes:
-                self._end(self._api.fill(self._handles[queue].handle, target.address, byte, target.bytes))
+                handle = self._handles[queue].handle
+                self._api.end(handle, self._api.fill(handle, target.address, byte, target.bytes))
 
         return self._start("fill", target.bytes, work, waits, queue)
 
     def _move(self, queue: int, target: int, source: int, size: int) -> None:
         if size and target != source:
             self._api.move(self._handles[queue].handle, target, source, size)
-
-    def _end(self, event: Handle) -> None:
-        try:
-            self._api.wait([event])
-        finally:
-            self._api.release("Event", event)
 
     def _start(self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int) -> Point:
         """Queue a transfer of `size` bytes; it runs in the caller's thread if it does not have to wait."""

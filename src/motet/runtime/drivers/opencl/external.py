@@ -18,7 +18,7 @@ import numpy as np
 
 from motet.errors import DeviceError
 from motet.runtime.checks import Statuses
-from motet.runtime.drivers.opencl.api import EVENT_COMPLETE, EVENT_STATUS, Handle, OpenClApi
+from motet.runtime.drivers.opencl.api import Handle
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart
 from motet.runtime.drivers.opencl.handles import CallerEvent
 from motet.runtime.drivers.opencl.program import OpenClCommands
@@ -159,7 +159,7 @@ class ExternalWork:
         """Memory for a call, and the events of an earlier one that used it, which the call waits for and releases."""
         api, statuses = self.context.api, self._concrete.statuses
         ended: _Lease | None = None
-        while self._leases and _has_ended(api, self._leases[0].event):
+        while self._leases and api.has_ended(self._leases[0].event):
             ended = self._leases.popleft()
             api.release("Event", ended.event)
             ended.event, ended.held = 0, None
@@ -187,11 +187,6 @@ class ExternalWork:
         lease.held = None
         for handle in own:
             api.release("Event", handle)
-
-
-def _has_ended(api: OpenClApi, event: Handle) -> bool:
-    status = api.describe("Event", event, EVENT_STATUS) & 0xFFFFFFFF
-    return status == EVENT_COMPLETE or status >= 1 << 31  # ended with an error
 
 
 def _end(context: Context, leases: deque[_Lease]) -> None:
