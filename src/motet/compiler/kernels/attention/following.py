@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from motet.compiler.ir.affine import Affine, compose_maps
 from motet.compiler.kernels.attention.description import FLOATS, LOWEST, KeyPiece, Term
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage
@@ -224,7 +226,11 @@ class Follower:
             raise NoAttention
         dtype = "f32" if scalar.dtype in FLOATS else scalar.dtype
         if scalar.op in ("arith.truncf", "arith.extf") and dtype == self.dtype == "f32":
-            return operands[0]
+            if not self._is_wide(operands[0]):
+                return operands[0]
+            if (number := self.constant(operands[0])) is not None:
+                rounded = float(np.float32(number))
+                return self._term(Term("arith.constant", (), Scalar("arith.constant", (), "f32", rounded)))
         if scalar.op in ("arith.maximumf", "arith.maxnumf"):
             for number, other in (operands, operands[::-1]):
                 if self.constant(number) == -math.inf:
@@ -232,6 +238,13 @@ class Follower:
         return self._term(Term(scalar.op, operands, replace(scalar, operands=(), dtype=dtype)))
 
     # -- interpretation of terms --
+
+    def _is_wide(self, number: int) -> bool:
+        """Whether a term is of f64."""
+        term = self.terms[number]
+        if term.access is not None:
+            return self.kernel.values[term.access.value].dtype == "f64"
+        return term.scalar is not None and term.scalar.dtype == "f64"
 
     def constant(self, number: int) -> float | int | None:
         term = self.terms[number]
