@@ -17,7 +17,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import widen as spread
 from motet.compiler.codegen.cpu.emit.operations import emit_operation
 from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, read_vector, widen
 from motet.compiler.ir.affine import Affine
-from motet.compiler.kernels.attention.description import Term
+from motet.compiler.kernels.attention.masks import without_mask
 from motet.compiler.kernels.kernel import FLOATS
 from motet.compiler.kernels.strides import StridedAccess
 
@@ -55,8 +55,8 @@ class ScoreVector:
             return self._index(term.place)
         if term.op == "inside" and term.place is not None:
             return self._inside(term.place)
-        if (simpler := self._simpler(term)) is not None:
-            return simpler
+        if not self.careful and (same := without_mask(self.nest.attention, number)) is not None:
+            return self._of(same)
         assert term.scalar is not None
         terms = self.nest.attention.terms
         constants = [
@@ -98,34 +98,3 @@ class ScoreVector:
         limited = f.trunc(f.index(f.imax(f.imin(first, _FAR), -_FAR)), I32)
         steps = ir.Constant(ir.VectorType(I32, count), [-lane * step for lane in range(count)])
         return f.icmp_signed(">=", f.splat(limited, count), steps)
-
-    # -- masks that hide nothing --
-
-    def _simpler(self, term: Term) -> ir.Value | None:
-        """The simplified form of a mask that hides nothing, or of a select by one."""
-        if term.op == "arith.select":
-            condition, yes, _ = term.operands
-            if self._holds(condition):
-                return self._of(yes)
-        if term.op == "arith.addf":
-            for mask, other in (term.operands, term.operands[::-1]):
-                inner = self.nest.attention.terms[mask]
-                if inner.op == "arith.select" and self._holds(inner.operands[0]) and self._zero(inner.operands[1]):
-                    return self._of(other)
-        if term.op == "arith.andi":
-            for known, other in (term.operands, term.operands[::-1]):
-                if self._holds(known):
-                    return self._of(other)
-        return None
-
-    def _holds(self, number: int) -> bool:
-        """Whether a condition is true for the whole vector."""
-        a = self.nest.attention
-        term = a.terms[number]
-        if self.careful or a.causal is None or term.op != "inside" or term.place is None or a.row is None:
-            return False
-        return dict(term.place.terms) == {a.row: 1, a.key: -1} and term.place.constant >= a.causal.offset
-
-    def _zero(self, number: int) -> bool:
-        term = self.nest.attention.terms[number]
-        return term.op == "arith.constant" and term.scalar is not None and not term.scalar.value

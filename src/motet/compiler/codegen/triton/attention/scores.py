@@ -13,7 +13,8 @@ from motet.compiler.codegen.gpu.accesses import source_of
 from motet.compiler.codegen.triton.text.scalars import constant, expression
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.ir.affine import Affine
-from motet.compiler.kernels.attention.description import Attention, Term
+from motet.compiler.kernels.attention.description import Attention
+from motet.compiler.kernels.attention.masks import without_mask
 
 
 @dataclass
@@ -50,43 +51,14 @@ class Scores:
             return w.define("x", w.index(w.affine(term.place, self.at)))
         if term.op == "inside" and term.place is not None:
             return self._inside(term.place)
-        if (simpler := self._simpler(term)) is not None:
-            return simpler
+        if not self.careful and (same := without_mask(a, number_)) is not None:
+            return self._of(same)
         if term.scalar is None:
             raise ValueError(f"a term {term.op} without an operation")
         if term.op == "arith.constant":
             return constant(term.scalar.value, term.scalar.dtype)
         dtypes = [self._dtype(operand) for operand in term.operands]
         return w.define("x", expression(term.scalar, [self._of(operand) for operand in term.operands], dtypes))
-
-    def _simpler(self, term: Term) -> str | None:
-        """The simplified form of a mask that hides nothing in this tile, or of a select by one."""
-        if term.op == "arith.select":
-            condition, yes, _ = term.operands
-            if self._holds(condition):
-                return self._of(yes)
-        if term.op == "arith.addf":
-            for mask, other in (term.operands, term.operands[::-1]):
-                inner = self.attention.terms[mask]
-                if inner.op == "arith.select" and self._holds(inner.operands[0]) and self._zero(inner.operands[1]):
-                    return self._of(other)
-        if term.op == "arith.andi":
-            for known, other in (term.operands, term.operands[::-1]):
-                if self._holds(known):
-                    return self._of(other)
-        return None
-
-    def _holds(self, number_: int) -> bool:
-        """Whether a condition is true for the whole tile."""
-        a = self.attention
-        term = a.terms[number_]
-        if self.careful or a.causal is None or term.op != "inside" or term.place is None or a.row is None:
-            return False
-        return dict(term.place.terms) == {a.row: 1, a.key: -1} and term.place.constant >= a.causal.offset
-
-    def _zero(self, number_: int) -> bool:
-        term = self.attention.terms[number_]
-        return term.op == "arith.constant" and term.scalar is not None and not term.scalar.value
 
     def _inside(self, place: Affine) -> str:
         """Whether `place` is at least 0, as a comparison of its positive and negative terms."""
