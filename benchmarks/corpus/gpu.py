@@ -78,7 +78,7 @@ def prepare(row: Row, folder: Path, target: str) -> dict[str, Any]:
     import motet
 
     module, inputs = row.module()
-    facts = _work(row, *row.module())
+    facts = count_work(row, *row.module())
     begin = time.perf_counter()
     try:
         motet.compile(module, inputs=list(inputs), devices=target).save(folder / f"{row.file}.motet")
@@ -96,7 +96,7 @@ def warm(row: Row) -> None:
         torch.compile(module.cuda(), dynamic=False)(*(tensor.cuda() for tensor in inputs))
 
 
-def _work(row: Row, module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+def count_work(row: Row, module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
     """Operations and bytes of a call, counted in f64 and with operators that the counter knows."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
