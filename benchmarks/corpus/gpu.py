@@ -82,8 +82,8 @@ def prepare(row: Row, folder: Path, target: str) -> dict[str, Any]:
     begin = time.perf_counter()
     try:
         motet.compile(module, inputs=list(inputs), devices=target).save(folder / f"{row.file}.motet")
-    except motet.Error as error:
-        facts["refused"] = " ".join(str(error).split())[:300]
+    except Exception as error:  # a program that Motet refuses is a result
+        facts["refused"] = f"{type(error).__name__}: {error}"[:300]
     facts["seconds"] = time.perf_counter() - begin
     (folder / f"{row.file}.json").write_text(json.dumps(facts))
     return facts
