@@ -14,7 +14,7 @@ import queue
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -81,7 +81,10 @@ def prepare(row: Row, folder: Path, target: str) -> dict[str, Any]:
     facts = count_work(row, *row.module())
     begin = time.perf_counter()
     try:
-        motet.compile(module, inputs=list(inputs), devices=target).save(folder / f"{row.file}.motet")
+        artifact = motet.compile(module, inputs=list(inputs), devices=target)
+        artifact.save(folder / f"{row.file}.motet")
+        facts["kernels"] = {kernel.name: [kernel.kind, kernel.source]
+                            for variant in artifact.manifest.variants for kernel in variant.kernels}
     except Exception as error:  # a program that Motet refuses is a result
         facts["refused"] = f"{type(error).__name__}: {error}"[:300]
     facts["seconds"] = time.perf_counter() - begin
@@ -97,19 +100,18 @@ def warm(row: Row) -> None:
 
 
 def count_work(row: Row, module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """Operations and bytes of a call, counted in f64 and with operators that the counter knows."""
+    """Operations and bytes of a call, with operators whose operations PyTorch can count."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size = sum(tensor.nbytes for tensor in (*inputs, *module.parameters(), *module.buffers()))
-    wide = [(tensor.double() if tensor.is_floating_point() else tensor).to(device) for tensor in inputs]
+    module, values = module.to(device), [tensor.to(device) for tensor in inputs]
     with (torch.no_grad(), torch.backends.cudnn.flags(enabled=False), FlopCounterMode(display=False) as counter,
           sdpa_kernel(SDPBackend.MATH)):
-        results = gpu_rows.flat(module.double().to(device)(*wide))
-    scale = {"f64": 8, "f32": 4}.get(row.dtype, 2)
-    out = sum(tensor.numel() * (scale if tensor.is_floating_point() else tensor.itemsize) for tensor in results)
-    return {"flops": counter.get_total_flops(), "bytes": row.moved if row.moved is not None else size + out}
+        results = gpu_rows.flat(module(*values))
+    moved = size + sum(tensor.nbytes for tensor in results)
+    return {"flops": counter.get_total_flops(), "bytes": moved if row.moved is None else row.moved}
 
 
 class _Preparer(Child):
@@ -233,8 +235,7 @@ def report(plan: Plan, folder: Path) -> dict[str, Any]:
         facts = json.loads((folder / f"{name}.json").read_text())
         answers = dict(result["peers"])
         own = min((answers.pop(each, {}) for each in OWN), key=lambda answer: answer.get("min", float("inf")))
-        kernels = [{"class": kernel, "seconds": seconds, "calls": 1, "source": ""}
-                   for kernel, seconds in result["peers"].get("Motet", {}).get("kernels", [])]
+        kernels = _kernels(result["peers"].get("Motet", {}).get("kernels", []), facts.get("kernels", {}))
         judged = measured(row, folder)
         if is_wrong(result["peers"], judged):
             own = {"wrong": f"off by {result['peers']['Motet']['error']:.1e}"}
@@ -242,7 +243,6 @@ def report(plan: Plan, folder: Path) -> dict[str, Any]:
             own = {"absent": facts["refused"]}
         answers = {peer: {"wrong": f"off by {answer['error']:.1e}"} if is_far(answer, judged) else answer
                    for peer, answer in answers.items()}
-        kernels.sort(key=lambda kernel: -kernel["seconds"])
         found[row.name] = {"family": row.family, "dtype": row.dtype, "fresh": row.fresh, "flops": facts["flops"],
                            "bytes": facts["bytes"], "answers": {"Motet": own, **answers}, "kernels": kernels}
     peaks = next((peaks for name, peaks in PEAKS.items() if name in gpu["device"]), {})
@@ -251,6 +251,17 @@ def report(plan: Plan, folder: Path) -> dict[str, Any]:
     return {"plan": asdict(plan) | {"peers": ["Motet", *plan.peers]}, "limits": {plan.device: limits},
             "machine": head | {"processor": f"{gpu['device']}, PyTorch {gpu['torch']}, CUDA {gpu['cuda']}; host: "
                                f"{head['processor']}"}, "rows": {plan.device: found}}
+
+
+def _kernels(times: Sequence[tuple[str, float]], about: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """The kernels of a call with their classes and what they compute, slowest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, seconds in times:
+        kind, source = about.get(name, (name, ""))
+        kernel = found.setdefault(name, {"class": kind, "seconds": 0.0, "calls": 0, "source": source})
+        kernel["seconds"] += seconds
+        kernel["calls"] += 1
+    return sorted(found.values(), key=lambda kernel: -kernel["seconds"])
 
 
 def _prepare_main(folder: Path, seed: int, count: int, target: str) -> None:

@@ -25,7 +25,7 @@ def plan(*names: str) -> gpu.Plan:
 
 def line(row: str, own: float, peer: float, error: float = 0.0) -> dict[str, Any]:
     return {"row": row, "seconds": 1.0, "peers": {
-        "Motet": {"min": own, "median": own, "error": error, "kernels": [["contraction", own]]},
+        "Motet": {"min": own, "median": own, "error": error, "kernels": [["k", own]]},
         "eager": {"min": peer, "median": peer, "error": 0.0},
         "compile": {"absent": "RuntimeError: no"}}}
 
@@ -52,7 +52,8 @@ def results(folder: Path, *lines: Any) -> str:
     rows = gpu.gpu_corpus(1, 5)
     (folder / gpu.RESULTS).write_text("".join(json.dumps(each) + "\n" for each in (MACHINE, *lines)))
     for each in lines:
-        (folder / f"{each['row']}.json").write_text(json.dumps({"flops": 17e6, "bytes": 4e6}))
+        (folder / f"{each['row']}.json").write_text(json.dumps(
+            {"flops": 17e6, "bytes": 4e6, "kernels": {"k": ["contraction", "operation linalg.matmul"]}}))
     names = [name for name, row in rows.items() if any(row.file == each["row"] for each in lines)]
     return markdown(gpu.report(plan(*names), folder))
 
@@ -61,7 +62,7 @@ def test_results_become_the_wide_table(tmp_path: Path):
     file = gpu.gpu_corpus(1, 5)[NAME].file
     text = results(tmp_path, line(file, 2e-6, 1e-6))
     assert "### cuda:0" in text and "Limits: 66900 GFLOP/s in f32, 4000.0 GB/s." in text
-    assert f"| {NAME} | 0.50 | 50% | 100% | contraction 100% () |" in text
+    assert f"| {NAME} | 0.50 | 50% | 100% | contraction 100% (operation linalg.matmul) |" in text
     assert "Not met: worst row 0.50 (goal 0.8)." in text
     assert f"- {NAME}, compile: RuntimeError: no" in text
 
