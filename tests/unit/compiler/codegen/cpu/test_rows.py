@@ -127,7 +127,7 @@ def test_extremes_tell_zeros_apart(name, better, dtype, columns, target):
     x[3, 1] = 1.0 if name == "minimumf" else -1.0
     x[4] = better
     start = -np.inf if name == "maximumf" else np.inf
-    (got,) = build(rows.emit, row_reduction((5, columns), name, start, dtype), target)(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((5, columns), name, start, dtype), target)(x)
     assert (got == 0).all()
     expected = [better, better, better, -better, better]
     assert np.signbit(got.astype(np.float64)).tolist() == np.signbit(expected).tolist()
@@ -145,7 +145,7 @@ def test_extremes_of_strange_rows(data):
         for place, number in data.draw(st.lists(entries, max_size=6)):
             x[row, place] = number
     start, function = (-np.inf, np.max) if name == "maximumf" else (np.inf, np.min)
-    (got,) = build(rows.emit, row_reduction((4, columns), name, start))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((4, columns), name, start))(x)
     np.testing.assert_array_equal(got, function(x, axis=1))
 
 
@@ -185,7 +185,7 @@ def test_reduction(name, initial, function, columns):
 def test_maximum_of_a_row_with_nan_is_nan(name):
     x = RNG.standard_normal((3, 100)).astype(np.float32)
     x[1, 99] = np.nan
-    (got,) = build(rows.emit, row_reduction((3, 100), name, -np.inf if name == "maximumf" else np.inf))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((3, 100), name, -np.inf if name == "maximumf" else np.inf))(x)
     assert np.isnan(got).tolist() == [False, True, False]
 
 
@@ -203,13 +203,13 @@ def test_maximum_of_a_row_with_nan_is_nan(name):
 )
 def test_integer_reduction(dtype, name, initial, function):
     x = RNG.integers(0 if dtype == "i1" else -3, 2, (5, 131)).astype(DTYPES[dtype])
-    (got,) = build(rows.emit, row_reduction((5, 131), name, initial, dtype))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((5, 131), name, initial, dtype))(x)
     np.testing.assert_array_equal(got, function(x, 1).astype(DTYPES[dtype]))
 
 
 def test_sums_of_narrow_numbers_are_kept_wide():
     x = np.ones((2, 5000), np.float16)
-    (got,) = build(rows.emit, row_reduction((2, 5000), "addf", 0.0, "f16"))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((2, 5000), "addf", 0.0, "f16"))(x)
     assert got.tolist() == [5000.0, 5000.0]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
+from motet.compiler.codegen.cpu.rows.columns import column_dimension, lanes_across
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
@@ -144,7 +145,7 @@ def _suited(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target: Cpu
     """Whether vectors along the row, or along its segments, are worthwhile."""
     if inner > 1 and not any("reduction" in nest.kinds for nest in nests):
         return False
-    if len(nests) == 1 and _runs_along_results(nests[0], target):
+    if len(nests) == 1 and (_runs_along_results(nests[0], target) or _runs_across(nests[0], target)):
         return False
     for nest, is_wide in zip(nests, wide, strict=True):
         if not is_wide:
@@ -170,6 +171,12 @@ def _runs_along_results(nest: Nest, target: CpuTarget) -> bool:
         and all(operand.strides[d] in (ZERO, ONE) for operand in nest.inputs)
         for d in range(len(nest.sizes))
     ) and "reduction" in nest.kinds
+
+
+def _runs_across(nest: Nest, target: CpuTarget) -> bool:
+    """Whether vectors should run across rows, which are read column by column."""
+    along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
+    return column_dimension(nest, along, lanes_across(nest, target)) is not None
 
 
 def _consistent(nests: Sequence[Nest], wide: Sequence[bool], inner: int) -> bool:

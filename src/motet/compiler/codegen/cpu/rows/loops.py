@@ -18,6 +18,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
 from motet.compiler.codegen.cpu.rows.bands import BandWriter
+from motet.compiler.codegen.cpu.rows.columns import ColumnWriter
 from motet.compiler.codegen.cpu.rows.interleaved_results import write_interleaved
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
@@ -121,7 +122,11 @@ def _emit_stage(
     nest, along, other, outer = loop.nest, loop.along, loop.other(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})
     f.scales = target.scales
-    writer = NestWriter(f, nest, along, phase.lanes, loop.vectors)
+    reduced = None if phase.lanes < loop.lanes else loop.columns
+    if along is None or reduced is None:
+        writer = NestWriter(f, nest, along, phase.lanes, loop.vectors)
+    else:
+        writer = ColumnWriter(f, nest, along, phase.lanes, reduced)
     cut = along if other is None else other
     last = None if cut is None else nest.sizes[cut]
     division = Division(tuple(nest.sizes[d] for d in outer), last, phase.strip, phase.grain)
