@@ -17,15 +17,19 @@ from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.rows.bands import transposed_pieces
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
 from motet.compiler.kernels.cost import guess
-from motet.compiler.kernels.kernel import ITEM_BITS, item_bytes
+from motet.compiler.kernels.kernel import ITEM_BITS, dependencies, item_bytes
 from motet.compiler.kernels.reduction import match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
 
+_INSTRUCTIONS = ("math.absf", "math.sqrt", "math.fma", "math.floor", "math.ceil")
 _PIECE = 16  # bytes of a piece
 VECTORS = 2  # of rows at a time
 _SHORT = 16  # elements of a row up to which a sum of lanes costs more than transposing
 _SHORT_EXTREMES = 48  # likewise of extremes, whose lanes take more operations to combine
+_SHORT_GROUP = 40  # likewise in a group of stages
+_SHORT_FUNCTIONS = 128  # likewise with elementary functions, which must not be computed for masked lanes
+_LONGEST_GROUP = 512  # of any group, whose columns are kept in scratch memory
 _SHORT_IN_ORDER = 1 << 13  # of reductions whose order matters, which have no vectors along a row
 
 
@@ -61,6 +65,40 @@ def skewed_inputs(nest: Nest, along: int) -> list[int]:
 def columns_at_once(nest: Nest, along: int, lanes: int) -> int:
     """The number of columns of a tile."""
     return min(lanes, max(_PIECE // item_bytes(nest.inputs[k].dtype) for k in skewed_inputs(nest, along)))
+
+
+def suits_across(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target: CpuTarget) -> bool:
+    """Whether vectors should run across the short rows of a group, instead of along them: `wide` are the nests that
+    have a row's dimensions, `inner` of them, last."""
+    chosen = [nest for nest, is_wide in zip(nests, wide, strict=True) if is_wide]
+    if inner != 1 or len(nests) < 2 or len(chosen[0].sizes) < 2 or not any(nest.dims_of("reduction") for nest in nests):
+        return False
+    length, lanes = chosen[0].sizes[-1].known, min(lanes_across(nest, target) for nest in nests)
+    if length is None or lanes < 4 or guess(chosen[0].sizes[-2]) < lanes:
+        return False
+    outputs = [operand for nest in chosen if nest.kinds[-1] == "parallel" for operand in nest.outputs]
+    inputs = [operand for nest in chosen for operand in nest.inputs if operand.strides[-1] == ONE]
+    if not any(operand.strides[-2] not in (ZERO, ONE) for operand in inputs):
+        return False
+    if any(operand.strides[-1] != ONE for operand in outputs):
+        return False
+    return 2 <= length <= max(map(_longest_across, chosen))
+
+
+def _longest_across(nest: Nest) -> int:
+    longest = _SHORT_FUNCTIONS if _computes_functions(nest) else _SHORT_GROUP
+    return max(longest, min(_longest(nest), _LONGEST_GROUP)) if nest.dims_of("reduction") else longest
+
+
+def _computes_functions(nest: Nest) -> bool:
+    """Whether a wide nest computes elementary functions of every element of a row."""
+    inputs = len(nest.inputs) + len(nest.outputs)
+    varying = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] != ZERO}
+    return any(
+        scalar.op.startswith("math.") and scalar.op not in _INSTRUCTIONS
+        and varying & set(dependencies(nest.body, inputs, scalar.operands))
+        for scalar in nest.body
+    )  # fmt: skip
 
 
 def _longest(nest: Nest) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
-from motet.compiler.codegen.cpu.rows.columns import column_dimension, lanes_across
+from motet.compiler.codegen.cpu.rows.columns import column_dimension, lanes_across, suits_across
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
@@ -39,6 +39,7 @@ class RowGroup:
     kept: frozenset[int] = frozenset()  # private temporaries that need memory
     offsets: Mapping[int, int] = field(default_factory=dict[int, int])
     scratch: int = 0
+    across: bool = False  # whether vectors run across neighbouring rows
 
     @property
     def reduces(self) -> bool:
@@ -62,10 +63,11 @@ def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
         return None
     nests, wide, inner = arranged
     nests = [_multiplied(nest) if is_wide else nest for nest, is_wide in zip(nests, wide, strict=True)]
-    if not _suited(nests, wide, inner, target) or not _consistent(nests, wide, inner):
+    across = suits_across(nests, wide, inner, target)
+    if not (across or _suited(nests, wide, inner, target)) or not _consistent(nests, wide, inner):
         return None
     passes = _passes(nests, wide)
-    return _placed(kernel, stages, RowGroup(tuple(nests), tuple(wide), passes, frozenset(), inner))
+    return _placed(kernel, stages, RowGroup(tuple(nests), tuple(wide), passes, frozenset(), inner, across=across))
 
 
 def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequence[tuple[int, int]] | None:

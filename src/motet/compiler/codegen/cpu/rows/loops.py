@@ -17,6 +17,7 @@ from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
+from motet.compiler.codegen.cpu.rows.across import columns_in_scratch, emit_across
 from motet.compiler.codegen.cpu.rows.bands import BandWriter
 from motet.compiler.codegen.cpu.rows.columns import ColumnWriter
 from motet.compiler.codegen.cpu.rows.interleaved_results import write_interleaved
@@ -71,7 +72,10 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
     scratch = 0
     for number, (phase, group) in enumerate(zip(schedule.phases, groups, strict=True)):
         symbol = f"{kernel.name}_{number}" if len(groups) > 1 else kernel.name
-        if isinstance(group, rows.RowGroup):
+        if isinstance(group, rows.RowGroup) and group.across:
+            tasks = emit_across(module, symbol, kernel, group, workspaces, phase, target.scales)
+            scratch = max(scratch, columns_in_scratch(group, phase.lanes)[1])
+        elif isinstance(group, rows.RowGroup):
             tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces, phase)
             scratch = max(scratch, group.scratch)
         else:

@@ -128,6 +128,10 @@ def choose_rows(found: RowGroup, stages: int, target: CpuTarget) -> LoopPhase:
     cost = sum(nanoseconds(each, lanes) for each in found.nests)
     for size in segments:
         cost *= guess(size)
+    if found.across:
+        length = guess(found.extents[-1])
+        division = Division.of(rows[:-1], rows[-1], cost * length, cut=True, multiple=4 * lanes)
+        return LoopPhase(stages, lanes, division.grain, division.strip, by_rows=True)
     division = Division.of(rows, found.extents[-1], cost, cut=not found.reduces, multiple=4 * lanes)
     return LoopPhase(stages, lanes, division.grain, division.strip, by_rows=True)
 
@@ -200,7 +204,7 @@ def _check_phase(kernel: Kernel, stages: range, phase: LoopPhase, target: CpuTar
         if found is None:
             yield Reason("by_rows", True, "false: these stages do not go over the same rows")
             return
-        cut, most = not found.reduces, row_lanes(found, target)
+        cut, most = not found.reduces or found.across, row_lanes(found, target)
     elif phase.stages != 1:
         yield Reason("stages", phase.stages, "1, without by_rows")
         return
