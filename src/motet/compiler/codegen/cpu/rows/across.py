@@ -60,7 +60,7 @@ def emit_across(
 
     def strip(indices: list[Index], first: Index, end: Index) -> None:
         def block(i: Index, active: Index | None) -> None:
-            _Block(f, found, [*indices, i], Lanes(len(rows) - 1, lanes, active), memory).run()
+            _RowBlock(f, found, [*indices, i], Lanes(len(rows) - 1, lanes, active), memory).run()
 
         whole = f.isub(end, f.irem(f.isub(end, first), lanes))
         f.loop(first, whole, lanes, lambda i, _: block(i, None))
@@ -98,7 +98,7 @@ def _is_skewed(operand: StridedAccess) -> bool:
 
 
 @dataclass
-class _Block:
+class _RowBlock:
     """Emits neighbouring rows, from that at `indices` on. `scalars` holds values with one element per row. `written`
     are the arguments that are in scratch memory already."""
 
@@ -114,7 +114,7 @@ class _Block:
         for members in self.group.passes:
             nests = [self.group.nests[s] for s in members]
             if self.group.wide[members[0]]:
-                _Pass(self, nests).run()
+                _ColumnPass(self, nests).run()
             else:
                 self.alone(nests[0])
 
@@ -220,7 +220,7 @@ class _Block:
 
 
 @dataclass(frozen=True)
-class _Slot:
+class _Accumulator:
     """An accumulator of a pass, in `chains` parts: output `output` of the nest `nest`. `found` is None if the order of
     its terms matters."""
 
@@ -231,16 +231,16 @@ class _Slot:
 
 
 @dataclass
-class _Pass:
+class _ColumnPass:
     """Emits stages that run column by column together."""
 
-    block: _Block
+    block: _RowBlock
     nests: Sequence[Nest]
 
     def __post_init__(self) -> None:
         f, block = self.block.f, self.block
         self.made = {operand.value for nest in self.nests for operand in nest.outputs}
-        self.slots: list[_Slot] = []
+        self.slots: list[_Accumulator] = []
         carried: list[Value] = []
         for number, nest in enumerate(self.nests):
             if nest.kinds[-1] != "reduction":
@@ -248,7 +248,7 @@ class _Pass:
             ordered = is_sequential(nest)
             for output, (found, start) in enumerate(zip(combiners_of(nest), block.initial(nest), strict=True)):
                 chosen = None if ordered else found
-                self.slots.append(_Slot(number, output, chosen, 1 if chosen is None else _CHAINS))
+                self.slots.append(_Accumulator(number, output, chosen, 1 if chosen is None else _CHAINS))
                 value = start if chosen is None else constant(chosen.accumulator, chosen.identity)
                 carried += [widen(f, value, block.lanes.count)] * self.slots[-1].chains
         self.begin = carried
@@ -367,7 +367,7 @@ class _Pass:
             after[chain] = combine(block.f, slot.found, carried[chain], widen(block.f, term, block.lanes.count))
         return after
 
-    def placed(self) -> list[tuple[int, _Slot]]:
+    def placed(self) -> list[tuple[int, _Accumulator]]:
         """The accumulators, each with the place of its first part among the loop-carried values."""
         starts = accumulate((slot.chains for slot in self.slots), initial=0)
         return list(zip(starts, self.slots, strict=False))

@@ -62,7 +62,8 @@ def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
     if arranged is None:
         return None
     nests, wide, inner = arranged
-    nests = [_multiplied(nest) if is_wide else nest for nest, is_wide in zip(nests, wide, strict=True)]
+    last = [len(nest.sizes) - 1 if is_wide else None for nest, is_wide in zip(nests, wide, strict=True)]
+    nests = [nest if along is None else multiplied(nest, along) for nest, along in zip(nests, last, strict=True)]
     across = suits_across(nests, wide, inner, target)
     if not (across or _suited(nests, wide, inner, target)) or not _consistent(nests, wide, inner):
         return None
@@ -74,7 +75,10 @@ def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequ
     if here.is_constant and there.is_constant and here.constant == there.constant:
         return ()
     if here.single is None or there.single is None:
-        return None
+        if here.constant != there.constant or len(here.terms) < 2:
+            return None
+        ours, theirs = ({c: d for d, c in entry.terms} for entry in (here, there))  # tiles: dimensions by their steps
+        return [(d, theirs[c]) for c, d in ours.items()] if ours.keys() == theirs.keys() else None
     return ((here.single, there.single),)
 
 
@@ -331,14 +335,15 @@ def _host(
     return None
 
 
-def _multiplied(nest: Nest) -> Nest:
-    """`nest` with f32 and f64 divisions of a row's elements by one value replaced by multiplications.
+def multiplied(nest: Nest, along: int) -> Nest:
+    """`nest` with f32 and f64 divisions of the elements along dimension `along` by one value replaced by
+    multiplications.
 
     Both factors are scaled by 2^±64 first if the reciprocal could overflow or be subnormal.
     """
     stage = nest.stage
     inputs = len(stage.inputs) + len(stage.outputs)
-    uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] == ZERO}
+    uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[along] == ZERO}
     constants = set[int]()
     moved = {i: i for i in range(inputs)}
     body: list[Scalar] = []

@@ -31,9 +31,10 @@ from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.strides import product_of
+from motet.compiler.kernels.tiled_producers import tile_producers
 from motet.compiler.targets.cpu import CpuTarget
 
-_ENOUGH = 16  # rows that keep threads busy
+_ENOUGH = 4  # rows that are not worth splitting: phases wait for each other, and more memory is read
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Kernel:
@@ -46,7 +47,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Kernel:
     whole = found is not None and found.reduces
     if whole and found is not None and product_of([(size, 0) for size in row_extents(found)[0]]).factor >= _ENOUGH:
         return kernel
-    return split_reductions(kernel)
+    return tile_producers(split_reductions(kernel))
 
 
 def emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelCode | None:

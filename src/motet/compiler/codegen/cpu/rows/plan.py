@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, is_float
 from motet.compiler.codegen.cpu.rows import columns
-from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group
+from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group, multiplied
 from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage, item_bytes
@@ -85,6 +85,8 @@ class StageLoop:
 def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
     nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
     along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
+    if along is not None and len(kernel.stages) > 1 and "reduction" not in nest.kinds:
+        nest = multiplied(nest, along)
     return StageLoop(nest, along, 1 if along is None else columns.lanes_across(nest, target))
 
 
