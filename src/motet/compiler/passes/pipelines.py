@@ -67,7 +67,7 @@ FUSE_FOR_CPU: tuple[Step, ...] = (
     "fuse-attention", "hoist-loop-invariants", "join-loop-products", "hoist-loop-products",
     "unroll-loops{products=true most=512}", "expand-products", "narrow-quantised-products", "keep-block-weights",
     "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
-    "collect-insertions", "scatter-in-place", "inline-gathers", "reshape-rows",
+    "compute-slices", "flatten-concats", "collect-insertions", "scatter-in-place", "inline-gathers", "reshape-rows",
 )
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.
