@@ -38,7 +38,7 @@ NORMALISE: tuple[Step, ...] = (
     "resolve-reshapes",
     Upstream("func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"),
     Cleaned(("simplify-sizes", "collapse-broadcasts", "fold-numbers")),
-    Cleaned(("slice-extracts", "resolve-extracts", "window-scatters")),
+    Cleaned(("slice-extracts", "resolve-extracts", "repeat-extracts", "window-scatters")),
     "slice-after-splitting",
     Cleaned(("lower-transposed-conv{phases=false}", "split-groups")),
     "reuse-sorted-extents",

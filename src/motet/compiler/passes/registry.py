@@ -33,7 +33,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     ),
     "motet.compiler.passes.normalise": (
         "collapse-broadcasts", "decompose-softmax", "drop-casts", "fold-empty-tensors", "fold-numbers",
-        "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "resolve-extracts",
+        "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "repeat-extracts",
+        "resolve-extracts",
         "resolve-reshapes", "reuse-sorted-extents", "simplify-sizes", "slice-after-splitting", "slice-extracts",
         "split-groups", "store-loop-scalars", "transposed-conv-by-phases", "window-scatters",
     ),
