@@ -70,7 +70,8 @@ def check(image, count, geometry, target=None, split=1, seed=0, **options):
     (got,) = build(convolution.CLASS.generate, kernel, target)(x, w, start, split=split)
     expected = reference(x, w, geometry)
     if init != "zero":
-        expected = expected + (start.reshape(-1, *[1] * (len(image) - 2)) if init == "bias" else start).astype(np.float64)
+        along = start.reshape(-1, *[1] * (len(image) - 2)) if init == "bias" else start
+        expected = expected + along.astype(np.float64)
     if options.get("clamp"):
         expected = np.clip(expected, 0, 6)
     tolerance = {"f32": 1e-5, "f64": 1e-13, "f16": 5e-3, "bf16": 4e-2, "i32": 0}[wide]
