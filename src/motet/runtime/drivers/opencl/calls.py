@@ -112,7 +112,8 @@ class _QueueCall:
         given = (*self.arguments, *self.out)
         if all(type(each) is OpenClBuffer for each in (*self.arguments, *returned)) and not self.uses_host:
             held = (self.arguments, returned)
-            self.again = RepeatedCall(self.objects, given, self.given, self.queue, work, externals, held, value)
+            order = () if self.destinations or None in self.out else instance.direct[0].alone.places
+            self.again = RepeatedCall(self.objects, given, self.given, self.queue, work, externals, held, value, order)
         return Enqueued(value, event)
 
     # -- the function in the queue's context -------------------------------------------------------
@@ -228,13 +229,4 @@ def _check_overlaps(
 def _overlap(a: Adopted, b: Adopted) -> bool:
     if a.array is not None and b.array is not None:
         return tensors.overlap(a.array, b.array)
-    if a.place is None or b.place is None or (a.place.kind == "cl_mem") != (b.place.kind == "cl_mem"):
-        return False
-    first, second = a.place, b.place
-    if first.kind == "cl_mem":
-        if first.handle != second.handle:
-            return False
-        begin, other = first.offset, second.offset
-    else:
-        begin, other = first.handle, second.handle
-    return begin < other + second.bytes and other < begin + first.bytes
+    return a.place is not None and b.place is not None and a.place.overlaps(b.place)

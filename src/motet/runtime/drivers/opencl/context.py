@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from motet.errors import DeviceError, OutOfMemoryError
-from motet.runtime.drivers.opencl.api import DEVICE_LARGEST, Handle, OpenClApi, OpenClError
+from motet.runtime.drivers.opencl.api import DEVICE_LARGEST, DEVICE_MEMORY, Handle, OpenClApi, OpenClError
 from motet.runtime.drivers.opencl.binaries import Binaries
 from motet.runtime.drivers.opencl.objects import load_objects
+from motet.runtime.drivers.opencl.pool import Pool
+
+_POOLED = 16  # a context keeps at most this part of the device's memory after it was given back
 
 
 class MemoryPart(NamedTuple):
@@ -28,6 +31,17 @@ class MemoryPart(NamedTuple):
         if self.kind == "cl_mem":
             return MemoryPart(self.kind, self.handle, size, self.offset + offset)
         return MemoryPart(self.kind, self.handle + offset, size)
+
+    def overlaps(self, other: MemoryPart) -> bool:
+        """Whether both have a byte in common, as far as their handles tell."""
+        if (self.kind == "cl_mem") != (other.kind == "cl_mem"):
+            return False
+        begin, start = self.handle, other.handle
+        if self.kind == "cl_mem":
+            if begin != start:
+                return False
+            begin, start = self.offset, other.offset
+        return begin < start + other.bytes and start < begin + self.bytes
 
 
 # Each work-item copies a range.
@@ -58,14 +72,20 @@ class Context:
         self.constants: dict[int, Memory] = {}  # of an artifact in a caller's context, by number
         self._building = threading.Lock()
         self._largest = api.device_number(device, DEVICE_LARGEST)
-        _at_end_of(self, self.process, api.release, "Context", self.handle)
+        memory = api.device_number(device, DEVICE_MEMORY)
+        self._pool = Pool(api, self.handle, min(self._largest, memory // _POOLED))
+        _at_end_of(self, self.process, _close, api, self.handle, self._pool)
 
     def allocate(self, size: int) -> Memory:
         """Raises OutOfMemoryError."""
-        address = 0 if size > self._largest else self.api.allocate(self.handle, max(size, 1))
+        address = 0 if size > self._largest else self._pool.take(size)
         if not address:
             raise OutOfMemoryError(size, self.name)
         return Memory(self, address, size)
+
+    def give_back(self, address: int, size: int) -> None:
+        """Give back memory of `allocate` that no command uses."""
+        self._pool.give(address, size)
 
     def program(self, code: bytes, options: str) -> Owned:
         """The program of SPIR-V or OpenCL C `code`, built once as long as it is in use. Raises OpenClError."""
@@ -147,7 +167,7 @@ class Memory:
         self.bytes = size
         self.place = MemoryPart("svm", address, size)
         # `context` is an argument so that it outlives the memory.
-        _at_end_of(self, context.process, _free, context, address)
+        _at_end_of(self, context.process, _free, context, address, size)
 
 
 class Owned:
@@ -158,8 +178,13 @@ class Owned:
         _at_end_of(self, context.process, _release, context, kind, handle)
 
 
-def _free(context: Context, address: int) -> None:
-    context.api.free(context.handle, address)
+def _free(context: Context, address: int, size: int) -> None:
+    context.give_back(address, size)
+
+
+def _close(api: OpenClApi, handle: Handle, pool: Pool) -> None:
+    pool.clear()
+    api.release("Context", handle)
 
 
 def _release(context: Context, kind: str, handle: Handle) -> None:

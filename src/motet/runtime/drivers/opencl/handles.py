@@ -53,6 +53,7 @@ class OpenClBuffer:
             raise CallError(f"{self!r}: handle: {type(handle).__name__} given; expected an int, a ctypes pointer or an "
                             "object with int_ptr")  # fmt: skip
         self.handle = found
+        self.place = MemoryPart(kind, found, self.bytes)
         self.context: Handle = 0
         self.is_kept = kind == "cl_mem"  # whether the buffer keeps its memory
         if kind == "cl_mem":
@@ -62,13 +63,9 @@ class OpenClBuffer:
     def ndim(self) -> int:
         return len(self.shape)
 
-    @property
-    def place(self) -> MemoryPart:
-        return MemoryPart(self.kind, self.handle, self.bytes)
-
     def _keep(self) -> None:
         objects = load_objects()
-        self.context, size = objects.buffer(self.handle, repr(self))
+        self.context, size = objects.buffer(self.handle, self)
         if size < self.bytes:
             raise CallError(f"{self!r}: the cl_mem has {size:,} bytes; expected {self.bytes:,}")
         objects.api.retain("MemObject", self.handle)

@@ -156,7 +156,7 @@ class Objects:
         if context != queue.context:
             raise CallError(f"{where}: an event of another context; expected one of the context of the call's queue")
 
-    def buffer(self, handle: Handle, where: str) -> tuple[Handle, int]:
+    def buffer(self, handle: Handle, where: object) -> tuple[Handle, int]:
         """The context and the bytes of a `cl_mem`. Raises CallError for anything else."""
         context = self._context_of("MemObject", handle, MEMORY_CONTEXT, where, "a cl_mem")
         kind = self.api.describe("MemObject", handle, MEMORY_KIND)
@@ -197,7 +197,7 @@ class Objects:
             return not self.is_object(address)
         return self.usm(queue.device).kind(queue.context, address) == kind
 
-    def _context_of(self, kind: str, handle: Handle, what: int, where: str, name: str) -> Handle:
+    def _context_of(self, kind: str, handle: Handle, what: int, where: object, name: str) -> Handle:
         if self.is_object(handle):
             try:
                 return self.api.describe(kind, handle, what)

@@ -253,6 +253,33 @@ def test_a_repeated_call_is_checked_like_the_first(session: Any, caller: Caller,
             session.enqueue(raw, b, out=outs[0], stream=caller.queue)
 
 
+def test_a_call_like_an_earlier_one_with_other_buffers_is_right_and_checked(
+    session: Any, caller: Caller, uri: str
+) -> None:
+    kind = "usm_device" if has_usm(caller) else "cl_mem"
+
+    def call(rows: int, kind: str = kind) -> tuple[Any, Any, Any, Any]:
+        x, w = inputs(rows)
+        a, b = caller.given(x, kind), caller.given(w, kind)
+        outs = tuple(opencl.empty(caller.queue, kind, shape, "f32") for shape in ((rows, 16), (rows,)))
+        stated = opencl.Buffer(a.handle, kind, (rows, 16), "f32")
+        assert session.enqueue(stated, b, out=outs, stream=caller.queue).wait() == outs
+        check(outs, x, w, caller)
+        return a, b, outs[0], outs[1]
+
+    kept = [call(rows) for rows in (8, 8, 8, 5, 8, 0, 8, 5, 1)]
+    call(8, "svm")
+    a, b, y, z = kept[0]
+    with pytest.raises(CallError, match="out for result 0 shares memory with argument 0"):
+        session.enqueue(a, b, out=(a, z), stream=caller.queue)
+    with pytest.raises(CallError, match="out for result 1 shares memory with result 0"):
+        part = opencl.Buffer(y.handle, kind, (8,), "f32")
+        session.enqueue(a, b, out=(y, part), stream=caller.queue)
+    wrong = r"another context|no unified shared memory of the"
+    with caller_of(uri) as other, pytest.raises(CallError, match=wrong):
+        session.enqueue(a, other.given(inputs(8)[1], kind), out=(y, z), stream=caller.queue)
+
+
 def test_a_result_over_the_bus_gives_one_warning(
     session: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
