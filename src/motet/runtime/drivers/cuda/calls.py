@@ -36,6 +36,7 @@ from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
 
 _ALIGNMENT = 16  # bytes, the alignment that kernels rely on
+enqueues_state = False
 _SHARED_STREAMS = (0, 1, 2)  # handles of special streams, valid in every context
 
 
