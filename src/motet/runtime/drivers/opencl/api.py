@@ -47,6 +47,7 @@ DEVICE_AVAILABLE, DEVICE_COMPUTE_UNITS, DEVICE_MEMORY, DEVICE_LARGEST = 0x1027, 
 DEVICE_QUEUE_PROPERTIES, DEVICE_SVM, DEVICE_SINGLE_FP = 0x102A, 0x1053, 0x101B
 DEVICE_PLATFORM, DEVICE_DRIVER, DEVICE_HOST_UNIFIED = 0x1031, 0x102D, 0x1035
 DEVICE_PCI_BUS = 0x410F
+DEVICE_ALIGNMENT = 0x1019  # of parts of a cl_mem, in bits
 
 # Properties of a caller's objects.
 QUEUE_CONTEXT, QUEUE_DEVICE, CONTEXT_DEVICES = 0x1090, 0x1091, 0x1081
@@ -98,6 +99,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "clEnqueueReadBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
     "clEnqueueWriteBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
     "clEnqueueCopyBuffer": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_EVENTS)),
+    "clEnqueueFillBuffer": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_EVENTS)),
     "clEnqueueMarkerWithWaitList": (None, (c_void_p, *_EVENTS)),
     "clCreateProgramWithBinary": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
     "clGetExtensionFunctionAddressForPlatform": (c_void_p, (c_void_p, c_char_p)),
@@ -256,10 +258,6 @@ class OpenClApi:
 
     # -- commands ---------------------------------------------------------------------------------
 
-    def move(self, queue: Handle, target: int, source: int, size: int) -> None:
-        """Copy between shared virtual memory and any memory of the process; returns when the copy has ended."""
-        self.end(queue, self.copy(queue, target, source, size))
-
     def end(self, queue: Handle, event: Handle) -> None:
         """Return when a command of `queue` has ended, and release its event. Raises OpenClError if it failed.
 
@@ -312,6 +310,18 @@ class OpenClApi:
         offsets = source_offset, target_offset
         self._call(
             "clEnqueueCopyBuffer", queue, source, target, *offsets, size, *list_of(waits), ctypes.byref(event)
+        )
+        return event.value or 0
+
+    def fill_buffer(
+        self, queue: Handle, buffer: Handle, offset: int, byte: int, size: int, waits: Sequence[Handle]
+    ) -> Handle:
+        """Fill a part of a `cl_mem`."""
+        event = c_void_p()
+        self.counts.copies += 1
+        pattern = ctypes.byref(ctypes.c_ubyte(byte))
+        self._call(
+            "clEnqueueFillBuffer", queue, buffer, pattern, 1, offset, size, *list_of(waits), ctypes.byref(event)
         )
         return event.value or 0
 

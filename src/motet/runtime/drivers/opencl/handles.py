@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import spelling
-from motet.errors import CallError
+from motet.errors import CallError, DeviceError
 from motet.runtime.device_array import dtype_of
-from motet.runtime.drivers.opencl.api import EVENT_STATUS, Handle, OpenClApi
+from motet.runtime.drivers.opencl.api import DEVICE_NAME, EVENT_STATUS, Handle, OpenClApi
 from motet.runtime.drivers.opencl.context import MemoryPart
 from motet.runtime.drivers.opencl.objects import KINDS, USM_KINDS, load_objects
 
@@ -92,16 +92,12 @@ class OpenClBuffer:
         if not self.bytes:
             return
         address = array.ctypes.data
-        if self.kind == "cl_mem":
-            event = api.transfer(own.handle, self.handle, 0, address, self.bytes, (), write=write)
-        elif self.kind == "host":
+        if self.kind == "host":
             ctypes.memmove(*((self.handle, address) if write else (address, self.handle)), self.bytes)
             return
-        else:
+        if self.kind != "cl_mem":
             objects.check_pointer(self.handle, self.kind, self.bytes, own, repr(self))
-            ends = (self.handle, address) if write else (address, self.handle)
-            copy = api.copy if self.kind == "svm" else objects.usm(own.device).copy
-            event = copy(own.handle, *ends, self.bytes, ())
+        event = objects.transfer(own.handle, own.device, self.place, address, (), write=write)
         try:
             api.wait([event])
         finally:
@@ -174,6 +170,10 @@ def empty(queue: Any, kind: str, shape: Sequence[int], dtype: Any) -> OpenClBuff
         address, free = usm.allocate(kind, own.context, own.device, size), usm.free
     else:
         address, free = api.allocate(own.context, size), api.free
+        if not address:
+            name = api.device_text(own.device, DEVICE_NAME)
+            raise DeviceError(f"opencl.empty: {name} has no {size:,} bytes of shared virtual memory; expected less, or "
+                              "cl_mem")  # fmt: skip
     made = OpenClBuffer(address, kind, shape, dtype)
     made.context, made.is_kept = own.context, True
     api.retain("Context", own.context)

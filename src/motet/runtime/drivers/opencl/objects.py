@@ -39,6 +39,7 @@ from motet.runtime.drivers.opencl.api import (
 )
 
 USM_KINDS = {0x4197: "usm_host", 0x4198: "usm_device", 0x4199: "usm_shared"}
+Place = tuple[str, Handle, int, int]  # a `context.MemoryPart`
 KINDS = ("cl_mem", *USM_KINDS.values(), "svm", "host")
 
 
@@ -141,6 +142,17 @@ class Objects:
             platform = self.api.device_number(device, DEVICE_PLATFORM)
             found = self._usm[device] = Usm(self.api, platform)
         return found
+
+    def transfer(
+        self, queue: Handle, device: Handle, place: Place, address: int, waits: Sequence[Handle], *, write: bool
+    ) -> Handle:
+        """Copy between memory that is not `host` and memory of the process; returns an event."""
+        kind, handle, size, offset = place
+        if kind == "cl_mem":
+            return self.api.transfer(queue, handle, offset, address, size, waits, write=write)
+        ends = (handle, address) if write else (address, handle)
+        copy = self.api.copy if kind == "svm" else self.usm(device).copy
+        return copy(queue, *ends, size, waits)
 
     def queue(self, handle: Handle, where: str) -> QueueFacts:
         """Raises CallError for anything but a queue."""

@@ -17,7 +17,6 @@ from motet.artifact.schema import TensorSpec
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.opencl.adopting import Adopted
 from motet.runtime.drivers.opencl.api import Handle
-from motet.runtime.drivers.opencl.context import MemoryPart
 from motet.runtime.drivers.opencl.handles import CallerEvent
 from motet.runtime.drivers.opencl.objects import Objects, QueueFacts
 from motet.runtime.foreign import Callee
@@ -62,7 +61,8 @@ class StagedCall:
             for argument, tensor in zip(arguments, tensors, strict=True):
                 if argument.place is not None and argument.place.bytes:
                     held.append(np.ascontiguousarray(tensor.numpy() if type(tensor) is DeviceArray else tensor))
-                    events.append(self._copy(argument.place, held[-1], waits, write=write))
+                    ends = argument.place, held[-1].ctypes.data
+                    events.append(self.objects.transfer(queue, self.queue.device, *ends, waits, write=write))
             if waits and not events:
                 events.append(api.marker(queue, waits))
             api.flush(queue)
@@ -70,14 +70,6 @@ class StagedCall:
         finally:
             for event in events:
                 api.release("Event", event)
-
-    def _copy(self, place: MemoryPart, array: Array, waits: Sequence[Handle], *, write: bool) -> Handle:
-        api, queue, address = self.objects.api, self.queue.handle, array.ctypes.data
-        if place.kind == "cl_mem":
-            return api.transfer(queue, place.handle, place.offset, address, place.bytes, waits, write=write)
-        target, source = (place.handle, address) if write else (address, place.handle)
-        copy = api.copy if place.kind == "svm" else self.objects.usm(self.queue.device).copy
-        return copy(queue, target, source, place.bytes, waits)
 
 
 def _host_tensor(argument: Adopted, spec: TensorSpec) -> Any:

