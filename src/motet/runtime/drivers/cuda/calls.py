@@ -93,9 +93,7 @@ def is_on_gpu(value: Any) -> bool:
     return hasattr(value, "__cuda_array_interface__")
 
 
-def call(
-    callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any
-) -> tuple[Any, TorchCall | None]:
+def call(callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any) -> tuple[Any, TorchCall | None]:
     """See `motet.runtime.foreign.StreamCalls`."""
     return _StreamCall(callee, arguments, out, stream).run()
 

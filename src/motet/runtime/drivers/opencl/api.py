@@ -16,6 +16,7 @@ from typing import Any
 
 from motet.errors import DeviceError
 from motet.runtime.drivers.opencl.loader import load_library
+from motet.runtime.drivers.opencl.prototypes import PROTOTYPES
 
 Handle = int
 
@@ -56,57 +57,6 @@ EVENT_STATUS, EVENT_CONTEXT, EVENT_COMPLETE = 0x11D3, 0x11D4, 0
 _TURNS, _PAUSE = 50, 50e-6  # looks at an event without a pause, then seconds between them
 USM_KIND, USM_BASE, USM_BYTES = 0x419A, 0x419B, 0x419C
 
-# The result (None: a code) and parameters of each function.
-_EVENTS = (c_uint, c_void_p, c_void_p)
-_PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "clGetPlatformIDs": (None, (c_uint, c_void_p, c_void_p)),
-    "clGetPlatformInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetDeviceIDs": (None, (c_void_p, c_uint64, c_uint, c_void_p, c_void_p)),
-    "clGetDeviceInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clCreateContext": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p)),
-    "clReleaseContext": (None, (c_void_p,)),
-    "clCreateCommandQueueWithProperties": (c_void_p, (c_void_p, c_void_p, c_void_p, c_void_p)),
-    "clReleaseCommandQueue": (None, (c_void_p,)),
-    "clSVMAlloc": (c_void_p, (c_void_p, c_uint64, c_size_t, c_uint)),
-    "clSVMFree": (c_void_p, (c_void_p, c_void_p)),
-    "clEnqueueSVMMemcpy": (None, (c_void_p, c_uint, c_void_p, c_void_p, c_size_t, *_EVENTS)),
-    "clEnqueueSVMMemFill": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, *_EVENTS)),
-    "clCreateProgramWithIL": (c_void_p, (c_void_p, c_char_p, c_size_t, c_void_p)),
-    "clCreateProgramWithSource": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p)),
-    "clBuildProgram": (None, (c_void_p, c_uint, c_void_p, c_char_p, c_void_p, c_void_p)),
-    "clGetProgramBuildInfo": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetProgramInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clReleaseProgram": (None, (c_void_p,)),
-    "clCreateKernel": (c_void_p, (c_void_p, c_char_p, c_void_p)),
-    "clReleaseKernel": (None, (c_void_p,)),
-    "clSetKernelArg": (None, (c_void_p, c_uint, c_size_t, c_void_p)),
-    "clSetKernelArgSVMPointer": (None, (c_void_p, c_uint, c_void_p)),
-    "clEnqueueNDRangeKernel": (None, (c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_void_p, *_EVENTS)),
-    "clFlush": (None, (c_void_p,)),
-    "clCreateUserEvent": (c_void_p, (c_void_p, c_void_p)),
-    "clSetUserEventStatus": (None, (c_void_p, c_int)),
-    "clFinish": (None, (c_void_p,)),
-    "clRetainContext": (None, (c_void_p,)),
-    "clRetainMemObject": (None, (c_void_p,)),
-    "clRetainEvent": (None, (c_void_p,)),
-    "clReleaseMemObject": (None, (c_void_p,)),
-    "clGetContextInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetCommandQueueInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetMemObjectInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetEventInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clCreateBuffer": (c_void_p, (c_void_p, c_uint64, c_size_t, c_void_p, c_void_p)),
-    "clCreateSubBuffer": (c_void_p, (c_void_p, c_uint64, c_uint, c_void_p, c_void_p)),
-    "clEnqueueReadBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
-    "clEnqueueWriteBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
-    "clEnqueueCopyBuffer": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_EVENTS)),
-    "clEnqueueFillBuffer": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_EVENTS)),
-    "clEnqueueMarkerWithWaitList": (None, (c_void_p, *_EVENTS)),
-    "clCreateProgramWithBinary": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
-    "clGetExtensionFunctionAddressForPlatform": (c_void_p, (c_void_p, c_char_p)),
-    "clWaitForEvents": (None, (c_uint, c_void_p)),
-    "clReleaseEvent": (None, (c_void_p,)),
-}
-
 
 class OpenClError(DeviceError):
     """A failed call, with OpenCL's code."""
@@ -134,7 +84,7 @@ class OpenClApi:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.counts = Counts()
         self._functions: dict[str, Any] = {}
-        for name, (result, parameters) in _PROTOTYPES.items():
+        for name, (result, parameters) in PROTOTYPES.items():
             try:
                 function = library[name]
             except AttributeError as error:

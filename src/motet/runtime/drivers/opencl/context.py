@@ -21,7 +21,7 @@ from motet.runtime.drivers.opencl.api import (
 )
 from motet.runtime.drivers.opencl.binaries import Binaries
 from motet.runtime.drivers.opencl.objects import load_objects
-from motet.runtime.drivers.opencl.pool import Pool
+from motet.runtime.drivers.opencl.pool import SvmPool
 
 _SPACE = 1 << 44  # between the numbers of two cl_mem
 _POOLED = 16  # a context keeps at most this part of the device's memory after it was given back
@@ -87,7 +87,7 @@ class Context:
         self._building = threading.Lock()
         self._largest = api.device_number(device, DEVICE_LARGEST)
         memory = api.device_number(device, DEVICE_MEMORY)
-        self._pool = Pool(api, self.handle, min(self._largest, memory // _POOLED))
+        self._pool = SvmPool(api, self.handle, min(self._largest, memory // _POOLED))
         _at_end_of(self, self.process, _close, api, self.handle, self._pool)
 
     @property
@@ -230,7 +230,7 @@ def _free(context: Context, place: MemoryPart) -> None:
     context.give_back(place)
 
 
-def _close(api: OpenClApi, handle: Handle, pool: Pool) -> None:
+def _close(api: OpenClApi, handle: Handle, pool: SvmPool) -> None:
     pool.clear()
     api.release("Context", handle)
 

@@ -13,7 +13,7 @@ from motet.runtime.drivers.common.block_pool import rounded
 from motet.runtime.drivers.opencl.api import Handle, OpenClApi
 
 
-class Pool:
+class SvmPool:
     """The memory of one context; at most `limit` bytes are kept. Thread-safe."""
 
     def __init__(self, api: OpenClApi, context: Handle, limit: int) -> None:

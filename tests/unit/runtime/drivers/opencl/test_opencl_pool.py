@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from motet.runtime.drivers.opencl.api import OpenClApi
-from motet.runtime.drivers.opencl.pool import Pool
+from motet.runtime.drivers.opencl.pool import SvmPool
 
 MIB = 1 << 20
 CONTEXT = 17
@@ -32,8 +32,8 @@ class _Platform:
         del self.held[address]
 
 
-def _pool(platform: _Platform, limit: int) -> Pool:
-    return Pool(cast(OpenClApi, platform), CONTEXT, limit)
+def _pool(platform: _Platform, limit: int) -> SvmPool:
+    return SvmPool(cast(OpenClApi, platform), CONTEXT, limit)
 
 
 def test_memory_is_used_again_for_sizes_that_round_alike() -> None:
