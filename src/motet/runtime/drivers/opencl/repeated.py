@@ -94,6 +94,8 @@ class RepeatedCall:
 def wait_list(objects: Objects, queue: QueueFacts, wait: Sequence[Any], name: str) -> list[Handle]:
     """The handles of a call's events. Raises CallError for anything but an event of the queue's context."""
     found: list[Handle] = []
+    if not isinstance(wait, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CallError(f"{name}: wait: {type(wait).__name__} given; expected a list of events")
     for number, event in enumerate(wait):
         where = f"{name}: wait {number}"
         handle = handle_of(event)
