@@ -21,6 +21,7 @@ class SvmPool:
         self._context = context
         self._limit = limit
         self._kept: OrderedDict[int, int] = OrderedDict()  # the size of each address, the oldest first
+        self._of_size: dict[int, set[int]] = {}
         self._bytes = 0
         self._lock = threading.RLock()  # memory may be collected, and given back, at any point of a thread
 
@@ -28,9 +29,11 @@ class SvmPool:
         """The address of `rounded(size)` bytes; 0 if there is not enough memory."""
         size = rounded(size)
         with self._lock:
-            found = next((address for address, held in self._kept.items() if held == size), 0)
-            if found:
-                self._bytes -= self._kept.pop(found)
+            if addresses := self._of_size.get(size):
+                found = next(iter(addresses))
+                del self._kept[found]
+                addresses.remove(found)
+                self._bytes -= size
                 return found
         address = self._api.allocate(self._context, size)
         if not address and self._kept:
@@ -43,9 +46,11 @@ class SvmPool:
         size = rounded(size)
         with self._lock:
             self._kept[address] = size
+            self._of_size.setdefault(size, set()).add(address)
             self._bytes += size
-            while self._bytes > self._limit:
+            while self._kept and self._bytes > self._limit:
                 oldest, held = self._kept.popitem(last=False)
+                self._of_size[held].remove(oldest)
                 self._bytes -= held
                 self._api.free(self._context, oldest)
 
@@ -54,4 +59,5 @@ class SvmPool:
         with self._lock:
             while self._kept:
                 self._api.free(self._context, self._kept.popitem()[0])
+            self._of_size.clear()
             self._bytes = 0
