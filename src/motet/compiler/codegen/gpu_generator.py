@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 api = 1  # the version of the back-end protocol that this module implements
 
-BINARIES = ("cubin", "ptx", "hsaco")  # the outputs of Triton's compiler that devices load
+BINARIES = ("cubin", "ptx", "hsaco", "zebin", "spv")  # the outputs of Triton's compiler that devices load
 
 
 def open(target: Target, choice: Choice) -> Backend:
@@ -35,10 +35,12 @@ def open(target: Target, choice: Choice) -> Backend:
 
 
 def prepare(targets: Sequence[Target]) -> None:
-    """Start the process that compiles programs for the first of `targets`."""
-    if importlib.util.find_spec("triton") is None:
-        return
+    """Start the processes that compile programs for the families of `targets`."""
+    from motet.compiler.codegen.triton.compile.installation import has_intel
     from motet.compiler.codegen.triton.compile.process import start
 
-    if isinstance(targets[0], GpuTarget):
-        start(targets[0])
+    for target in targets:
+        if isinstance(target, GpuTarget):
+            there = has_intel() if target.xpu is not None else importlib.util.find_spec("triton") is not None
+            if there:
+                start(target)

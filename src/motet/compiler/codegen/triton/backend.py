@@ -22,6 +22,7 @@ from motet.compiler.codegen.triton.compile.objects import (
     chosen,
     compile_programs,
     members_of,
+    objects_of,
     tunable_of,
 )
 from motet.compiler.codegen.triton.compile.worker import Made
@@ -148,7 +149,7 @@ class TritonBackend:
             ]
             for each in found:
                 members |= each
-            paths += list(found[0])[:2]
+            paths += objects_of(found[0])
             if len(found) > 1 or (self.choice.most > 1 and program.library is not None):
                 tunable.append(tunable_of(program, made_forms, [list(each) for each in found], self.target))
         paths += self.launches.compile(compiled, jobs, members)

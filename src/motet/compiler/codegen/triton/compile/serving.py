@@ -99,7 +99,7 @@ class _Program:
 
     @property
     def fitting(self) -> int:
-        return sum(not made.error and not made.spills for made in self.made.values())
+        return sum(not made.error and not made.spilling for made in self.made.values())
 
     def wants(self, most: int) -> bool:
         """Whether the next form is needed, whatever the results of the forms in progress."""
@@ -108,9 +108,9 @@ class _Program:
 
     def answer(self) -> list[Made]:
         made = [self.made[number] for number in sorted(self.made)]
-        fitting = [each for each in made if not each.error and not each.spills]
+        fitting = [each for each in made if not each.error and not each.spilling]
         spilling = sorted((each for each in made if not each.error), key=lambda each: each.spills)
-        return fitting or spilling[:1] or [Made(error=made[0].error, died=made[0].died)]
+        return fitting or spilling[:1] or made[:1]
 
 
 @dataclass
