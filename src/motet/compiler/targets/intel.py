@@ -35,7 +35,7 @@ _ANY = XpuDevice(device="", sub_groups=(16,), work_group=512, register_bytes=32,
 def _target(name: str, xpu: XpuDevice, shared: int, processors: int) -> GpuTarget:
     gpu = INTEL_GPUS[name]
     return GpuTarget(
-        name, "intel", _TRIPLE, gpu.version, "zebin", xpu.sub_groups[0], shared, processors, registers=128,
+        name, "intel", _TRIPLE, gpu.version, "zebin", 16, shared, processors, registers=128,
         needs=(gpu.feature,), xpu=replace(xpu, device=gpu.ocloc),
     )
 

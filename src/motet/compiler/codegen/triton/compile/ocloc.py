@@ -20,16 +20,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from motet.compiler.codegen.triton.compile.zebin import missing_functions
+
 INSTALL = "apt install intel-opencl-icd, or put the library libocloc.so or the program ocloc of Intel's compute " \
     "runtime on the path"
 _LIBRARIES = ("libocloc.so", "libocloc.so.1")
 _SPILLED = re.compile(r"kernel (\S+)\s+compiled SIMD\d+ allocated (\d+) regs and spilled around (\d+)")
-_FILE, _MADE, _LOG = "k.spv", "k", "stdout.log"
+_FILE, _SOURCE, _MADE, _LOG = "k.spv", "k.cl", "k", "stdout.log"
 _NOISE = ("Compilation from IR", "Build succeeded", "Command was", "warning:")
 
 
 class CompilerFailure(Exception):
     """The compiler did not make code; the message is the first line of its log that says why."""
+
+
+# A 2-D block load; the compiler does not know its functions before 2023, and then leaves a call of nothing.
+_BLOCK_LOAD = b"""
+void intel_sub_group_2d_block_read_16b_8r16x1c(global void *, int, int, int, int2, private ushort *);
+__attribute__((intel_reqd_sub_group_size(16))) kernel void load(global void *p, global ushort *q) {
+  ushort x[8];
+  intel_sub_group_2d_block_read_16b_8r16x1c(p, 64, 8, 64, (int2)(0, 0), x);
+  for (int i = 0; i < 8; i++) q[i * 16 + get_local_id(0)] = x[i];
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -41,27 +54,48 @@ class Built:
 
 
 def command(device: str, flags: str, file: str = _FILE) -> list[str]:
-    """The command line that compiles `file`, SPIR-V, into a zebin of the name `k` in the current folder."""
+    """The command line that compiles `file`, SPIR-V or OpenCL C, into a zebin of the name `k` in the current folder."""
+    kind = ["-spirv_input"] if file == _FILE else []
     options = ["-options", flags] if flags else []
     return [
-        "ocloc", "compile", "-file", file, "-spirv_input", "-device", device, "--format", "zebin",
-        "-output_no_suffix", "-output", _MADE, *options,
+        "ocloc", "compile", "-file", file, *kind, "-device", device, "--format", "zebin", "-output_no_suffix",
+        "-output", _MADE, *options,
     ]
 
 
 def compile_spirv(spirv: bytes, device: str, flags: str) -> Built:
     """Raises CompilerFailure, also if there is no compiler."""
-    arguments = command(device, flags)
+    return _compile(spirv, _FILE, device, flags)
+
+
+@functools.cache
+def has_block_loads(device: str) -> bool:
+    """Whether the compiler knows 2-D block loads, which it is asked by compiling one."""
+    try:
+        _compile(_BLOCK_LOAD, _SOURCE, device, "")
+    except CompilerFailure:
+        return False
+    return True
+
+
+def _compile(code: bytes, file: str, device: str, flags: str) -> Built:
+    arguments = command(device, flags, file)
     library = _library()
     if library is not None:
-        status, made = _invoke(library, arguments, spirv)
+        status, made = _invoke(library, arguments, code, file)
     elif shutil.which("ocloc"):
-        status, made = _run(arguments, spirv)
+        status, made = _run(arguments, code, file)
     else:
         raise CompilerFailure(f"no offline compiler for Intel's GPUs; {INSTALL}")
     log = made.get(_LOG, b"").decode(errors="replace")
     if status or _MADE not in made:
         raise CompilerFailure(_reason(log, status))
+    try:
+        missing = missing_functions(made[_MADE])
+    except ValueError as error:
+        raise CompilerFailure(str(error)) from error
+    if missing:
+        raise CompilerFailure(f"it does not know the function {missing[0]}")
     return Built(made[_MADE], {name: int(count) for name, _, count in _SPILLED.findall(log)})
 
 
@@ -93,13 +127,15 @@ def _library() -> Any:
     return None
 
 
-def _invoke(library: Any, arguments: Sequence[str], spirv: bytes) -> tuple[int, dict[str, bytes]]:
+def _invoke(
+    library: Any, arguments: Sequence[str], code: bytes, file: str = _FILE
+) -> tuple[int, dict[str, bytes]]:
     """The status and the files that the library made, by their names."""
-    count = 1 if spirv else 0
-    content = ctypes.create_string_buffer(spirv, len(spirv) or 1)
+    count = 1 if code else 0
+    content = ctypes.create_string_buffer(code, len(code) or 1)
     given = (c_char_p * len(arguments))(*(argument.encode() for argument in arguments))
     sources = (POINTER(c_uint8) * 1)(ctypes.cast(content, POINTER(c_uint8)))
-    lengths, names = (c_uint64 * 1)(len(spirv)), (c_char_p * 1)(_FILE.encode())
+    lengths, names = (c_uint64 * 1)(len(code)), (c_char_p * 1)(file.encode())
     outputs = c_uint32()
     data, sizes, titles = POINTER(POINTER(c_uint8))(), POINTER(c_uint64)(), POINTER(c_char_p)()
     places = tuple(ctypes.byref(each) for each in (outputs, data, sizes, titles))
@@ -111,11 +147,11 @@ def _invoke(library: Any, arguments: Sequence[str], spirv: bytes) -> tuple[int, 
     return int(status), made
 
 
-def _run(arguments: Sequence[str], spirv: bytes) -> tuple[int, dict[str, bytes]]:
+def _run(arguments: Sequence[str], code: bytes, file: str) -> tuple[int, dict[str, bytes]]:
     """Like `_invoke`, by the program."""
     with tempfile.TemporaryDirectory(prefix="motet-ocloc-") as name:
         folder = Path(name)
-        (folder / _FILE).write_bytes(spirv)
+        (folder / file).write_bytes(code)
         done = subprocess.run(
             [*arguments, "-out_dir", name], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
             stdin=subprocess.DEVNULL,

@@ -98,6 +98,8 @@ def prepare(target: GpuTarget) -> None:
     os.environ.pop("TRITON_INTERPRET", None)
     if target.xpu is not None:
         xpu.use_table_of_devices()
+        if target.xpu.block_loads:
+            ocloc.has_block_loads(target.xpu.device)  # forks of this process know it then
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
         compile_form(ProgramUnit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
 
@@ -156,11 +158,16 @@ def compile_form(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int
 
 def _compile_for_xpu(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int) -> Made:
     """The same for Intel's GPUs."""
+    device = target.xpu
+    assert device is not None
+    if "tl.make_block_ptr(" in unit.source and not ocloc.has_block_loads(device.device):
+        return Made(error=f"{ocloc.version()} does not know 2-D block loads")
     try:
         function = load(unit.source, unit.symbol, folder / f"{unit.symbol}_{number}.py")
         kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
         signature = dict(zip(function.arg_names, kinds, strict=True))
-        made = xpu.compile_to_spirv(function, signature, len(unit.buffers), target, unit.warps, unit.stages)
+        groups = xpu.sub_groups(unit.source, unit.warps, device)
+        made = xpu.compile_to_spirv(function, signature, len(unit.buffers), target, groups, unit.stages)
     except _refusals() as error:
         return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
     if made.shared > target.shared:
@@ -168,8 +175,7 @@ def _compile_for_xpu(unit: ProgramUnit, target: GpuTarget, folder: Path, number:
     result = Made(
         number, made.warps, made.code, made.text, made.entry, made.shared, sub_group=made.sub_group,
     )
-    device = target.xpu
-    if device is None or not device.device:
+    if not device.device:
         return result
     try:
         code, native = make_native(made.code, made.entry, device, made.warps * made.sub_group)

@@ -15,8 +15,10 @@ from typing import Any
 
 from motet.compiler.targets.gpu import GpuTarget, XpuDevice
 
-_LANES = 32  # work-items of a sub-group for programs without products, where the device has them
-_HALF = 16
+_SUB_GROUP = 16  # what all devices have, and what matrix engines work on
+_WARP = 32  # threads, as forms count them
+_WIDE_REGISTERS = 64  # bytes
+_MOST_SUB_GROUPS = 32  # of a work-group that may have the large register file
 # Numbers of SPIR-V.
 _CAPABILITY, _EXTENSION, _MODE = 17, 10, 16
 _KERNEL_ATTRIBUTES, _MAX_WORK_GROUP = 5892, 5893  # of SPV_INTEL_kernel_attributes
@@ -49,6 +51,13 @@ def use_table_of_devices() -> None:
     scope["compile_module_from_src"] = lambda source, name: _NoLiveDevice
 
 
+def sub_groups(source: str, warps: int, device: XpuDevice) -> int:
+    """The sub-groups of a program whose form has `warps` warps of NVIDIA's GPUs: as many work-items, and more where a
+    work-item has few registers, as programs with products need many."""
+    wanted = warps * _WARP // _SUB_GROUP * (_WIDE_REGISTERS // device.register_bytes)
+    return min(wanted * (2 if "tl.dot(" in source else 1), device.work_group // _SUB_GROUP, _MOST_SUB_GROUPS)
+
+
 def compile_to_spirv(
     function: Any, signature: dict[str, str], aligned: int, target: GpuTarget, warps: int, stages: int
 ) -> Spirv:
@@ -68,7 +77,7 @@ def compile_to_spirv(
         attrs={(position,): [["tt.divisibility", 16]] for position in range(aligned)},
     )
     options: Any = back_end.parse_options({
-        "num_warps": warps, "num_stages": stages, "threads_per_warp": _LANES if _LANES in device.sub_groups else _HALF,
+        "num_warps": warps, "num_stages": stages, "threads_per_warp": _SUB_GROUP,
     })
     steps: dict[str, Any] = {}
     back_end.add_stages(steps, options)

@@ -10,7 +10,7 @@ import re
 import struct
 from dataclasses import dataclass
 
-_SECTION = 64
+_SECTION, _SYMBOL = 64, 24  # bytes
 _NAME = re.compile(r"^  - name:\s*(\S+)$", re.MULTILINE)
 _FIELD = re.compile(r"^      (grf_count|simd_size|spill_size|has_dpas):\s*(\S+)$", re.MULTILINE)
 _SCRATCH = re.compile(r"- type:\s*scratch\n(?:        .*\n)*?        size:\s*(\d+)")
@@ -46,17 +46,39 @@ def read_kernel(zebin: bytes, kernel: str) -> KernelFacts:
     raise ValueError(f"a zebin without the kernel {kernel}")
 
 
+def missing_functions(zebin: bytes) -> list[str]:
+    """The functions that a zebin calls and does not contain, as the compiler leaves built-in functions that it does not
+    know. No driver can load it. Raises ValueError for a damaged one."""
+    sections = _sections(zebin)
+    names = next((content for name, content in sections if name == ".strtab"), b"")
+    found: list[str] = []
+    for section, content in sections:
+        for at in range(0, len(content) if section == ".symtab" else 0, _SYMBOL):
+            name, _, _, index = struct.unpack_from("<IBBH", content, at)
+            if name and not index:
+                found.append(names[name : names.index(b"\0", name)].decode(errors="replace"))
+    return found
+
+
 def _ze_info(zebin: bytes) -> str:
+    for name, content in _sections(zebin):
+        if name == ".ze_info":
+            return content.decode(errors="replace")
+    raise ValueError("a zebin without .ze_info")
+
+
+def _sections(zebin: bytes) -> list[tuple[str, bytes]]:
+    """The names and contents of all sections."""
     if zebin[:5] != b"\x7fELF\x02":
         raise ValueError("no 64-bit ELF file")
     try:
         (table,) = struct.unpack_from("<Q", zebin, 40)
         _, count, names = struct.unpack_from("<HHH", zebin, 58)
-        sections = [struct.unpack_from("<IIQQQQ", zebin, table + i * _SECTION) for i in range(count)]
-        base = sections[names][4]
-        for name, _, _, _, start, size in sections:
-            if zebin[base + name : zebin.index(b"\0", base + name)] == b".ze_info":
-                return zebin[start : start + size].decode()
-    except (struct.error, IndexError) as error:
+        headers = [struct.unpack_from("<IIQQQQ", zebin, table + i * _SECTION) for i in range(count)]
+        base = headers[names][4]
+        return [
+            (zebin[base + name : zebin.index(b"\0", base + name)].decode(errors="replace"), zebin[start : start + size])
+            for name, _, _, _, start, size in headers
+        ]
+    except (struct.error, IndexError, ValueError) as error:
         raise ValueError(f"a damaged zebin: {error}") from error
-    raise ValueError("a zebin without .ze_info")
