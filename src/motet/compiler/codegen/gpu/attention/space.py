@@ -93,6 +93,9 @@ def choose_tiles(space: AttentionSpace, target: GpuTarget) -> list[AttentionTile
 def _tiles(space: AttentionSpace, width: int, target: GpuTarget) -> list[AttentionTile]:
     """The tiles, from measurements on an H200 in bf16. Loads through descriptors wait until these are created, which
     does not pay for short sequences and for heads of 64."""
+    engine = target.xpu is None or (target.xpu.matrix_engine and space.attention.dtype != "f32")
+    if not engine:  # every work-item keeps whole rows of queries and keys
+        return [AttentionTile(16, 32, 2, 1), AttentionTile(16, 16, 2, 1)]
     if space.attention.dtype == "f32":
         side = 64 if width <= 64 else 32
         return [

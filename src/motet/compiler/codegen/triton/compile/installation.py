@@ -1,8 +1,8 @@
 """Finds the Python with the Triton that compiles for a family of devices.
 
 Programs for NVIDIA's and AMD's GPUs are compiled by the Triton of this Python's environment. Those for Intel's need
-another build of the package, triton-xpu, for Python 3.11, which `make intel` installs into an environment of its own,
-`intel` in the folder of this one; MOTET_INTEL names another folder.
+another build of the package, triton-xpu, for Python 3.11, which `make intel` installs into another environment, the
+folder `intel` in this one; MOTET_INTEL names another folder. An environment with motet[intel] has it itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from motet.errors import OptionError
 
 FOLDER = "MOTET_INTEL"
 XPU = "3.3.0b1"  # of triton-xpu
+_BACK_END = "lib/python3.11/site-packages/triton/backends/intel/compiler.py"
 _PACKAGES = f"triton-xpu=={XPU} setuptools msgspec"
 _INSTALL = f"run `make intel`, or: python3.11 -m venv FOLDER; FOLDER/bin/pip install --pre {_PACKAGES}; " \
     f"export {FOLDER}=FOLDER"
@@ -45,8 +46,11 @@ def has_intel() -> bool:
 
 
 def _packages() -> list[Path]:
-    return sorted(_folder().glob("lib/python3.11/site-packages/triton/backends/intel/compiler.py"))
+    return sorted(_folder().glob(_BACK_END))
 
 
 def _folder() -> Path:
-    return Path(os.environ.get(FOLDER) or Path(sys.prefix) / "intel")
+    if given := os.environ.get(FOLDER):
+        return Path(given)
+    own = Path(sys.prefix)
+    return own if (own / _BACK_END).exists() else own / "intel"

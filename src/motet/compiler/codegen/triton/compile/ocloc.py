@@ -68,11 +68,16 @@ def compile_spirv(spirv: bytes, device: str, flags: str) -> Built:
     return _compile(spirv, _FILE, device, flags)
 
 
+def compile_source(source: bytes, device: str, flags: str) -> Built:
+    """The same for OpenCL C."""
+    return _compile(source + b"\0", _SOURCE, device, flags)  # the library reads up to the end of a string
+
+
 @functools.cache
 def has_block_loads(device: str) -> bool:
     """Whether the compiler knows 2-D block loads, which it is asked by compiling one."""
     try:
-        _compile(_BLOCK_LOAD, _SOURCE, device, "")
+        compile_source(_BLOCK_LOAD, device, "")
     except CompilerFailure:
         return False
     return True

@@ -30,7 +30,7 @@ class KernelFacts:
 
 def read_kernel(zebin: bytes, kernel: str) -> KernelFacts:
     """The facts of `kernel`. Raises ValueError if `zebin` is damaged, or has no such kernel."""
-    text = _ze_info(zebin)
+    text = section(zebin, ".ze_info").decode(errors="replace")
     names = list(_NAME.finditer(text))
     for number, match in enumerate(names):
         if match[1].strip("'\"") == kernel:
@@ -60,11 +60,12 @@ def missing_functions(zebin: bytes) -> list[str]:
     return found
 
 
-def _ze_info(zebin: bytes) -> str:
-    for name, content in _sections(zebin):
-        if name == ".ze_info":
-            return content.decode(errors="replace")
-    raise ValueError("a zebin without .ze_info")
+def section(zebin: bytes, name: str) -> bytes:
+    """The first section of a name. Raises ValueError if there is none."""
+    for own, content in _sections(zebin):
+        if own == name:
+            return content
+    raise ValueError(f"a zebin without {name}")
 
 
 def _sections(zebin: bytes) -> list[tuple[str, bytes]]:
