@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.integration.test_gpu_dialect import MATMUL, host
 from tests.unit.compiler.codegen.triton import attention_texts
 from tests.unit.compiler.codegen.triton.attention_texts import Form
 from tests.unit.compiler.codegen.triton.texts import nest, softmax, tensor
@@ -171,6 +172,19 @@ def test_dynamic_rows() -> None:
         (x,) = random(rows, (rows, 77))
         e = np.exp(x.astype("f8") - x.max(-1, keepdims=True))
         np.testing.assert_allclose(ran(artifact, x), e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+def test_launches_of_gpu_kernels_go_as_on_opencl_devices() -> None:
+    text = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
+        %c2 = arith.constant 2 : index
+        %c3 = arith.constant 3 : index
+        %c8 = arith.constant 8 : index
+        gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
+          args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
+    """)  # fmt: skip
+    a, b = random(11, (24, 40), (40, 16))
+    found = ran(compiled(text, "intel{device=pvc}"), a, b, np.zeros((24, 16), np.float32))
+    np.testing.assert_allclose(found, a.astype("f8") @ b.astype("f8"), rtol=1e-4, atol=1e-5)
 
 
 def test_inspect_states_units_and_sources() -> None:

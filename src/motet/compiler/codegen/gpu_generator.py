@@ -1,4 +1,5 @@
-"""The code generator `triton` for GPUs: kernels are compiled by Triton, launches that are kept as written by NVVM."""
+"""The code generator `triton` for GPUs: kernels are compiled by Triton, launches that are kept as written by NVVM,
+for Intel's GPUs as SPIR-V for OpenCL devices."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from motet.errors import OptionError
 
 if TYPE_CHECKING:
     from motet.compiler.codegen.backend import Backend
+    from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
 
 api = 1  # the version of the back-end protocol that this module implements
 
@@ -31,7 +33,16 @@ def open(target: Target, choice: Choice) -> Backend:
     if target.binary not in BINARIES:
         raise OptionError(f"{where}: Triton makes no {target.binary} files; expected {', '.join(BINARIES)}")
     require_triton(target)
-    return TritonBackend(target, NvvmLaunches(target), choice)
+    launches = _spirv_launches(choice) if target.xpu is not None else NvvmLaunches(target)
+    return TritonBackend(target, launches, choice)
+
+
+def _spirv_launches(choice: Choice) -> LaunchCompiler:
+    from motet.compiler.codegen.cpu import backend
+    from motet.compiler.codegen.spirv_launches import SpirvLaunches
+    from motet.compiler.targets.opencl import OPENCL
+
+    return SpirvLaunches(backend.open(OPENCL.targets["spirv64"], choice))
 
 
 def prepare(targets: Sequence[Target]) -> None:

@@ -209,7 +209,7 @@ class OpenClCommands:
         try:
             for number, part in enumerate(parts):
                 if part.kind != "cl_mem":
-                    check_alignment(context.name, tile.kernel, part.handle)
+                    check_alignment(context.name, tile, part.handle)
                 made.append(context.set_argument(launch.kernel.handle, number, part))
             items = tile.warps * tile.sub_group
             return context.api.launch(queue, launch.kernel.handle, launch.items, waits, items)

@@ -19,7 +19,8 @@ from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError
 from motet.runtime.drivers.opencl.context import Context, Owned
 
 _BITS = {"i32": 32, "i64": 64}
-_ALIGNMENT = 16  # of buffers, which the programs rely on
+# Of buffers, which the programs rely on: of those for named GPUs, which may use block loads, and of others.
+_NATIVE_ALIGNMENT, _ALIGNMENT = 64, 16
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,10 @@ def set_fixed_arguments(api: OpenClApi, kernel: Handle, launch: Launch, sizes: S
         api.set_local(kernel, launch.buffers + len(launch.sizes), launch.shared)
 
 
-def check_alignment(device: str, kernel: str, address: int) -> None:
-    """Raises DeviceError for a buffer at an address that the programs cannot take."""
-    if address % _ALIGNMENT:
+def check_alignment(device: str, launch: Launch, address: int) -> None:
+    """Raises DeviceError for a buffer at an address that a program cannot take."""
+    needed = _ALIGNMENT if launch.native is None else _NATIVE_ALIGNMENT
+    if address % needed:
         raise DeviceError(
-            f"device {device}: {kernel}: a buffer at {address:#x}; expected an address divisible by {_ALIGNMENT}"
+            f"device {device}: {launch.kernel}: a buffer at {address:#x}; expected an address divisible by {needed}"
         )

@@ -8,7 +8,7 @@ import pytest
 
 from motet.compiler.codegen.triton.compile import native_code, ocloc, zebin
 from motet.compiler.codegen.triton.compile.native_code import SPILL_THRESHOLD, OutOfResources, make_native
-from motet.compiler.codegen.triton.compile.ocloc import Built, CompilerFailure
+from motet.compiler.codegen.triton.compile.ocloc import CompilerFailure, OfflineBuild
 from motet.compiler.codegen.triton.compile.xpu import sub_groups, without_attributes
 from motet.compiler.targets.gpu import GpuTarget, XpuDevice
 from motet.compiler.targets.intel import INTEL
@@ -47,12 +47,12 @@ class Compiler:
         monkeypatch.setattr(ocloc, "version", lambda: "a compiler")
         monkeypatch.setattr(zebin, "read_kernel", lambda code, kernel: code)
 
-    def compile(self, spirv: bytes, name: str, flags: str) -> Built:
+    def compile(self, spirv: bytes, name: str, flags: str) -> OfflineBuild:
         self.flags.append(flags)
         large = flags == LARGE and "dishonoured" not in self._spilled
         facts = zebin.KernelFacts(256 if large else 128, 16, 0, None, matrix_engine=False)
         spilled = self._spilled["large" if large else "default"]
-        return Built(facts, {"k": spilled} if spilled else {})  # type: ignore[arg-type]
+        return OfflineBuild(facts, {"k": spilled} if spilled else {})  # type: ignore[arg-type]
 
 
 def test_few_spills_are_no_reason_to_compile_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ __attribute__((intel_reqd_sub_group_size(16))) kernel void load(global void *p, 
 
 
 @dataclass(frozen=True)
-class Built:
+class OfflineBuild:
     """A zebin, and the number of registers that each kernel spilled, as the log states it."""
 
     zebin: bytes
@@ -63,12 +63,12 @@ def command(device: str, flags: str, file: str = _FILE) -> list[str]:
     ]
 
 
-def compile_spirv(spirv: bytes, device: str, flags: str) -> Built:
+def compile_spirv(spirv: bytes, device: str, flags: str) -> OfflineBuild:
     """Raises CompilerFailure, also if there is no compiler."""
     return _compile(spirv, _FILE, device, flags)
 
 
-def compile_source(source: bytes, device: str, flags: str) -> Built:
+def compile_source(source: bytes, device: str, flags: str) -> OfflineBuild:
     """The same for OpenCL C."""
     return _compile(source + b"\0", _SOURCE, device, flags)  # the library reads up to the end of a string
 
@@ -83,7 +83,7 @@ def has_block_loads(device: str) -> bool:
     return True
 
 
-def _compile(code: bytes, file: str, device: str, flags: str) -> Built:
+def _compile(code: bytes, file: str, device: str, flags: str) -> OfflineBuild:
     arguments = command(device, flags, file)
     library = _library()
     if library is not None:
@@ -101,7 +101,7 @@ def _compile(code: bytes, file: str, device: str, flags: str) -> Built:
         raise CompilerFailure(str(error)) from error
     if missing:
         raise CompilerFailure(f"it does not know the function {missing[0]}")
-    return Built(made[_MADE], {name: int(count) for name, _, count in _SPILLED.findall(log)})
+    return OfflineBuild(made[_MADE], {name: int(count) for name, _, count in _SPILLED.findall(log)})
 
 
 def is_available() -> bool:

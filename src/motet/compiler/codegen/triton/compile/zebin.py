@@ -81,5 +81,5 @@ def _sections(zebin: bytes) -> list[tuple[str, bytes]]:
             (zebin[base + name : zebin.index(b"\0", base + name)].decode(errors="replace"), zebin[start : start + size])
             for name, _, _, _, start, size in headers
         ]
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise ValueError(f"a damaged zebin: {error}") from error
