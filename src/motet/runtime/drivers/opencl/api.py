@@ -49,6 +49,7 @@ DEVICE_QUEUE_PROPERTIES, DEVICE_SVM, DEVICE_SINGLE_FP = 0x102A, 0x1053, 0x101B
 DEVICE_PLATFORM, DEVICE_DRIVER, DEVICE_HOST_UNIFIED = 0x1031, 0x102D, 0x1035
 DEVICE_PCI_BUS = 0x410F
 DEVICE_ALIGNMENT = 0x1019  # of parts of a cl_mem, in bits
+DEVICE_VENDOR, DEVICE_ID_INTEL, DEVICE_SUB_GROUPS = 0x1001, 0x4251, 0x4108  # the last two are Intel's
 
 # Properties of a caller's objects.
 QUEUE_CONTEXT, QUEUE_DEVICE, CONTEXT_DEVICES = 0x1090, 0x1091, 0x1081
@@ -281,11 +282,13 @@ class OpenClApi:
         self._call("clEnqueueMarkerWithWaitList", queue, *list_of(waits), ctypes.byref(event))
         return event.value or 0
 
-    def launch(self, queue: Handle, kernel: Handle, items: int, waits: Sequence[Handle] = ()) -> Handle:
-        """Run `items` work-items, each a work-group."""
-        event, count, one = c_void_p(), c_size_t(items), c_size_t(1)
+    def launch(
+        self, queue: Handle, kernel: Handle, groups: int, waits: Sequence[Handle] = (), group: int = 1
+    ) -> Handle:
+        """Run `groups` work-groups of `group` work-items each."""
+        event, count, own = c_void_p(), c_size_t(groups * group), c_size_t(group)
         self._call(
-            "clEnqueueNDRangeKernel", queue, kernel, 1, None, ctypes.byref(count), ctypes.byref(one),
+            "clEnqueueNDRangeKernel", queue, kernel, 1, None, ctypes.byref(count), ctypes.byref(own),
             *list_of(waits), ctypes.byref(event),
         )
         return event.value or 0
@@ -356,9 +359,14 @@ class OpenClApi:
         """Set an argument to a `cl_mem`."""
         self._call("clSetKernelArg", kernel, index, 8, ctypes.byref(c_void_p(buffer)))
 
-    def set_number(self, kernel: Handle, index: int, number: int) -> None:
-        """Set an argument of 64 bits."""
-        self._call("clSetKernelArg", kernel, index, 8, ctypes.byref(c_int64(number)))
+    def set_number(self, kernel: Handle, index: int, number: int, bits: int = 64) -> None:
+        """Set an argument of 64 or 32 bits."""
+        value = c_int64(number) if bits == 64 else c_int(number)
+        self._call("clSetKernelArg", kernel, index, bits // 8, ctypes.byref(value))
+
+    def set_local(self, kernel: Handle, index: int, size: int) -> None:
+        """Set an argument to `size` bytes of local memory."""
+        self._call("clSetKernelArg", kernel, index, size, None)
 
 
 @functools.cache

@@ -126,6 +126,15 @@ class Context:
                 self._programs[code, options] = program
             return program
 
+    def native_program(self, code: bytes) -> Owned:
+        """The program of machine code. Raises OpenClError if the device does not take it."""
+        with self._building:
+            program = self._programs.get((code, ""))
+            if program is None:
+                program = self.own("Program", self._binaries.load(self.handle, code))
+                self._programs[code, ""] = program
+            return program
+
     # -- commands on memory of any kind -----------------------------------------------------------
 
     def set_argument(self, kernel: Handle, index: int, place: MemoryPart) -> Handle:

@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from motet.artifact.intel_gpus import VENDOR, gpu_of_id
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
@@ -24,9 +25,12 @@ from motet.runtime.drivers.opencl.api import (
     DEVICE_COMPUTE_UNITS,
     DEVICE_EXTENSIONS,
     DEVICE_FLOATS,
+    DEVICE_ID_INTEL,
     DEVICE_IL,
     DEVICE_SINGLE_FP,
+    DEVICE_SUB_GROUPS,
     DEVICE_SVM,
+    DEVICE_VENDOR,
     Handle,
     OpenClApi,
 )
@@ -37,6 +41,7 @@ from motet.runtime.plan_executor import Alone
 from motet.runtime.timeline import Point
 
 FAMILY = "opencl"
+INTEL = "intel"  # the family of code for Intel's GPUs, and of tile programs for all devices with sub-groups
 SOURCE = "opencl-c"  # what the names of targets of programs in OpenCL C begin with
 WIDE = "vectors-of-512-bits"  # a feature that targets may need
 _ROUNDED_DIVISION = 1 << 7  # of the floating-point properties
@@ -116,10 +121,15 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
     # -- code and work ---------------------------------------------------------------------------
 
     def obstacle(self, variant: Variant) -> str | None:
-        if variant.family != FAMILY:
+        if variant.family not in (FAMILY, INTEL):
             return f"for {variant.family} devices"
         device = self._context.device
         taken = {SOURCE, *self._api.device_text(device, DEVICE_EXTENSIONS).split()}
+        if self._api.device_number(device, DEVICE_VENDOR) == VENDOR:
+            gpu = gpu_of_id(self._api.device_number(device, DEVICE_ID_INTEL))
+            taken |= {gpu.feature} if gpu is not None else set()
+        lengths = np.frombuffer(self._api.device_bytes(device, DEVICE_SUB_GROUPS), np.uint64)
+        taken |= {f"sub-groups-of-{length}" for length in lengths}
         if self._api.device_number(device, DEVICE_FLOATS) >= 16:
             taken.add(WIDE)
         if lacking := [feature for feature in variant.features if feature not in taken]:

@@ -5,7 +5,8 @@ its parameters:
 
     kernel void NAME__2b1s(global uchar *b0, global uchar *b1, long s0, long tasks, global uchar *scratch, long stride)
 
-A work-item is a work-group. Of n work-items, work-item i runs the tasks [i * tasks / n, (i + 1) * tasks / n), and
+Programs with a launch record are tile programs, with other parameters and work-groups (`tiles.py`). In all others a
+work-item is a work-group. Of n work-items, work-item i runs the tasks [i * tasks / n, (i + 1) * tasks / n), and
 `scratch + i * stride` is its own memory.
 """
 
@@ -16,12 +17,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.artifact.launch import Launch
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime.device import Work
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError, PlatformDied
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart, Owned
 from motet.runtime.drivers.opencl.stand_ins import StandIns
+from motet.runtime.drivers.opencl.tiles import build_tile, check_alignment, set_fixed_arguments, split_tiles
 
 _ENTRY = re.compile(r"(.+)__(\d+)b(\d+)s")
 _ALIGNMENT = 64
@@ -36,6 +39,7 @@ class Entry:
     name: str
     buffers: int
     sizes: int
+    tile: Launch | None = None  # of a tile program
 
 
 class OpenClExecutable:
@@ -56,7 +60,17 @@ def load_programs(
     """Build `objects`; with `rounded`, division and square roots of f32 are rounded correctly. Raises DeviceError with
     the first error of the platform's compiler, DeviceLost if that dies."""
     entries: dict[str, Entry] = {}
-    for code, name in zip(objects, names, strict=True):
+    tiles, others = split_tiles(context.name, objects, names)
+    for tile in tiles:
+        launch = tile.launch
+        try:
+            program = build_tile(context, tile)
+        except PlatformDied as error:
+            raise DeviceLost(context.name, f"{tile.path}: {error}") from error
+        except OpenClError as error:
+            raise DeviceError(f"device {context.name}: {tile.path}: {error}") from error
+        entries[launch.kernel] = Entry(program, launch.entry, launch.buffers, len(launch.sizes), launch)
+    for name, code in others:
         try:
             program = context.program(code, _ROUNDED if rounded else "")
             kernels = context.api.kernel_names(program.handle)
@@ -78,6 +92,7 @@ class _Launch:
     buffers: int
     sizes: int
     items: int
+    tile: Launch | None = None
 
 
 class OpenClCommands:
@@ -110,6 +125,10 @@ class OpenClCommands:
                     if given != expected:
                         raise DeviceError(f"{where}: {given} {what} for {item.kernel}; expected {expected}")
                 kernel = self.executable.context.own("Kernel", api.kernel_create(entry.program.handle, entry.name))
+                if entry.tile is not None:
+                    set_fixed_arguments(api, kernel.handle, entry.tile, item.sizes)
+                    self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, item.tasks, entry.tile)
+                    continue
                 items = min(item.tasks, most_items) if scratch else item.tasks
                 self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, items)
                 numbers = (*item.sizes, item.tasks)
@@ -176,6 +195,8 @@ class OpenClCommands:
         self, launch: _Launch, queue: Handle, parts: Sequence[MemoryPart], scratch: MemoryPart | None,
         waits: Sequence[Handle],
     ) -> Handle:
+        if launch.tile is not None:
+            return self._enqueue_tile(queue, launch, launch.tile, parts, waits)
         context = self.executable.context
         # Platforms want the argument for scratch memory to be set, also if it is unused.
         unused = parts[0] if parts else context.nothing
@@ -187,6 +208,21 @@ class OpenClCommands:
                 where = number if number < launch.buffers else launch.buffers + launch.sizes + 1
                 made.append(context.set_argument(launch.kernel.handle, where, part))
             return context.api.launch(queue, launch.kernel.handle, launch.items, waits)
+        finally:
+            context.release_parts(made)
+
+    def _enqueue_tile(
+        self, queue: Handle, launch: _Launch, tile: Launch, parts: Sequence[MemoryPart], waits: Sequence[Handle]
+    ) -> Handle:
+        context = self.executable.context
+        made: list[Handle] = []
+        try:
+            for number, part in enumerate(parts):
+                if part.kind != "cl_mem":
+                    check_alignment(context.name, tile, part.handle)
+                made.append(context.set_argument(launch.kernel.handle, number, part))
+            items = tile.warps * tile.sub_group
+            return context.api.launch(queue, launch.kernel.handle, launch.items, waits, items)
         finally:
             context.release_parts(made)
 
