@@ -63,7 +63,7 @@ def check(suite: str, case: str) -> None:
 
 
 def converted(architecture: Any) -> tuple[Any, list[np.ndarray]]:
-    """The model of an architecture in OpenVINO, and arrays for its inputs. Raises CompileError where its converter fails
+    """An architecture as a model of OpenVINO, and arrays for its inputs. Raises CompileError where its converter fails
     both with the traced and with the exported module."""
     import torch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,11 @@ import numpy as np
 
 FOLD_ELEMENTS = 1 << 16  # of a constant subgraph that is evaluated when reading
 _EVALUATED_DEPTH = 64
+
+# Operators that OpenVINO evaluates on devices only.
+_EVALUATED_HERE: dict[str, Callable[..., np.ndarray]] = {
+    "BitwiseNot": np.invert, "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
+}
 
 # OpenVINO's element types, as numpy's. Types that are missing have no lowering.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -191,6 +196,8 @@ def evaluate(node: Any, values: Sequence[np.ndarray]) -> list[np.ndarray] | None
     """The results of an operator on arrays, as OpenVINO computes them; None where it does not, and for types that numpy
     lacks."""
     outputs = node.outputs()
+    if (function := _EVALUATED_HERE.get(node.get_type_name())) is not None:
+        return [function(*values)]
     if any(value.dtype.isbuiltin != 1 for value in values) or any(dtype_of(each).isbuiltin != 1 for each in outputs):
         return None
     tensor = importlib.import_module("openvino").Tensor  # loaded already: `node` is its object
@@ -200,5 +207,5 @@ def evaluate(node: Any, values: Sequence[np.ndarray]) -> list[np.ndarray] | None
         if not node.evaluate(results, [tensor(np.ascontiguousarray(value).reshape(value.shape)) for value in values]):
             return None
     except (RuntimeError, NotImplementedError):
-        return None  # an operator that OpenVINO evaluates on devices only
+        return None  # OpenVINO evaluates it on devices only
     return [np.array(result.data) for result in results]
