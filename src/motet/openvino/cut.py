@@ -1,0 +1,93 @@
+"""Cuts a part out of an OpenVINO model: a model with the part's operations alone, and the values at its border.
+
+Between OpenVINO's operations and a compiled function, tensors are f32, i32, u8 or i8: these are the types to which
+OpenVINO's plug-in for processors converts others before its operations run. The cut model converts them back.
+"""
+
+# openvino need not be installed, and has no types for its bindings.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import openvino as ov
+from openvino import opset13 as operations
+
+from motet.openvino.graph import Part, identity
+
+_PASSED = {"f32": "f32", "i32": "i32", "u8": "u8", "i8": "i8", "boolean": "u8", "f16": "f32", "bf16": "f32",
+           "f64": "f32", "i64": "i32", "u64": "i32", "u32": "i32", "i16": "i32", "u16": "i32"}  # fmt: skip
+
+
+class Cut:
+    """A part that is cut out of its model. `model` computes it; `inputs` are the values that it reads. Until `replace`,
+    its results still feed the operations behind it, and `undo` restores the model."""
+
+    def __init__(self, part: Part, name: str) -> None:
+        inside = {identity(node) for node in part.nodes}
+        self.inputs: list[Any] = []
+        self._parameters: dict[tuple[Any, int], tuple[Any, Any]] = {}  # for each value read: the parameter, its value
+        self._rewired: list[tuple[Any, Any]] = []
+        for node in part.nodes:
+            for read in node.inputs():
+                source = read.get_source_output()
+                if identity(source.get_node()) not in inside and not _is_constant(source.get_node()):
+                    self._rewired.append((read, source))
+                    read.replace_source_output(self._parameter(source))
+        self.outputs = [value for node in part.nodes for value in node.outputs() if _is_read_outside(value, inside)]
+        self._results = [operations.result(_converted(value, _PASSED[_type(value)])) for value in self.outputs]
+        self.model = ov.Model(self._results, [parameter for parameter, _ in self._parameters.values()], name)
+
+    def _parameter(self, source: Any) -> Any:
+        """The value in the cut model that stands for `source`."""
+        key = identity(source.get_node()), source.get_index()
+        if key not in self._parameters:
+            kind = _type(source)
+            parameter = operations.parameter(source.get_partial_shape(), getattr(ov.Type, _PASSED[kind]))
+            parameter.set_friendly_name(f"input{len(self.inputs)}")
+            self._parameters[key] = parameter, _converted(parameter.output(0), kind)
+            self.inputs.append(source)
+        return self._parameters[key][1]
+
+    def undo(self) -> None:
+        """Connect the part's operations as they were."""
+        for read, source in self._rewired:
+            read.replace_source_output(source)
+
+    def passed_inputs(self) -> list[Any]:
+        """The values that the part reads, in the types that are passed to a compiled function."""
+        return [_converted(source, _PASSED[_type(source)]) for source in self.inputs]
+
+    def replace(self, results: Sequence[Any]) -> None:
+        """Make everything behind the part read `results`, one for each of `outputs`."""
+        own = {identity(node) for node in self.model.get_ordered_ops()}
+        for old, passed in zip(self.outputs, results, strict=True):
+            new = _converted(passed, _type(old))
+            names = old.get_names()
+            for read in old.get_target_inputs():
+                if identity(read.get_node()) not in own:
+                    read.replace_source_output(new)
+            new.get_tensor().set_names(names)
+
+
+def _type(value: Any) -> str:
+    return value.get_element_type().get_type_name()
+
+
+def _converted(value: Any, kind: str) -> Any:
+    return value if _type(value) == kind else operations.convert(value, kind).output(0)
+
+
+def _is_constant(node: Any) -> bool:
+    """Whether a value depends on constants alone."""
+    kind = node.get_type_name()
+    if kind == "Constant":
+        return True
+    sources = node.input_values()
+    return bool(sources) and kind != "ReadValue" and all(_is_constant(source.get_node()) for source in sources)
+
+
+def _is_read_outside(value: Any, inside: set[Any]) -> bool:
+    return any(identity(read.get_node()) not in inside for read in value.get_target_inputs())
