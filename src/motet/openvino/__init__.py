@@ -4,13 +4,18 @@
     print(compiled.report)
     results = compiled(x)
 
-Needs OpenVINO (`pip install openvino`).
+Needs OpenVINO: `pip install 'motet[openvino]'`.
 """
 
+import importlib.util
+
+if importlib.util.find_spec("openvino") is None:
+    raise ModuleNotFoundError("motet.openvino needs OpenVINO: pip install 'motet[openvino]'", name="openvino")
+
+from motet.openvino.call import MotetCall
 from motet.openvino.compiled import CompiledModel, InferRequest
 from motet.openvino.compiling import compile_model
-from motet.openvino.graph import Left
-from motet.openvino.operation import MotetCall
+from motet.openvino.operations import Left
 from motet.openvino.report import Replaced, Report
 
 __all__ = ["CompiledModel", "InferRequest", "Left", "MotetCall", "Replaced", "Report", "compile_model"]

@@ -14,8 +14,8 @@ import openvino as ov
 import motet
 from motet.artifact.reader import Artifact
 from motet.errors import CompileError, OptionError
+from motet.openvino.call import MotetCall
 from motet.openvino.compiled import CompiledModel, meaning, one_line
-from motet.openvino.operation import MotetCall
 from motet.openvino.replace import Lowering, replace_parts
 from motet.openvino.saving import without_code
 from motet.openvino.settings import Settings, read_settings, threads_of

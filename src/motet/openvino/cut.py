@@ -12,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import openvino as ov
 from openvino import opset13 as operations
 
-from motet.openvino.graph import Part, identity
+from motet.openvino.operations import Subgraph, identity
 
 _PASSED = {"f32": "f32", "i32": "i32", "u8": "u8", "i8": "i8", "boolean": "u8", "f16": "f32", "bf16": "f32",
            "f64": "f32", "i64": "i32", "u64": "i32", "u32": "i32", "i16": "i32", "u16": "i32"}  # fmt: skip
 
 
-class Cut:
+class CutModel:
     """A part that is cut out of its model. `model` computes it; `inputs` are the values that it reads. Until `replace`,
     its results still feed the operations behind it, and `undo` restores the model."""
 
-    def __init__(self, part: Part, name: str) -> None:
+    def __init__(self, part: Subgraph, name: str) -> None:
         inside = {identity(node) for node in part.nodes}
         self.inputs: list[Any] = []
         self._parameters: dict[tuple[Any, int], tuple[Any, Any]] = {}  # for each value read: the parameter, its value
@@ -37,8 +38,10 @@ class Cut:
                     self._rewired.append((read, source))
                     read.replace_source_output(self._parameter(source))
         self.outputs = [value for node in part.nodes for value in node.outputs() if _is_read_outside(value, inside)]
-        self._results = [operations.result(_converted(value, _PASSED[_type(value)])) for value in self.outputs]
-        self.model = ov.Model(self._results, [parameter for parameter, _ in self._parameters.values()], name)
+        results = [operations.result(_converted(value, _PASSED[_type(value)])) for value in self.outputs]
+        for index, result in enumerate(results):  # fixed names: equal parts are compiled once
+            result.set_friendly_name(f"result{index}")
+        self.model = ov.Model(results, [parameter for parameter, _ in self._parameters.values()], name)
 
     def _parameter(self, source: Any) -> Any:
         """The value in the cut model that stands for `source`."""
@@ -77,7 +80,17 @@ def _type(value: Any) -> str:
 
 
 def _converted(value: Any, kind: str) -> Any:
-    return value if _type(value) == kind else operations.convert(value, kind).output(0)
+    if _type(value) == kind:
+        return value
+    if kind == "boolean":
+        # OpenVINO's plug-in for processors replaces a Convert to boolean, and then reads the first result of the
+        # operation before it, whichever was read (2026.4).
+        zero = np.zeros((), value.get_element_type().to_dtype())
+        node = operations.not_equal(value, operations.constant(zero))
+    else:
+        node = operations.convert(value, kind)
+    node.set_friendly_name(f"{value.get_node().get_friendly_name()}.{value.get_index()}.{kind}")
+    return node.output(0)
 
 
 def _is_constant(node: Any) -> bool:

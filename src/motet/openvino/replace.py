@@ -10,11 +10,11 @@ from typing import Any
 
 from motet.artifact.reader import Artifact
 from motet.errors import CompileError, WorkerCrash
-from motet.openvino.cut import Cut
-from motet.openvino.graph import Graph, Obstacle, Part
-from motet.openvino.operation import MotetCall
+from motet.openvino.call import MotetCall
+from motet.openvino.cut import CutModel
+from motet.openvino.operations import Obstacle, Operations, Subgraph
 from motet.openvino.report import Replaced, Report
-from motet.openvino.runner import Runner, signature_text
+from motet.openvino.runner import Runner
 
 _ROUNDS = 16  # of refused operations, after which a part that still fails stays with OpenVINO
 
@@ -47,7 +47,7 @@ def replace_parts(model: Any, lowering: Lowering) -> Replacement:
         return refused.get(node.get_name()) or lowering.obstacle(node)
 
     for round in range(_ROUNDS):
-        graph = Graph(model, obstacle)
+        graph = Operations(model, obstacle)
         parts, left = graph.parts(lowering.smallest)
         failed: dict[str, str] = {}
         for part in parts:
@@ -56,15 +56,15 @@ def replace_parts(model: Any, lowering: Lowering) -> Replacement:
         if not failed:
             made.report.left = [each for each in left if each.type != MotetCall.__name__]
             return made
-    graph = Graph(model, obstacle)
+    graph = Operations(model, obstacle)
     made.report.left = [each for each in graph.parts(lowering.smallest)[1] if each.type != MotetCall.__name__]
     return made
 
 
-def _replace(part: Part, lowering: Lowering, made: Replacement, *, alone: bool) -> Mapping[str, str]:
+def _replace(part: Subgraph, lowering: Lowering, made: Replacement, *, alone: bool) -> Mapping[str, str]:
     """Replace `part`. Returns why not, for each operation to leave out."""
     name = f"motet{len(made.runners)}"
-    cut = Cut(part, name)
+    cut = CutModel(part, name)
     try:
         artifact = lowering.compile(cut.model)
     except (CompileError, WorkerCrash) as error:
@@ -76,11 +76,19 @@ def _replace(part: Part, lowering: Lowering, made: Replacement, *, alone: bool) 
     cut.replace(call.outputs())
     made.runners.append(runner)
     types = Counter(node.get_type_name() for node in part.nodes)
-    made.report.replaced.append(Replaced(name, types, signature_text(runner.signature)))
+    made.report.replaced.append(Replaced(name, types, _interface(call)))
     return {}
 
 
-def _culprits(part: Part, message: str, whole: bool) -> Mapping[str, str]:
+def _interface(call: Any) -> str:
+    """`f32[?,64], i32[?] → f32[?,8]`."""
+    sides = (call.input_values(), call.outputs())
+    return " → ".join(", ".join(
+        f"{value.get_element_type().get_type_name()}{value.get_partial_shape()}" for value in side
+    ) for side in sides)
+
+
+def _culprits(part: Subgraph, message: str, whole: bool) -> Mapping[str, str]:
     """The operations that an error names; all of the part if it names none."""
     named = [] if whole else [node for node in part.nodes if _names(message, node.get_friendly_name())]
     return {node.get_name(): message for node in (named or part.nodes)}

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from motet.openvino.graph import Left
+from motet.openvino.operations import Left
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """A part that one call of Motet replaces: the number of its operations of each type, and the call's signature."""
+    """A part that one call of Motet replaces: the number of its operations of each type, and the types and shapes that
+    the call reads and computes."""
 
     name: str
     types: Counter[str]
-    signature: str
+    interface: str
 
     def __str__(self) -> str:
         types = ", ".join(f"{count} {kind}" for kind, count in self.types.most_common(4))
         more = ", …" if len(self.types) > 4 else ""
-        return f"{self.name}: {self.types.total()} operations ({types}{more}): {self.signature}"
+        return f"{self.name}: {self.types.total()} operations ({types}{more}): {self.interface}"
 
 
 @dataclass

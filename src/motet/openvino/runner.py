@@ -17,8 +17,6 @@ import numpy as np
 
 from motet.artifact.expressions import evaluate, symbols_of
 from motet.artifact.reader import Artifact
-from motet.artifact.schema import Signature
-from motet.errors import MotetError
 from motet.runtime.instantiate import check_constraints
 from motet.runtime.session import Session, load
 
@@ -105,7 +103,7 @@ class Runner:
         views = [_view(array) for array in (*inputs, *results)]
         own, out = views[: len(inputs)], tuple(views[len(inputs) :])
         with self._on_all_processors():
-            call = self._loaded().bind(*own, out=out if len(out) > 1 else out[0])
+            call = self._loaded().bind(*own, out=out)
         with self._lock:
             while len(self._bound) >= _BOUND:
                 self._bound.pop(next(iter(self._bound)))
@@ -130,17 +128,6 @@ class Runner:
             yield
         finally:
             os.sched_setaffinity(0, pinned)
-
-
-def signature_text(signature: Signature) -> str:
-    """`main(batchx3xf32) -> batchx4xf32`."""
-    from motet.runtime.function import show_signature
-
-    return show_signature(signature)
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0] if isinstance(error, MotetError) else f"{type(error).__name__}: {error}"
 
 
 def _affinity() -> set[int]:

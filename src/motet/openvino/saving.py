@@ -16,7 +16,7 @@ import numpy as np
 from openvino import opset13 as operations
 
 from motet.artifact.reader import Artifact
-from motet.openvino.operation import MotetCall
+from motet.openvino.call import MotetCall
 from motet.openvino.runner import Runner
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from motet.graphs.order import bit_set, members
-from motet.openvino.partition import partition
+from motet.graphs.parts import partition
 
 # Of an operation: why Motet cannot compile it; empty if it can.
 Obstacle = Callable[[Any], str]
@@ -37,7 +37,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Part:
+class Subgraph:
     """Connected operations to be replaced by one, in an executable order. `work` is the number of those that do more
     than move elements."""
 
@@ -45,7 +45,7 @@ class Part:
     work: int
 
 
-class Graph:
+class Operations:
     """The operations of `model`. `obstacle` is asked once for each."""
 
     def __init__(self, model: Any, obstacle: Obstacle) -> None:
@@ -68,17 +68,17 @@ class Graph:
                 self._obstacles[numbers[handle]] = reason
             self.nodes.append(node)
 
-    def parts(self, smallest: int) -> tuple[list[Part], list[Left]]:
+    def parts(self, smallest: int) -> tuple[list[Subgraph], list[Left]]:
         """The parts of at least `smallest` working operations, and the operations outside them."""
         supported = bit_set(number for number in range(len(self.nodes)) if number not in self._obstacles)
-        found: list[Part] = []
+        found: list[Subgraph] = []
         left = {number: reason for number, reason in self._obstacles.items() if reason}
         for part in partition(self._producers, supported):
             numbers = list(members(part))
             nodes = tuple(self.nodes[number] for number in numbers)
             work = sum(node.get_type_name() not in _MOVES for node in nodes)
             if work >= smallest and any(self._producers[number] for number in numbers):
-                found.append(Part(nodes, work))
+                found.append(Subgraph(nodes, work))
                 continue
             text = f"in a part of {work} working operations; expected at least {smallest}"
             left.update(dict.fromkeys(numbers, text))
