@@ -64,7 +64,7 @@ def _spread(op: Operation, w: Writer, weights: str, groups: int) -> str:
             total = whole - result[at]
             if automatic.startswith("same"):
                 small = max(total, 0) // 2
-                begins[at] = small if automatic == "same_upper" else max(total, 0) - small
+                begins[at] = small if automatic == "same_lower" else max(total, 0) - small
             ends[at] = total - begins[at]
     if min([0, *begins]) < 0:
         raise Unsupported(f"pads {begins} and {ends}; expected none below 0")

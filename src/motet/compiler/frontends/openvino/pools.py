@@ -56,21 +56,16 @@ def _max_pool(op: Operation, w: Writer) -> list[str]:
 
 
 def _average_pool(op: Operation, w: Writer) -> str:
-    """The part of a window beyond the padded image is never counted; the pads are unless `exclude-pad`."""
+    """Pads are counted unless `exclude-pad`; with pads, so is the part of a window beyond the padded image."""
     windows = _windows(op)
     overhang, counts = _overhang(op, windows), not op.attribute("exclude-pad", False)
     if overhang is None:
         _check_ceiled(op, windows)
         return w.add("AveragePool", op.inputs[0], **windows.attributes, ceil_mode=1, count_include_pad=int(counts))
-    value = op.inputs[0]
     if any(overhang):
-        if counts and any((*windows.begins, *windows.ends)):
-            pads = w.ints([0, 0, *windows.begins, 0, 0, *windows.ends])
-            value = w.add("Pad", value, pads, w.constant(0, op.dtype(0)))
-            windows = replace(windows, begins=[0] * len(overhang), ends=[0] * len(overhang))
+        counts = counts and any((*windows.begins, *windows.ends))
         windows = replace(windows, ends=[end + extra for end, extra in zip(windows.ends, overhang, strict=True)])
-        counts = False
-    return w.add("AveragePool", value, **windows.attributes, count_include_pad=int(counts))
+    return w.add("AveragePool", op.inputs[0], **windows.attributes, count_include_pad=int(counts))
 
 
 def _bounds(extent: int, count: int) -> tuple[np.ndarray, np.ndarray]:
