@@ -97,16 +97,22 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 	@touch $@
 
 # OpenCL platforms for processors, Intel's and PoCL: one gigabyte, in a separate environment. The driver finds them by
-# files in .venv/etc/OpenCL/vendors. PIP_FIND_LINKS=… names a folder with the wheels where there is no network.
+# files in .venv/etc/OpenCL/vendors. PIP_FIND_LINKS=… names a folder with the wheels where there is no network. OpenVINO, some
+# fifty megabytes, is installed in .venv.
 INTEL := .venv/intel
+OPENVINO = openvino==2026.*
 OPENCL = intel-opencl-rt==2026.* intel-cmplr-lib-rt==2026.* pyopencl==2026.* pocl-binary-distribution==3.*
 
-intel: $(INTEL)/installed
+intel: $(INTEL)/installed .venv/openvino
 
 $(INTEL)/installed: src/motet/runtime/drivers/opencl/environment.py | $(STAMP)
 	@test -x $(INTEL)/bin/python || $(BIN)/python -m venv $(INTEL)
 	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check $(OPENCL)
 	$(INTEL)/bin/python src/motet/runtime/drivers/opencl/environment.py $(INTEL) .venv
+	@touch $@
+
+.venv/openvino: | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(OPENVINO)'
 	@touch $@
 
 # The tests that need a framework, which `make test` skips; FRAMEWORK_TESTS=… names some of them.
