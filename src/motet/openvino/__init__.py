@@ -16,6 +16,10 @@ from motet.openvino.call import MotetCall
 from motet.openvino.compiled import CompiledModel, InferRequest
 from motet.openvino.compiling import compile_model
 from motet.openvino.operations import Left
+from motet.openvino.queued import QueuedModel, compile_on_queue
 from motet.openvino.report import Replaced, Report
 
-__all__ = ["CompiledModel", "InferRequest", "Left", "MotetCall", "Replaced", "Report", "compile_model"]
+__all__ = [
+    "CompiledModel", "InferRequest", "Left", "MotetCall", "QueuedModel", "Replaced", "Report", "compile_model",
+    "compile_on_queue",
+]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import openvino as ov
+from openvino.passes import ConstantFolding, Manager
 
 import motet
 from motet.artifact.reader import Artifact
@@ -20,7 +21,7 @@ from motet.openvino.replace import Lowering, replace_parts
 from motet.openvino.saving import without_code
 from motet.openvino.settings import Settings, read_settings, threads_of
 
-DEVICES = ("CPU",)
+CPU = "CPU"
 SMALLEST = 4
 
 
@@ -45,10 +46,11 @@ def compile_model(
     """
     core = core or ov.Core()
     core.add_extension(MotetCall)
-    if device not in DEVICES:
-        raise OptionError(f"device {device!r}: no such device; expected one of {', '.join(DEVICES)}")
+    if device != CPU:
+        raise OptionError(f"device {device!r}: no such device; expected CPU, or compile_on_queue for a GPU's queue")
     settings = read_settings(core, device, hint, config)
-    return compile_with(core, _own_copy(core, model), device, settings, _lowering(settings, devices, options, smallest))
+    lowering = lowering_for(settings.precision, devices, options, smallest)
+    return compile_with(core, own_copy(core, model), device, settings, lowering)
 
 
 def compile_with(core: Any, model: Any, device: str, settings: Settings, lowering: Lowering) -> CompiledModel:
@@ -64,12 +66,13 @@ def compile_with(core: Any, model: Any, device: str, settings: Settings, lowerin
     return CompiledModel(compiled, model, made.report, runners)
 
 
-def _lowering(
-    settings: Settings, devices: str, options: Mapping[str, str | int | bool] | None, smallest: int
+def lowering_for(
+    precision: str, devices: str, options: Mapping[str, str | int | bool] | None, smallest: int
 ) -> Lowering:
+    """Motet's compiler with `options`, for products of `precision`."""
     from motet.compiler.frontends.openvino.translate import supported
 
-    chosen: dict[str, str | int | bool] = {} if settings.precision == "f32" else {"precision": settings.precision}
+    chosen: dict[str, str | int | bool] = {} if precision == "f32" else {"precision": precision}
     chosen |= options or {}
 
     def compile_part(part: Any) -> Artifact:
@@ -78,9 +81,16 @@ def _lowering(
     return Lowering(lambda operation: supported(operation) or "", compile_part, smallest)
 
 
-def _own_copy(core: Any, model: Any) -> Any:
-    if isinstance(model, ov.Model):
-        return model.clone()
+def own_copy(core: Any, model: Any) -> Any:
+    """The model to change, with OpenVINO's operations on constants evaluated, such as ranges of axes."""
+    own = model.clone() if isinstance(model, ov.Model) else _read_model(core, model)
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(own)
+    return own
+
+
+def _read_model(core: Any, model: Any) -> Any:
     if not isinstance(model, (str, os.PathLike)):
         raise OptionError(f"model: it is of type {type(model).__module__}.{type(model).__qualname__}; expected an "
                           "openvino.Model, or the path of a file that OpenVINO reads")

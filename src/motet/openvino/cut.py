@@ -9,7 +9,7 @@ OpenVINO's plug-in for processors converts others before its operations run. The
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,18 @@ from openvino import opset13 as operations
 
 from motet.openvino.operations import Subgraph, identity
 
-_PASSED = {"f32": "f32", "i32": "i32", "u8": "u8", "i8": "i8", "boolean": "u8", "f16": "f32", "bf16": "f32",
+PASSED = {"f32": "f32", "i32": "i32", "u8": "u8", "i8": "i8", "boolean": "u8", "f16": "f32", "bf16": "f32",
            "f64": "f32", "i64": "i32", "u64": "i32", "u32": "i32", "i16": "i32", "u16": "i32"}  # fmt: skip
+AS_THEY_ARE = {kind: kind for kind in PASSED}
 
 
 class CutModel:
-    """A part that is cut out of its model. `model` computes it; `inputs` are the values that it reads. Until `replace`,
-    its results still feed the operations behind it, and `undo` restores the model."""
+    """A part that is cut out of its model. `model` computes it; `inputs` are the values that it reads, `outputs` those
+    that the operations behind it read. Until `replace`, these still read the part's results, and `undo` restores the
+    model. `passed` are the types of tensors at the border, by the types in the model."""
 
-    def __init__(self, part: Subgraph, name: str) -> None:
+    def __init__(self, part: Subgraph, name: str, passed: Mapping[str, str] = PASSED) -> None:
+        self._passed = passed
         inside = {identity(node) for node in part.nodes}
         self.inputs: list[Any] = []
         self._parameters: dict[tuple[Any, int], tuple[Any, Any]] = {}  # for each value read: the parameter, its value
@@ -34,11 +37,11 @@ class CutModel:
         for node in part.nodes:
             for read in node.inputs():
                 source = read.get_source_output()
-                if identity(source.get_node()) not in inside and not _is_constant(source.get_node()):
+                if identity(source.get_node()) not in inside and not is_constant(source.get_node()):
                     self._rewired.append((read, source))
                     read.replace_source_output(self._parameter(source))
         self.outputs = [value for node in part.nodes for value in node.outputs() if _is_read_outside(value, inside)]
-        results = [operations.result(_converted(value, _PASSED[_type(value)])) for value in self.outputs]
+        results = [operations.result(_converted(value, self._passed[_type(value)])) for value in self.outputs]
         for index, result in enumerate(results):  # fixed names: equal parts are compiled once
             result.set_friendly_name(f"result{index}")
         self.model = ov.Model(results, [parameter for parameter, _ in self._parameters.values()], name)
@@ -48,7 +51,7 @@ class CutModel:
         key = identity(source.get_node()), source.get_index()
         if key not in self._parameters:
             kind = _type(source)
-            parameter = operations.parameter(source.get_partial_shape(), getattr(ov.Type, _PASSED[kind]))
+            parameter = operations.parameter(source.get_partial_shape(), getattr(ov.Type, self._passed[kind]))
             parameter.set_friendly_name(f"input{len(self.inputs)}")
             self._parameters[key] = parameter, _converted(parameter.output(0), kind)
             self.inputs.append(source)
@@ -61,7 +64,7 @@ class CutModel:
 
     def passed_inputs(self) -> list[Any]:
         """The values that the part reads, in the types that are passed to a compiled function."""
-        return [_converted(source, _PASSED[_type(source)]) for source in self.inputs]
+        return [_converted(source, self._passed[_type(source)]) for source in self.inputs]
 
     def replace(self, results: Sequence[Any]) -> None:
         """Make everything behind the part read `results`, one for each of `outputs`."""
@@ -93,13 +96,13 @@ def _converted(value: Any, kind: str) -> Any:
     return node.output(0)
 
 
-def _is_constant(node: Any) -> bool:
+def is_constant(node: Any) -> bool:
     """Whether a value depends on constants alone."""
     kind = node.get_type_name()
     if kind == "Constant":
         return True
     sources = node.input_values()
-    return bool(sources) and kind != "ReadValue" and all(_is_constant(source.get_node()) for source in sources)
+    return bool(sources) and kind != "ReadValue" and all(is_constant(source.get_node()) for source in sources)
 
 
 def _is_read_outside(value: Any, inside: set[Any]) -> bool:
