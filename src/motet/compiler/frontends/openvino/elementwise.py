@@ -27,8 +27,20 @@ _MONOTONE = frozenset({
 })
 
 
+_WHOLE = ("Floor", "Ceil", "Round", "Identity")  # leave integers as they are
+_OF_INTEGERS = ("Abs", "Neg", "Sign", "Not")
+
+
 def _unary(name: str) -> Rule:
-    return lambda op, w: w.add(name, op.inputs[0])
+    """ONNX defines most functions of floats only: those of integers are computed in f32."""
+    def rule(op: Operation, w: Writer) -> str:
+        if op.dtype(0).kind == "f" or op.dtype(0).name == "bfloat16" or name in _OF_INTEGERS:
+            return w.add(name, op.inputs[0])
+        if name in _WHOLE:
+            return op.inputs[0]
+        return w.cast(w.add(name, w.cast(op.inputs[0], np.float32)), op.result_dtype())
+
+    return rule
 
 
 def _binary(name: str) -> Rule:
@@ -120,6 +132,8 @@ def _shift(op: Operation, w: Writer) -> str:
 
 
 def _round(op: Operation, w: Writer) -> str:
+    if op.dtype(0).kind in "iu":
+        return op.inputs[0]
     if str(op.attribute("mode", "half_to_even")).lower() == "half_to_even":
         return w.add("Round", op.inputs[0])
     half = w.constant(0.5, op.dtype(0))
