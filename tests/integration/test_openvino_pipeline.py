@@ -261,6 +261,14 @@ def test_a_part_that_fails_is_divided_at_the_operation_that_its_error_names() ->
     given.check(compiled(given.inputs(6)), given.inputs(6))
 
 
+def test_the_example_compares_networks() -> None:
+    example = Path(__file__).parents[2] / "examples" / "openvino_pipeline.py"
+    arguments = ["mlp_small", "--hint", "f32", "--seconds", "0.1"]
+    done = subprocess.run([sys.executable, str(example), *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].split()[:2] == ["mlp_small", "f32"] and "OpenVINO: 0" in done.stdout
+
+
 def test_a_small_part_stays_with_openvino() -> None:
     x = ops.parameter([4], np.float32)
     compiled = motet.openvino.compile_model(ov.Model([ops.relu(x)], [x]), "CPU", "f32")

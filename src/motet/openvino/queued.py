@@ -44,7 +44,7 @@ Put = Callable[[Sequence[OpenClBuffer], Sequence[OpenClBuffer]], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class QueuedStep:
     """A part of the model, from the values `inputs` to the values `outputs`; `put` puts it on the queue."""
 
     inputs: list[Key]
@@ -57,7 +57,7 @@ class QueuedModel:
     """A model on a caller's queue. `specs` are the element type and the shape of each value; `steps` run in order."""
 
     queue: int
-    steps: list[Step]
+    steps: list[QueuedStep]
     inputs: list[Key]
     results: list[Key]
     specs: Mapping[Key, tuple[Any, tuple[int, ...]]]
@@ -132,7 +132,7 @@ def compile_on_queue(
     return QueuedModel(facts.handle, steps, inputs, results, _specs(own), made.report)
 
 
-def _divide(model: Any, by_openvino: Callable[[CutModel], Put], by_motet: Callable[[Runner], Put]) -> list[Step]:
+def _divide(model: Any, by_openvino: Callable[[CutModel], Put], by_motet: Callable[[Runner], Put]) -> list[QueuedStep]:
     """The calls of `model`, and its other operations in as few connected parts as they allow, in executable order."""
     nodes = [node for node in model.get_ordered_ops() if node.get_type_name() != "Result" and not is_constant(node)]
     numbers = {identity(node): number for number, node in enumerate(nodes)}
@@ -141,25 +141,25 @@ def _divide(model: Any, by_openvino: Callable[[CutModel], Put], by_motet: Callab
     calls = [number for number, node in enumerate(nodes) if isinstance(node, MotetCall)]
     others = bit_set(number for number, node in enumerate(nodes)
                      if number not in calls and node.get_type_name() != "Parameter")
-    steps: list[Step] = []
+    steps: list[QueuedStep] = []
     for number in calls:
         call = nodes[number]
         if any(is_constant(value.get_node()) for value in call.input_values()):
             raise CompileError(f"{call.get_friendly_name()}: it reads a constant that OpenVINO computes; expected "
                                "operations on constants that OpenVINO can fold")
         reads, writes = [_key(value) for value in call.input_values()], [_key(value) for value in call.outputs()]
-        steps.append(Step(reads, writes, by_motet(call.runner)))
+        steps.append(QueuedStep(reads, writes, by_motet(call.runner)))
     for index, part in enumerate(partition(producers, others)):
         cut = CutModel(Subgraph(tuple(nodes[number] for number in members(part)), 0), f"openvino{index}", AS_THEY_ARE)
         reads, writes = [_key(value) for value in cut.inputs], [_key(value) for value in cut.outputs]
-        steps.append(Step(reads, writes, by_openvino(cut)))
+        steps.append(QueuedStep(reads, writes, by_openvino(cut)))
         cut.undo()
     return _in_order(steps)
 
 
-def _in_order(steps: Sequence[Step]) -> list[Step]:
+def _in_order(steps: Sequence[QueuedStep]) -> list[QueuedStep]:
     """The steps, each after those whose values it reads."""
-    ordered: list[Step] = []
+    ordered: list[QueuedStep] = []
     waiting = list(steps)
     while waiting:
         open_keys = {key for step in waiting for key in step.outputs}
@@ -192,7 +192,7 @@ def _by_openvino(context: RemoteContext, cut: CutModel, hint: str) -> Put:
     return put
 
 
-def _check_results(results: Sequence[Key], inputs: Sequence[Key], steps: Sequence[Step]) -> None:
+def _check_results(results: Sequence[Key], inputs: Sequence[Key], steps: Sequence[QueuedStep]) -> None:
     computed = {key for step in steps for key in step.outputs}
     for index, key in enumerate(results):
         if key not in computed or key in results[:index]:
