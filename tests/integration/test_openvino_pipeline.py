@@ -274,7 +274,7 @@ def test_a_small_part_stays_with_openvino() -> None:
     compiled = motet.openvino.compile_model(ov.Model([ops.relu(x)], [x]), "CPU", "f32")
     assert not compiled.report.replaced
     assert [(left.type, left.reason) for left in compiled.report.left] == [
-        ("Relu", "in a part of 1 working operations; expected at least 4")]
+        ("Relu", "in a part with 1 working operation; expected at least 4")]
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -80,7 +80,7 @@ class Operations:
             if work >= smallest and any(self._producers[number] for number in numbers):
                 found.append(Subgraph(nodes, work))
                 continue
-            text = f"in a part of {work} working operations; expected at least {smallest}"
+            text = f"in a part with {work} working operation{'' if work == 1 else 's'}; expected at least {smallest}"
             left.update(dict.fromkeys(numbers, text))
         named = [(self.nodes[number], reason) for number, reason in sorted(left.items())]
         return found, [Left(node.get_friendly_name(), node.get_type_name(), reason) for node, reason in named]

@@ -4,7 +4,7 @@
     memory:  every value between steps is a `cl_mem` of the queue's context, which both read and write in place
 
 The plug-in runs no operations in Python, so a model is divided into models that run one after the other on one
-in-order queue. The host neither waits nor copies between steps.
+in-order queue, and no value is copied between them.
 """
 
 # openvino need not be installed, and has no types for its bindings.

@@ -64,7 +64,7 @@ class RemoteContext:
             self, self._new("ov_compiled_model_create_infer_request", compiled, free="ov_infer_request_free"))
 
     def tensor(self, buffer: OpenClBuffer, kind: str) -> Pointer:
-        """A tensor of element type `kind` over the buffer's `cl_mem`, which is neither copied nor kept."""
+        """A tensor of element type `kind` over the buffer's `cl_mem`, which OpenVINO retains and does not copy."""
         extents = (ctypes.c_int64 * max(1, len(buffer.shape)))(*buffer.shape)
         told = [*_strings(SHARED_MEM_TYPE="OCL_BUFFER"), b"MEM_HANDLE", Pointer(buffer.handle)]
         return self._new(

@@ -20,7 +20,7 @@ class Replaced:
     def __str__(self) -> str:
         types = ", ".join(f"{count} {kind}" for kind, count in self.types.most_common(4))
         more = ", …" if len(self.types) > 4 else ""
-        return f"{self.name}: {self.types.total()} operations ({types}{more}): {self.interface}"
+        return f"{self.name}: {_counted(self.types.total(), 'operation')} ({types}{more}): {self.interface}"
 
 
 @dataclass
@@ -33,9 +33,9 @@ class Report:
 
     def __str__(self) -> str:
         count = sum(part.types.total() for part in self.replaced)
-        lines = [f"Motet: {count} operations in {len(self.replaced)} calls"]
+        lines = [f"Motet: {_counted(count, 'operation')} in {_counted(len(self.replaced), 'call')}"]
         lines += [f"  {part}" for part in self.replaced]
-        lines += [f"OpenVINO: {len(self.left)} operations"]
+        lines += [f"OpenVINO: {_counted(len(self.left), 'operation')}"]
         reasons: dict[tuple[str, str], list[str]] = {}
         for left in self.left:
             reasons.setdefault((left.type, left.reason), []).append(left.name)
@@ -43,3 +43,7 @@ class Report:
             times = f"{len(names)} × {kind}" if len(names) > 1 else kind
             lines.append(f"  {times} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''}): {reason}")
         return "\n".join(lines)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -33,7 +33,6 @@ class Runner:
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
         self.artifact = artifact
         self.threads = threads
-        self.calls = 0
         self._affinity = _affinity()
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -82,14 +81,12 @@ class Runner:
         call = self._bound.get(key)
         if call is None:
             call = self._bind(key, inputs, results)
-        self.calls += 1
         call()
 
     def run_unshaped(self, inputs: Sequence[Array]) -> list[Array]:
         """The results of a function whose results' extents follow from values."""
         with self._on_all_processors():
             returned = self._loaded()(*inputs)
-        self.calls += 1
         return list(returned) if isinstance(returned, tuple) else [returned]
 
     def prepare(self) -> None:
