@@ -279,7 +279,8 @@ def test_a_small_part_stays_with_openvino() -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"device": "XPU"}, r"device 'XPU': no such device; expected CPU, or compile_on_queue"),
-    ({"hint": "f99"}, r"hint 'f99': no such precision; expected one of f32, bf16, f16"),
+    ({"hint": "f99"}, r"hint 'f99': no such precision; expected one of f32, bf16"),
+    ({"hint": "f16"}, r"hint 'f16': no such precision; expected one of f32, bf16"),
     ({"hint": "f32", "config": {"INFERENCE_PRECISION_HINT": "bf16"}}, r"hint 'f32': the property .* is bf16"),
     ({"config": {"NO_SUCH_PROPERTY": "1"}}, r"device CPU: .*NO_SUCH_PROPERTY"),
 ])  # fmt: skip

@@ -40,8 +40,8 @@ def compile_model(
     """Compile `model`, an `openvino.Model` or the path of a file that OpenVINO reads, for OpenVINO's `device`.
 
     Connected parts of at least `smallest` operations that Motet can compile become calls of compiled functions, which
-    work on OpenVINO's tensors in place. `model` is not changed. `hint` is the precision of products, `f32`, `bf16` or
-    `f16`; None is OpenVINO's choice for the device and `config`, its properties. `devices` and `options` are those of
+    work on OpenVINO's tensors in place. `model` is not changed. `hint` is the precision of products, `f32` or
+    `bf16`; None is OpenVINO's choice for the device and `config`, its properties. `devices` and `options` are those of
     `motet.compile`. Raises OptionError for an unknown device, hint or property, or a model that cannot be read.
     """
     core = core or ov.Core()

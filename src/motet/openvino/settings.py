@@ -16,13 +16,13 @@ from motet.errors import OptionError
 from motet.openvino.compiled import meaning
 
 PRECISION = "INFERENCE_PRECISION_HINT"
-HINTS = ("f32", "bf16", "f16")
+HINTS = ("f32", "bf16")
 _SPELLINGS = {"bfloat16": "bf16", "float32": "f32", "float16": "f16", "float": "f32"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`config` are OpenVINO's properties, which include the precision, `f32`, `bf16` or `f16`."""
+    """`config` are OpenVINO's properties, which include the precision, `f32` or `bf16`."""
 
     config: Mapping[str, Any]
     precision: str
@@ -49,10 +49,11 @@ def read_settings(core: Any, device: str, hint: Any, config: Mapping[str, Any] |
     except RuntimeError as error:
         raise OptionError(f"device {device}: {meaning(str(error))}") from None
     precision = spelled(small.get_property(PRECISION))
-    if hint is not None and precision != spelled(hint):
-        raise OptionError(f"hint {spelled(hint)!r}: device {device} computes in {precision} instead; expected a "
-                          "precision of its own")
-    return Settings({**given, PRECISION: precision}, precision if precision in HINTS else "f32")
+    if precision not in HINTS or (hint is not None and precision != spelled(hint)):
+        asked = "the properties" if hint is None else f"hint {spelled(hint)!r}"
+        raise OptionError(f"{asked}: device {device} computes in {precision}; expected one of {', '.join(HINTS)} that "
+                          "it has")
+    return Settings({**given, PRECISION: precision}, precision)
 
 
 def threads_of(compiled: Any) -> int | None:

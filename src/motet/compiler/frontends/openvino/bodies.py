@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported, constant_data
-from motet.compiler.frontends.openvino.writer import Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation, constant_data
+from motet.compiler.frontends.openvino.writer import GraphWriter
 
 Place = tuple[str, int]  # of a value: the unique name of its operator, and the number of the result
 
 
 @dataclass
-class Values:
+class ModelValues:
     """The names of a model's values in the ONNX graph, and the operators that have no lowering, with the reasons."""
 
     names: dict[Place, str] = field(default_factory=dict[Place, str])
-    failed: list[tuple[Operation, str]] = field(default_factory=list[tuple[Operation, str]])
+    failed: list[tuple[OpenvinoOperation, str]] = field(default_factory=list[tuple[OpenvinoOperation, str]])
 
     def name(self, output: Any) -> str:
         return self.names[place_of(output)]
@@ -29,7 +29,7 @@ def place_of(output: Any) -> Place:
     return output.get_node().get_name(), output.get_index()
 
 
-def write_operators(model: Any, w: Writer, values: Values) -> None:
+def write_operators(model: Any, w: GraphWriter, values: ModelValues) -> None:
     """Writes all operators of `model`, whose parameters and states `values` names. An operator without a lowering is
     added to `values.failed`, and what depends on it is left out."""
     for node in model.get_ordered_ops():
@@ -38,40 +38,40 @@ def write_operators(model: Any, w: Writer, values: Values) -> None:
             continue
         if any(each not in values for each in node.input_values()):
             continue
-        op = Operation(node, [values.name(each) for each in node.input_values()])
+        op = OpenvinoOperation(node, [values.name(each) for each in node.input_values()])
         w.stem = op.name
         try:
             written = write_operator(op, w)
-        except Unsupported as error:
+        except NoLowering as error:
             values.failed.append((op, str(error)))
             continue
         for number, name in enumerate(written):
             values.names[node.get_name(), number] = name
 
 
-def write_operator(op: Operation, w: Writer) -> list[str]:
-    """The names of the results of an operator. Raises Unsupported."""
+def write_operator(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
+    """The names of the results of an operator. Raises NoLowering."""
     if op.kind == "Constant":
         return [w.constant(constant_data(op.node))]
     rule = w.rules.get(op.kind)
     if rule is None:
-        raise Unsupported("no lowering")
+        raise NoLowering("no lowering")
     for place in range(op.count):
-        op.dtype(place)  # raises Unsupported for types that Motet lacks
+        op.dtype(place)  # raises NoLowering for types that Motet lacks
     found = rule(op, w)
     return [found] if isinstance(found, str) else found
 
 
-def write_body(body: Any, w: Writer, given: dict[int, str]) -> list[str]:
-    """The results of a body whose parameters, by number, have the names `given`. Raises Unsupported."""
-    values = Values()
+def write_body(body: Any, w: GraphWriter, given: dict[int, str]) -> list[str]:
+    """The results of a body whose parameters, by number, have the names `given`. Raises NoLowering."""
+    values = ModelValues()
     for number, name in given.items():
         values.names[body.get_parameters()[number].get_name(), 0] = name
     write_operators(body, w, values)
     if values.failed:
         op, reason = values.failed[0]
-        raise Unsupported(f"in its body, {op.kind} {op.name!r}: {reason}")
+        raise NoLowering(f"in its body, {op.kind} {op.name!r}: {reason}")
     state = next((each for each in body.get_ordered_ops() if each.get_type_name() in ("ReadValue", "Assign")), None)
     if state is not None:
-        raise Unsupported(f"in its body, the state of {state.get_friendly_name()!r}; expected states outside of bodies")
+        raise NoLowering(f"in its body, the state of {state.get_friendly_name()!r}; expected states outside of bodies")
     return [values.name(result.input_value(0)) for result in body.get_results()]

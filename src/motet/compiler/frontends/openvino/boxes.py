@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _suppression(op: Operation, w: Writer) -> list[str]:
+def _suppression(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     """ONNX's operator, whose boxes are in the order of batches and classes; the others are sorted by their scores."""
     if op.has(5) and np.any(op.known(5, "sigma for soft suppression")):
-        raise Unsupported("soft suppression; expected a sigma of 0")
+        raise NoLowering("soft suppression; expected a sigma of 0")
     kept = int(op.known(2, "boxes per class").reshape(())) if op.has(2) else 0
     limits = [float(op.known(place, "thresholds").reshape(())) if op.has(place) else 0.0 for place in (3, 4)]
     centre = int(str(op.attribute("box_encoding", "corner")).lower() == "center")
@@ -30,7 +30,7 @@ def _suppression(op: Operation, w: Writer) -> list[str]:
     return results[: op.results]
 
 
-def _roi_align(op: Operation, w: Writer) -> str:
+def _roi_align(op: OpenvinoOperation, w: GraphWriter) -> str:
     """ONNX's half_pixel is OpenVINO's `half_pixel_for_nn`; `half_pixel` shifts the boxes by half a pixel before."""
     aligned, boxes = str(op.attribute("aligned_mode", "asymmetric")).lower(), op.inputs[1]
     if aligned == "half_pixel":
@@ -47,7 +47,7 @@ def _roi_align(op: Operation, w: Writer) -> str:
 _MODES = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
 
 
-def _grid_sample(op: Operation, w: Writer) -> str:
+def _grid_sample(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add(
         "GridSample", op.inputs[0], op.inputs[1], align_corners=int(bool(op.attribute("align_corners", False))),
         mode=_MODES[str(op.attribute("mode", "bilinear")).lower()],
@@ -55,7 +55,7 @@ def _grid_sample(op: Operation, w: Writer) -> str:
     )
 
 
-def _columns_to_image(op: Operation, w: Writer) -> str:
+def _columns_to_image(op: OpenvinoOperation, w: GraphWriter) -> str:
     size, block = op.numbers(1, "extents of the image"), op.numbers(2, "extents of the blocks")
     numbers = {name: [int(each) for each in op.attribute(name)] for name in ("strides", "dilations")}
     pads = [int(each) for name in ("pads_begin", "pads_end") for each in op.attribute(name)]

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 _FUNCTIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
 
-def _functions(op: Operation, defaults: Sequence[str]) -> list[str]:
+def _functions(op: OpenvinoOperation, defaults: Sequence[str]) -> list[str]:
     given = [str(each).lower() for each in op.attribute("activations") or defaults]
     unknown = next((each for each in given if each not in _FUNCTIONS), None)
     if unknown is not None:
-        raise Unsupported(f"activation {unknown}; expected {', '.join(_FUNCTIONS)}")
+        raise NoLowering(f"activation {unknown}; expected {', '.join(_FUNCTIONS)}")
     return [_FUNCTIONS[each] for each in given]
 
 
-def _product(w: Writer, value: str, weights: str) -> str:
+def _product(w: GraphWriter, value: str, weights: str) -> str:
     return w.add("MatMul", value, w.transpose(weights, [1, 0]))
 
 
-def _clipped(op: Operation, w: Writer, value: str) -> str:
+def _clipped(op: OpenvinoOperation, w: GraphWriter, value: str) -> str:
     bound = float(op.attribute("clip", 0.0) or 0.0)
     if not bound:
         return value
     return w.add("Clip", value, w.constant(-bound, op.dtype(0)), w.constant(bound, op.dtype(0)))
 
 
-def _parts(op: Operation, w: Writer, value: str, count: int) -> list[str]:
+def _parts(op: OpenvinoOperation, w: GraphWriter, value: str, count: int) -> list[str]:
     size = int(op.attribute("hidden_size"))
     return w.add_all("Split", count, value, w.ints([size] * count), axis=-1)
 
 
-def _lstm(op: Operation, w: Writer) -> list[str]:
+def _lstm(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     """The gates are f, i, c, o."""
     x, hidden, cell, weights, recurrent = op.inputs[:5]
     f, g, h = _functions(op, ("sigmoid", "tanh", "tanh"))
@@ -47,7 +47,7 @@ def _lstm(op: Operation, w: Writer) -> list[str]:
     return [w.add("Mul", w.add(f, output), w.add(h, cell)), cell]
 
 
-def _gru(op: Operation, w: Writer) -> str:
+def _gru(op: OpenvinoOperation, w: GraphWriter) -> str:
     """The gates are z, r, h; with `linear_before_reset` the bias has the part of the recurrent product last."""
     x, hidden, weights, recurrent = op.inputs[:4]
     f, g = _functions(op, ("sigmoid", "tanh"))
@@ -73,7 +73,7 @@ def _gru(op: Operation, w: Writer) -> str:
     return w.add("Add", w.add("Mul", rest, new), w.add("Mul", update, hidden))
 
 
-def _rnn(op: Operation, w: Writer) -> str:
+def _rnn(op: OpenvinoOperation, w: GraphWriter) -> str:
     x, hidden, weights, recurrent = op.inputs[:4]
     value = w.add("Add", _product(w, x, weights), _product(w, hidden, recurrent))
     if op.has(4):

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.openvino.bodies import write_body
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported, constant_value, dtype_of, extents_of
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import (
+    NoLowering,
+    OpenvinoOperation,
+    constant_value,
+    dtype_of,
+    extents_of,
+)
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 if TYPE_CHECKING:
     import onnx
@@ -27,7 +33,7 @@ class _Ports:
     joined: list[Any] = field(default_factory=list[Any])
 
 
-def _ports(op: Operation) -> _Ports:
+def _ports(op: OpenvinoOperation) -> _Ports:
     found = _Ports()
     groups = {"Slice": found.sliced, "Merged": found.merged, "Invariant": found.invariant}
     for each in op.node.get_input_descriptions():
@@ -36,11 +42,11 @@ def _ports(op: Operation) -> _Ports:
         (found.joined if hasattr(each, "part_size") else found.final).append(each)
     for each in (*found.sliced, *found.joined):
         if each.part_size != 1 or abs(each.stride) != 1:
-            raise Unsupported(f"slices of {each.part_size} by steps of {each.stride}; expected one element at a time")
+            raise NoLowering(f"slices of {each.part_size} by steps of {each.stride}; expected one element at a time")
     return found
 
 
-def _graph(w: Writer, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> onnx.GraphProto:
+def _graph(w: GraphWriter, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> onnx.GraphProto:
     import onnx
 
     return onnx.helper.make_graph(w.nodes, w.names.fresh(f"{w.stem}/body"), inputs, outputs)
@@ -57,7 +63,7 @@ def _info(name: str, output: Any, dropped: int | None = None) -> onnx.ValueInfoP
     return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(dtype_of(output)), named)
 
 
-def _tensor_iterator(op: Operation, w: Writer) -> list[str]:
+def _tensor_iterator(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     """A Scan where all slices cover whole axes. Its slices lack the axis that the body's have."""
     ports, body = _ports(op), op.node.get_function()
     if not ports.sliced or any(_direction(each) is None for each in (*ports.sliced, *ports.joined)):
@@ -101,7 +107,7 @@ def _direction(each: Any) -> int | None:
     return 1 if each.start == -1 and each.end == 0 else None
 
 
-def _states(op: Operation, inner: Writer, ports: _Ports, body: Any) -> tuple[
+def _states(op: OpenvinoOperation, inner: GraphWriter, ports: _Ports, body: Any) -> tuple[
     dict[int, str], list[onnx.ValueInfoProto], list[str]
 ]:
     """The names of the body's parameters that are carried or read from around the loop, the carried ones as inputs of
@@ -121,7 +127,7 @@ def _results(body: Any) -> list[Any]:
     return [result.input_value(0) for result in body.get_results()]
 
 
-def _copied(w: Writer, name: str, output: Any) -> onnx.ValueInfoProto:
+def _copied(w: GraphWriter, name: str, output: Any) -> onnx.ValueInfoProto:
     """A result of a body, which a node of the body must compute."""
     return _info(w.add("Identity", name), output)
 
@@ -133,7 +139,7 @@ def _lasts(ports: _Ports) -> list[int]:
 
 
 def _collect(
-    op: Operation, w: Writer, ports: _Ports, lasts: list[int], made: list[str], scanned: list[str]
+    op: OpenvinoOperation, w: GraphWriter, ports: _Ports, lasts: list[int], made: list[str], scanned: list[str]
 ) -> list[str]:
     """The loop's results by their numbers, of the carried values `made` and what iterations produced, `scanned`."""
     found = [""] * op.results
@@ -143,7 +149,7 @@ def _collect(
     last = dict(zip(lasts, scanned[len(ports.joined) :], strict=True))
     for each in ports.final:
         if each.iteration != -1:
-            raise Unsupported(f"the result of iteration {each.iteration}; expected that of the last")
+            raise NoLowering(f"the result of iteration {each.iteration}; expected that of the last")
         name = carried.get(each.body_value_index)
         if name is None:
             name = w.add("Gather", last[each.body_value_index], w.ints(-1), axis=0)
@@ -151,11 +157,11 @@ def _collect(
     return found
 
 
-def _loop(op: Operation, w: Writer) -> list[str]:
+def _loop(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     return _loop_of(op, w, _ports(op), list(op.node.get_special_body_ports()))
 
 
-def _loop_of(op: Operation, w: Writer, ports: _Ports, special: Sequence[int] | None) -> list[str]:
+def _loop_of(op: OpenvinoOperation, w: GraphWriter, ports: _Ports, special: Sequence[int] | None) -> list[str]:
     """ONNX's Loop. `special` are the numbers of the body's parameter that counts iterations and of its result that is
     the condition; a TensorIterator has neither, and as many iterations as OpenVINO finds."""
     import onnx
@@ -187,17 +193,19 @@ def _loop_of(op: Operation, w: Writer, ports: _Ports, special: Sequence[int] | N
     return _collect(op, w, ports, lasts, made, [*joined, *scanned[len(joined) :]])
 
 
-def _counted(w: Writer, step: str, parameter: Any) -> str:
+def _counted(w: GraphWriter, step: str, parameter: Any) -> str:
     value = step if dtype_of(parameter) == np.int64 else w.cast(step, dtype_of(parameter))
     return w.unsqueeze(value, 0) if extents_of(parameter) == [1] else value
 
 
-def _trips(op: Operation, w: Writer, special: Sequence[int] | None, ends: np.ndarray | None) -> tuple[str, str]:
+def _trips(
+    op: OpenvinoOperation, w: GraphWriter, special: Sequence[int] | None, ends: np.ndarray | None
+) -> tuple[str, str]:
     """The number of iterations and the condition before the first, as ONNX's Loop takes them."""
     if special is None:
         count = int(op.node.get_num_iterations())
         if count < 0:
-            raise Unsupported("as many iterations as a call decides; expected a known number")
+            raise NoLowering("as many iterations as a call decides; expected a known number")
         return w.ints(count), ""
     count, start = op.value(0), op.value(1)
     number = None if count is None else int(count.reshape(-1)[0])
@@ -209,7 +217,7 @@ def _trips(op: Operation, w: Writer, special: Sequence[int] | None, ends: np.nda
     return trips, "" if always and trips else w.reshape(op.inputs[1], [])
 
 
-def _sliced(op: Operation, w: Writer, each: Any, step: str) -> str:
+def _sliced(op: OpenvinoOperation, w: GraphWriter, each: Any, step: str) -> str:
     """The slice of an operand for iteration `step`."""
     places = w.unsqueeze(step, 0)
     if each.stride < 0:
@@ -219,7 +227,7 @@ def _sliced(op: Operation, w: Writer, each: Any, step: str) -> str:
     return w.add("Gather", op.inputs[each.input_index], places, axis=int(each.axis))
 
 
-def _merged(w: Writer, stacked: str, each: Any, extents: list[int | None]) -> str:
+def _merged(w: GraphWriter, stacked: str, each: Any, extents: list[int | None]) -> str:
     """The parts [T, …, 1, …] of all iterations, joined along their axis."""
     rank = len(extents)
     axis = each.axis % rank
@@ -229,7 +237,7 @@ def _merged(w: Writer, stacked: str, each: Any, extents: list[int | None]) -> st
     return w.slice(joined, axis, -1, -(2**62), -1) if each.stride < 0 else joined
 
 
-def _if(op: Operation, w: Writer) -> list[str]:
+def _if(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     bodies = {"then": op.node.get_then_body(), "else": op.node.get_else_body()}
     graphs: dict[str, onnx.GraphProto] = {}
     for number, (name, body) in enumerate(bodies.items()):

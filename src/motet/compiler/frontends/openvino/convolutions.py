@@ -6,28 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
-from motet.compiler.frontends.openvino.windows import Windows, read_windows
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
+from motet.compiler.frontends.openvino.windows import SlidingWindows, read_windows
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _kernel(op: Operation, axes: int) -> list[int]:
+def _kernel(op: OpenvinoOperation, axes: int) -> list[int]:
     return op.shape(1)[-axes:]
 
 
-def _convolution(op: Operation, w: Writer) -> str:
+def _convolution(op: OpenvinoOperation, w: GraphWriter) -> str:
     windows = read_windows(op, _kernel(op, op.rank(0) - 2))
     return _convolve(op, w, windows, op.inputs[1], 1)
 
 
-def _group_convolution(op: Operation, w: Writer) -> str:
+def _group_convolution(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Weights [G, O, I, …] become [G·O, I, …]."""
     groups, outputs, *rest = op.shape(1)
     windows = read_windows(op, _kernel(op, op.rank(0) - 2))
     return _convolve(op, w, windows, w.reshape(op.inputs[1], [groups * outputs, *rest]), groups)
 
 
-def _convolve(op: Operation, w: Writer, windows: Windows, weights: str, groups: int) -> str:
+def _convolve(op: OpenvinoOperation, w: GraphWriter, windows: SlidingWindows, weights: str, groups: int) -> str:
     image = op.inputs[0]
     cut = [at for at, (begin, end) in enumerate(zip(windows.begins, windows.ends, strict=True)) if min(begin, end) < 0]
     for at in cut:  # negative pads remove elements
@@ -38,17 +38,17 @@ def _convolve(op: Operation, w: Writer, windows: Windows, weights: str, groups: 
     return w.add("Conv", image, weights, group=groups, **windows.attributes)
 
 
-def _transposed(op: Operation, w: Writer) -> str:
+def _transposed(op: OpenvinoOperation, w: GraphWriter) -> str:
     return _spread(op, w, op.inputs[1], 1)
 
 
-def _group_transposed(op: Operation, w: Writer) -> str:
+def _group_transposed(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Weights [G, I, O, …] become [G·I, O, …]."""
     groups, inputs, *rest = op.shape(1)
     return _spread(op, w, w.reshape(op.inputs[1], [groups * inputs, *rest]), groups)
 
 
-def _spread(op: Operation, w: Writer, weights: str, groups: int) -> str:
+def _spread(op: OpenvinoOperation, w: GraphWriter, weights: str, groups: int) -> str:
     axes = op.rank(0) - 2
     kernel = _kernel(op, axes)
     strides, dilations = ([int(each) for each in op.attribute(name)] for name in ("strides", "dilations"))
@@ -67,7 +67,7 @@ def _spread(op: Operation, w: Writer, weights: str, groups: int) -> str:
                 begins[at] = small if automatic == "same_lower" else max(total, 0) - small
             ends[at] = total - begins[at]
     if min([0, *begins]) < 0:
-        raise Unsupported(f"pads {begins} and {ends}; expected none below 0")
+        raise NoLowering(f"pads {begins} and {ends}; expected none below 0")
     for at in range(axes):  # a negative pad at the end is more output
         if ends[at] < 0:
             more[at], ends[at] = more[at] - ends[at], 0
@@ -75,11 +75,11 @@ def _spread(op: Operation, w: Writer, weights: str, groups: int) -> str:
                  dilations=dilations, pads=[*begins, *ends], output_padding=more)
 
 
-def _deformable(op: Operation, w: Writer) -> str:
+def _deformable(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Positions outside the image count as zeros, also in the interpolation (`bilinear_interpolation_pad`)."""
     if not op.attribute("bilinear_interpolation_pad", False):
         extents = op.extents(1)
-        raise Unsupported(f"positions that are clamped to the image (offsets {extents}); "
+        raise NoLowering(f"positions that are clamped to the image (offsets {extents}); "
                           "expected bilinear_interpolation_pad")
     kernel = op.shape(2)[2:]
     windows = read_windows(op, kernel)

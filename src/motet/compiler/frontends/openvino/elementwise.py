@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported, constant_value
-from motet.compiler.frontends.openvino.writer import Rule, Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation, constant_value
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rule, Rules
 
 _SAME = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Sign",
@@ -33,7 +33,7 @@ _OF_INTEGERS = ("Abs", "Neg", "Sign", "Not")
 
 def _unary(name: str) -> Rule:
     """ONNX defines most functions of floats only: those of integers are computed in f32."""
-    def rule(op: Operation, w: Writer) -> str:
+    def rule(op: OpenvinoOperation, w: GraphWriter) -> str:
         if op.dtype(0).kind == "f" or op.dtype(0).name == "bfloat16" or name in _OF_INTEGERS:
             return w.add(name, op.inputs[0])
         if name in _WHOLE:
@@ -44,24 +44,24 @@ def _unary(name: str) -> Rule:
 
 
 def _binary(name: str) -> Rule:
-    def rule(op: Operation, w: Writer) -> str:
+    def rule(op: OpenvinoOperation, w: GraphWriter) -> str:
         return w.add(name, *_aligned(op, w))
 
     return rule
 
 
-def _aligned(op: Operation, w: Writer, first: int = 0) -> list[str]:
+def _aligned(op: OpenvinoOperation, w: GraphWriter, first: int = 0) -> list[str]:
     """The operands of a binary operator, which broadcast as numpy's: with `pdpd` extents of 1 at the end of the second
     are dropped, and it is then aligned with the last axes of the first."""
     one, other = op.inputs[first], op.inputs[first + 1]
     if op.attribute("auto_broadcast", "numpy") != "pdpd":
         return [one, other]
     if op.rank(first) < op.rank(first + 1):
-        raise Unsupported("broadcasting pdpd, with a second operand of a higher rank; expected a lower one")
+        raise NoLowering("broadcasting pdpd, with a second operand of a higher rank; expected a lower one")
     return [one, other]
 
 
-def _divide(op: Operation, w: Writer) -> str:
+def _divide(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Integers are rounded down, unless the model asks for rounding towards zero."""
     one, other = _aligned(op, w)
     quotient = w.add("Div", one, other)
@@ -90,32 +90,32 @@ def is_natural(output: Any, depth: int = 0) -> bool:
     return all(is_natural(each, depth + 1) for each in read)
 
 
-def _mod(op: Operation, w: Writer) -> str:
+def _mod(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add("Mod", *_aligned(op, w), fmod=1)
 
 
-def _floor_mod(op: Operation, w: Writer) -> str:
+def _floor_mod(op: OpenvinoOperation, w: GraphWriter) -> str:
     one, other = _aligned(op, w)
     if op.result_dtype().kind in "iu":
         return w.add("Mod", one, other, fmod=0)
     return w.add("Sub", one, w.add("Mul", w.add("Floor", w.add("Div", one, other)), other))
 
 
-def _squared_difference(op: Operation, w: Writer) -> str:
+def _squared_difference(op: OpenvinoOperation, w: GraphWriter) -> str:
     difference = w.add("Sub", *_aligned(op, w))
     return w.add("Mul", difference, difference)
 
 
-def _not_equal(op: Operation, w: Writer) -> str:
+def _not_equal(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add("Not", w.add("Equal", *_aligned(op, w)))
 
 
-def _bitwise(op: Operation, w: Writer) -> str:
+def _bitwise(op: OpenvinoOperation, w: GraphWriter) -> str:
     name = _BITWISE[op.kind]
     return w.add(name if op.dtype(0).kind == "b" else f"Bitwise{name}", *op.inputs[: 1 if name == "Not" else 2])
 
 
-def _shift(op: Operation, w: Writer) -> str:
+def _shift(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Shifts of signed integers: as unsigned ones, negative ones as the complement of what is shifted right."""
     left, dtype = op.kind == "BitwiseLeftShift", op.dtype(0)
     direction = "LEFT" if left else "RIGHT"
@@ -131,7 +131,7 @@ def _shift(op: Operation, w: Writer) -> str:
     return w.add("Where", negative, w.add("BitwiseNot", shifted), shifted)
 
 
-def _round(op: Operation, w: Writer) -> str:
+def _round(op: OpenvinoOperation, w: GraphWriter) -> str:
     if op.dtype(0).kind in "iu":
         return op.inputs[0]
     if str(op.attribute("mode", "half_to_even")).lower() == "half_to_even":
@@ -140,24 +140,24 @@ def _round(op: Operation, w: Writer) -> str:
     return w.add("Mul", w.add("Sign", op.inputs[0]), w.add("Floor", w.add("Add", w.add("Abs", op.inputs[0]), half)))
 
 
-def _is_infinite(op: Operation, w: Writer) -> str:
+def _is_infinite(op: OpenvinoOperation, w: GraphWriter) -> str:
     flags = {name: int(bool(op.attribute(name, True))) for name in ("detect_negative", "detect_positive")}
     return w.add("IsInf", op.inputs[0], **flags)
 
 
-def _is_finite(op: Operation, w: Writer) -> str:
+def _is_finite(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add("Not", w.add("Or", w.add("IsNaN", op.inputs[0]), w.add("IsInf", op.inputs[0])))
 
 
-def _convert(op: Operation, w: Writer) -> str:
+def _convert(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.cast(op.inputs[0], op.result_dtype())
 
 
-def _promote(op: Operation, w: Writer) -> list[str]:
+def _promote(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     return [w.cast(op.inputs[place], op.result_dtype(place)) for place in (0, 1)]
 
 
-def _select(op: Operation, w: Writer) -> str:
+def _select(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add("Where", op.inputs[0], op.inputs[1], op.inputs[2])
 
 

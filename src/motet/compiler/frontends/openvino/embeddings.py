@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _packed(op: Operation, w: Writer) -> str:
+def _packed(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Each row of indices [B, N] is a bag."""
     rows = w.add("Gather", op.inputs[0], op.inputs[1], axis=0)
     if op.has(2):
@@ -18,7 +18,7 @@ def _packed(op: Operation, w: Writer) -> str:
     return w.reduce("ReduceMean" if mean else "ReduceSum", rows, [1], keep=False)
 
 
-def _offsets(op: Operation, w: Writer) -> str:
+def _offsets(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Bag b has the indices from offsets[b] to the next bag's."""
     offsets = w.cast(op.inputs[2], np.int64)
     places = w.add("Range", w.ints(0), w.squeeze(w.extent(op.inputs[1], 0), 0), w.ints(1))
@@ -28,14 +28,14 @@ def _offsets(op: Operation, w: Writer) -> str:
     return _bags(op, w, (number, bags), (3, 4))
 
 
-def _segments(op: Operation, w: Writer) -> str:
+def _segments(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Index i belongs to the bag segment_ids[i]."""
     count = w.reshape(w.cast(op.inputs[3], np.int64), [])
     bags = w.add("Range", w.ints(0), count, w.ints(1))
     return _bags(op, w, (w.cast(op.inputs[2], np.int64), bags), (4, 5))
 
 
-def _bags(op: Operation, w: Writer, segments: tuple[str, str], places: tuple[int, int]) -> str:
+def _bags(op: OpenvinoOperation, w: GraphWriter, segments: tuple[str, str], places: tuple[int, int]) -> str:
     """The product of a matrix [bags, indices] of weights with the rows. `segments` are each index's bag and all bags'
     numbers; `places` those of the operands default index and weights. An empty bag is the default row, or zeros."""
     default, weights = places
@@ -58,7 +58,7 @@ def _bags(op: Operation, w: Writer, segments: tuple[str, str], places: tuple[int
     return w.add("Where", w.unsqueeze(empty, *range(1, trailing + 1)) if trailing else empty, row, found)
 
 
-def _weighted(w: Writer, matrix: str, rows: str, trailing: int) -> str:
+def _weighted(w: GraphWriter, matrix: str, rows: str, trailing: int) -> str:
     """matrix [B, N] · rows [N, …]."""
     if trailing == 1:
         return w.add("MatMul", matrix, rows)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _reshape(op: Operation, w: Writer) -> str:
+def _reshape(op: OpenvinoOperation, w: GraphWriter) -> str:
     copies_zeros = bool(op.attribute("special_zero", True))
     extents = op.value(1)
     if extents is not None:
@@ -17,17 +17,17 @@ def _reshape(op: Operation, w: Writer) -> str:
     return w.add("Reshape", op.inputs[0], w.cast(op.inputs[1], np.int64), allowzero=int(not copies_zeros))
 
 
-def _transpose(op: Operation, w: Writer) -> str:
+def _transpose(op: OpenvinoOperation, w: GraphWriter) -> str:
     rank = op.rank(0)
     order = op.numbers(1, "order") or list(reversed(range(rank)))
     return w.transpose(op.inputs[0], [axis % rank for axis in order])
 
 
-def _squeeze(op: Operation, w: Writer) -> str:
+def _squeeze(op: OpenvinoOperation, w: GraphWriter) -> str:
     if not op.has(1) or op.extents(1) == [0]:
         extents = op.extents(0)
         if extents is None or None in extents:
-            raise Unsupported("no axes, of a tensor of dynamic extents; expected constant axes")
+            raise NoLowering("no axes, of a tensor of dynamic extents; expected constant axes")
         return w.reshape(op.inputs[0], [extent for extent in extents if extent is not None and extent != 1])
     axes = op.axes(1, op.rank(0))
     extents = op.extents(0) or []
@@ -35,17 +35,17 @@ def _squeeze(op: Operation, w: Writer) -> str:
     return w.squeeze(op.inputs[0], *kept) if kept else op.inputs[0]
 
 
-def _unsqueeze(op: Operation, w: Writer) -> str:
+def _unsqueeze(op: OpenvinoOperation, w: GraphWriter) -> str:
     numbers = op.numbers(1, "axes")
     rank = op.rank(0) + len(numbers)
     return w.unsqueeze(op.inputs[0], *dict.fromkeys(number % rank for number in numbers))
 
 
-def _concat(op: Operation, w: Writer) -> str:
+def _concat(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add("Concat", *op.inputs, axis=int(op.attribute("axis")))
 
 
-def _split(op: Operation, w: Writer) -> list[str]:
+def _split(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     axis, count = op.axes(1, op.rank(0))[0], int(op.attribute("num_splits"))
     extent = (op.extents(0) or [])[axis]
     if extent is None:
@@ -53,7 +53,7 @@ def _split(op: Operation, w: Writer) -> list[str]:
     return w.add_all("Split", count, op.inputs[0], w.ints([extent // count] * count), axis=axis)
 
 
-def _variadic_split(op: Operation, w: Writer) -> list[str]:
+def _variadic_split(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     axis, lengths = op.axes(1, op.rank(0))[0], op.numbers(2, "lengths")
     extent = (op.extents(0) or [])[axis]
     if -1 in lengths:
@@ -65,7 +65,7 @@ def _variadic_split(op: Operation, w: Writer) -> list[str]:
     return w.add_all("Split", len(lengths), op.inputs[0], w.ints(lengths), axis=axis)
 
 
-def _split_around(op: Operation, w: Writer, axis: int, lengths: list[int]) -> list[str]:
+def _split_around(op: OpenvinoOperation, w: GraphWriter, axis: int, lengths: list[int]) -> list[str]:
     """The parts before the one of the remaining length count from the start, those after it from the end."""
     rest = lengths.index(-1)
     parts: list[str] = []
@@ -81,7 +81,7 @@ def _split_around(op: Operation, w: Writer, axis: int, lengths: list[int]) -> li
     return parts
 
 
-def _tile(op: Operation, w: Writer) -> str:
+def _tile(op: OpenvinoOperation, w: GraphWriter) -> str:
     rank, repeats = op.rank(0), op.value(1)
     if repeats is None:
         return w.add("Tile", op.inputs[0], w.cast(op.inputs[1], np.int64))
@@ -92,7 +92,7 @@ def _tile(op: Operation, w: Writer) -> str:
     return w.add("Tile", value, w.ints([1] * (rank - len(numbers)) + numbers))
 
 
-def _broadcast(op: Operation, w: Writer) -> str:
+def _broadcast(op: OpenvinoOperation, w: GraphWriter) -> str:
     """`explicit` maps the axes of the operand to those of the result; the other modes are ONNX's Expand."""
     target = w.cast(op.inputs[1], np.int64)
     shape = op.value(1)
@@ -105,7 +105,7 @@ def _broadcast(op: Operation, w: Writer) -> str:
     return w.add("Expand", value, target)
 
 
-def _pad(op: Operation, w: Writer) -> str:
+def _pad(op: OpenvinoOperation, w: GraphWriter) -> str:
     mode = str(op.attribute("pad_mode", "constant")).lower()
     if mode == "symmetric":
         return _pad_symmetric(op, w)
@@ -120,7 +120,7 @@ def _pad(op: Operation, w: Writer) -> str:
     return w.add("Pad", op.inputs[0], pads, value, mode="constant")
 
 
-def _pad_symmetric(op: Operation, w: Writer) -> str:
+def _pad_symmetric(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Repeats the elements mirrored, the edge included: slices at constant places along each padded axis."""
     before, after = op.numbers(1, "pads"), op.numbers(2, "pads")
     value = op.inputs[0]
@@ -128,13 +128,13 @@ def _pad_symmetric(op: Operation, w: Writer) -> str:
         if not before[axis] and not after[axis]:
             continue
         if extent is None:
-            raise Unsupported(f"symmetric, along axis {axis} of dynamic extent; expected a known one")
+            raise NoLowering(f"symmetric, along axis {axis} of dynamic extent; expected a known one")
         places = np.arange(-before[axis], extent + after[axis]) % (2 * extent)
         value = w.take(value, np.where(places < extent, places, 2 * extent - 1 - places), axis)
     return value
 
 
-def _reverse(op: Operation, w: Writer) -> str:
+def _reverse(op: OpenvinoOperation, w: GraphWriter) -> str:
     rank = op.rank(0)
     if str(op.attribute("mode", "index")).lower() == "mask":
         axes = [int(axis) for axis in np.flatnonzero(op.known(1, "axes"))]
@@ -146,7 +146,7 @@ def _reverse(op: Operation, w: Writer) -> str:
     return value
 
 
-def _reverse_sequence(op: Operation, w: Writer) -> str:
+def _reverse_sequence(op: OpenvinoOperation, w: GraphWriter) -> str:
     rank = op.rank(0)
     batch, time = (int(op.attribute(name)) % rank for name in ("batch_axis", "seq_axis"))
     order = [time, batch, *(axis for axis in range(rank) if axis not in (time, batch))]
@@ -155,7 +155,7 @@ def _reverse_sequence(op: Operation, w: Writer) -> str:
     return w.transpose(turned, [order.index(axis) for axis in range(rank)])
 
 
-def _roll(op: Operation, w: Writer) -> str:
+def _roll(op: OpenvinoOperation, w: GraphWriter) -> str:
     rank, extents = op.rank(0), op.extents(0) or []
     shifts, axes = op.numbers(1, "shifts"), op.axes(2, rank)
     value = op.inputs[0]
@@ -169,13 +169,13 @@ def _roll(op: Operation, w: Writer) -> str:
     return value
 
 
-def _roll_dynamic(w: Writer, value: str, shift: int, axis: int) -> str:
+def _roll_dynamic(w: GraphWriter, value: str, shift: int, axis: int) -> str:
     extent = w.squeeze(w.extent(value, axis), 0)
     places = w.add("Range", w.ints(0), extent, w.ints(1))
     return w.add("Gather", value, w.add("Mod", w.add("Sub", places, w.ints(shift)), extent), axis=axis)
 
 
-def _shuffle_channels(op: Operation, w: Writer) -> str:
+def _shuffle_channels(op: OpenvinoOperation, w: GraphWriter) -> str:
     shape = op.shape(0)
     axis, groups = int(op.attribute("axis")) % len(shape), int(op.attribute("group"))
     parts = [*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]]
@@ -183,7 +183,7 @@ def _shuffle_channels(op: Operation, w: Writer) -> str:
     return w.reshape(w.transpose(w.reshape(op.inputs[0], parts), order), shape)
 
 
-def _depth_to_space(op: Operation, w: Writer) -> str:
+def _depth_to_space(op: OpenvinoOperation, w: GraphWriter) -> str:
     """[N, C, D…] with C = block^k · c: the blocks' places are the first factors of C, or with depth_first its last."""
     block, first = int(op.attribute("block_size")), str(op.attribute("mode")).lower() == "blocks_first"
     if op.rank(0) == 4:
@@ -201,7 +201,7 @@ def _depth_to_space(op: Operation, w: Writer) -> str:
     return w.reshape(moved, [shape[0], channels, *(extent * block for extent in shape[2:])])
 
 
-def _space_to_depth(op: Operation, w: Writer) -> str:
+def _space_to_depth(op: OpenvinoOperation, w: GraphWriter) -> str:
     block, first = int(op.attribute("block_size")), str(op.attribute("mode")).lower() == "blocks_first"
     shape = op.shape(0)
     space = len(shape) - 2
@@ -214,7 +214,7 @@ def _space_to_depth(op: Operation, w: Writer) -> str:
     return w.reshape(moved, [shape[0], shape[1] * block**space, *(extent // block for extent in shape[2:])])
 
 
-def _batch_to_space(op: Operation, w: Writer) -> str:
+def _batch_to_space(op: OpenvinoOperation, w: GraphWriter) -> str:
     shape, blocks = op.shape(0), op.numbers(1, "blocks")
     begins, ends = op.numbers(2, "crops"), op.numbers(3, "crops")
     rank = len(shape)
@@ -231,7 +231,7 @@ def _batch_to_space(op: Operation, w: Writer) -> str:
     return value
 
 
-def _space_to_batch(op: Operation, w: Writer) -> str:
+def _space_to_batch(op: OpenvinoOperation, w: GraphWriter) -> str:
     shape, blocks = op.shape(0), op.numbers(1, "blocks")
     begins, ends = op.numbers(2, "pads"), op.numbers(3, "pads")
     rank = len(shape)

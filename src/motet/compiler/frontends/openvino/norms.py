@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rules, Writer, rounded, wide, widened
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules, rounded, wide, widened
 
 
-def _epsilon(op: Operation, w: Writer, name: str = "eps") -> str:
+def _epsilon(op: OpenvinoOperation, w: GraphWriter, name: str = "eps") -> str:
     return w.constant(float(op.attribute(name)), wide(op.dtype(0)))
 
 
-def _mvn(op: Operation, w: Writer) -> str:
+def _mvn(op: OpenvinoOperation, w: GraphWriter) -> str:
     """(x − mean) / √(variance + eps), or / (√variance + eps); operator set 2 has its axes in attributes."""
     rank = op.rank(0)
     if op.has(1):
@@ -33,7 +33,7 @@ def _mvn(op: Operation, w: Writer) -> str:
     return rounded(op, w, w.add("Div", centred, deviation))
 
 
-def _normalize_l2(op: Operation, w: Writer) -> str:
+def _normalize_l2(op: OpenvinoOperation, w: GraphWriter) -> str:
     axes, value = op.axes(1, op.rank(0)), widened(op, w)
     total = w.add("Mul", value, value)
     if axes:
@@ -42,7 +42,7 @@ def _normalize_l2(op: Operation, w: Writer) -> str:
     return rounded(op, w, w.add("Div", value, w.add("Sqrt", w.add(bounded, total, _epsilon(op, w)))))
 
 
-def _lrn(op: Operation, w: Writer) -> str:
+def _lrn(op: OpenvinoOperation, w: GraphWriter) -> str:
     """x / (bias + alpha / sizeᵏ · s)^beta, where s is the sum of squares in a window of `size` along k axes."""
     axes, rank = op.axes(1, op.rank(0)), op.rank(0)
     size = int(op.attribute("size"))
@@ -63,19 +63,19 @@ def _lrn(op: Operation, w: Writer) -> str:
     return rounded(op, w, w.add("Div", value, power))
 
 
-def _batch_norm(op: Operation, w: Writer) -> str:
+def _batch_norm(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Operator set 1 has the data in the third place."""
     order = (2, 0, 1, 3, 4) if op.version == 1 else range(5)
     inputs = [op.inputs[place] for place in order]
     return w.add("BatchNormalization", *inputs, epsilon=float(op.attribute("epsilon")))
 
 
-def _group_norm(op: Operation, w: Writer) -> str:
+def _group_norm(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add("GroupNormalization", *op.inputs[:3], num_groups=int(op.attribute("num_groups")),
                  epsilon=float(op.attribute("epsilon")))
 
 
-def _rms(op: Operation, w: Writer) -> str:
+def _rms(op: OpenvinoOperation, w: GraphWriter) -> str:
     """x / √(mean(x²) + epsilon) · scale, along the last axis."""
     value = widened(op, w)
     mean = w.reduce("ReduceMean", w.add("Mul", value, value), [op.rank(0) - 1])
@@ -86,7 +86,7 @@ def _rms(op: Operation, w: Writer) -> str:
     return found if op.result_dtype() == wide(op.dtype(0)) else w.cast(found, op.result_dtype())
 
 
-def _grn(op: Operation, w: Writer) -> str:
+def _grn(op: OpenvinoOperation, w: GraphWriter) -> str:
     """x / √(Σ x² + bias), along axis 1."""
     value = widened(op, w)
     total = w.reduce("ReduceSum", w.add("Mul", value, value), [1])

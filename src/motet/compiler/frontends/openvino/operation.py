@@ -22,12 +22,12 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-class Unsupported(Exception):
+class NoLowering(Exception):
     """An operator, in the form that it has in a model, without a lowering; the text tells which form."""
 
 
 @dataclass
-class Operation:
+class OpenvinoOperation:
     """One operator. `inputs` are the names of its operands in the ONNX graph; an empty name is an absent operand."""
 
     node: Any
@@ -74,16 +74,16 @@ class Operation:
         return extents_of(self.node.input_value(place))
 
     def shape(self, place: int) -> list[int]:
-        """The extents of an operand. Raises Unsupported if one is dynamic."""
+        """The extents of an operand. Raises NoLowering if one is dynamic."""
         found = self.extents(place)
         if found is None or None in found:
-            raise Unsupported(f"operand {place} has dynamic extents; expected known ones")
+            raise NoLowering(f"operand {place} has dynamic extents; expected known ones")
         return [extent for extent in found if extent is not None]
 
     def rank(self, place: int) -> int:
         found = self.extents(place)
         if found is None:
-            raise Unsupported(f"operand {place} has a dynamic rank; expected a known one")
+            raise NoLowering(f"operand {place} has a dynamic rank; expected a known one")
         return len(found)
 
     def result_extents(self, place: int = 0) -> list[int | None] | None:
@@ -92,7 +92,7 @@ class Operation:
     def result_shape(self, place: int = 0) -> list[int]:
         found = self.result_extents(place)
         if found is None or None in found:
-            raise Unsupported("its result has dynamic extents; expected known ones")
+            raise NoLowering("its result has dynamic extents; expected known ones")
         return [extent for extent in found if extent is not None]
 
     def dtype(self, place: int) -> np.dtype[Any]:
@@ -106,10 +106,10 @@ class Operation:
         return constant_value(self.node.input_value(place))
 
     def known(self, place: int, what: str) -> np.ndarray:
-        """The value of a constant operand, called `what`. Raises Unsupported for another."""
+        """The value of a constant operand, called `what`. Raises NoLowering for another."""
         found = self.value(place)
         if found is None:
-            raise Unsupported(f"its {what} are computed in a call; expected constants")
+            raise NoLowering(f"its {what} are computed in a call; expected constants")
         return found
 
     def numbers(self, place: int, what: str) -> list[int]:
@@ -131,7 +131,7 @@ def extents_of(output: Any) -> list[int | None] | None:
 def dtype_of(output: Any) -> np.dtype[Any]:
     name = output.get_element_type().get_type_name()
     if name not in DTYPES:
-        raise Unsupported(f"elements of type {name}; expected numbers of a type that Motet has")
+        raise NoLowering(f"elements of type {name}; expected numbers of a type that Motet has")
     return DTYPES[name]
 
 

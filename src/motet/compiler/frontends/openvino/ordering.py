@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _top_k(op: Operation, w: Writer) -> list[str]:
+def _top_k(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     """Results in the order of values, or of places (`sort=index`)."""
     axis = int(op.attribute("axis")) % op.rank(0)
     count = op.value(1)
@@ -21,13 +21,13 @@ def _top_k(op: Operation, w: Writer) -> list[str]:
     return [value, places if op.results < 2 or op.result_dtype(1) == np.int64 else w.cast(places, op.result_dtype(1))]
 
 
-def _bucketize(op: Operation, w: Writer) -> str:
+def _bucketize(op: OpenvinoOperation, w: GraphWriter) -> str:
     """The number of boundaries below each element, or not above it."""
     below = "Less" if op.attribute("with_right_bound", True) else "LessOrEqual"
     return _counted(op, w, below, op.inputs[1], w.unsqueeze(op.inputs[0], op.rank(0)), (1, 0))
 
 
-def _search_sorted(op: Operation, w: Writer) -> str:
+def _search_sorted(op: OpenvinoOperation, w: GraphWriter) -> str:
     """The same for each row of sorted boundaries."""
     below = "LessOrEqual" if op.attribute("right_mode", False) else "Less"
     boundaries = op.inputs[0]
@@ -36,7 +36,9 @@ def _search_sorted(op: Operation, w: Writer) -> str:
     return _counted(op, w, below, boundaries, w.unsqueeze(op.inputs[1], op.rank(1)), (0, 1))
 
 
-def _counted(op: Operation, w: Writer, below: str, boundaries: str, values: str, places: tuple[int, int]) -> str:
+def _counted(
+    op: OpenvinoOperation, w: GraphWriter, below: str, boundaries: str, values: str, places: tuple[int, int]
+) -> str:
     """How many boundaries, the operand `places[0]`, along the last axis are `below` each of the values."""
     kinds = [op.dtype(place) for place in places]
     common = np.result_type(*kinds)
@@ -46,7 +48,7 @@ def _counted(op: Operation, w: Writer, below: str, boundaries: str, values: str,
     return w.cast(w.reduce("ReduceSum", smaller, [-1], keep=False), op.result_dtype())
 
 
-def _unique(op: Operation, w: Writer) -> list[str]:
+def _unique(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     axis = {"axis": int(op.known(1, "axis").reshape(()))} if op.has(1) else {}
     found = w.add_all("Unique", 4, op.inputs[0], sorted=int(bool(op.attribute("sorted", True))), **axis)
     return [found[0], *(w.cast(each, op.result_dtype(place)) for place, each in enumerate(found[1:], 1))]

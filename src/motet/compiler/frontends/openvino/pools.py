@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
-from motet.compiler.frontends.openvino.windows import Windows, read_windows
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
+from motet.compiler.frontends.openvino.windows import SlidingWindows, read_windows
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _windows(op: Operation) -> Windows:
+def _windows(op: OpenvinoOperation) -> SlidingWindows:
     return read_windows(op, [int(each) for each in op.attribute("kernel")])
 
 
-def _overhang(op: Operation, windows: Windows) -> list[int] | None:
+def _overhang(op: OpenvinoOperation, windows: SlidingWindows) -> list[int] | None:
     """How far the last windows reach beyond the padded image, if extents are rounded up; None if only a call knows."""
     if windows.automatic or not str(op.attribute("rounding_type", "floor")).lower().startswith("ceil"):
         return [0] * len(windows.kernel)
@@ -29,15 +29,15 @@ def _overhang(op: Operation, windows: Windows) -> list[int] | None:
     return found
 
 
-def _check_ceiled(op: Operation, windows: Windows) -> None:
+def _check_ceiled(op: OpenvinoOperation, windows: SlidingWindows) -> None:
     """Refuses windows of dynamic extents that may begin behind the image, which ONNX leaves out."""
     plain = str(op.attribute("rounding_type")).lower() == "ceil"
     if plain and any(end or stride > kernel
                      for end, stride, kernel in zip(windows.ends, windows.strides, windows.kernel, strict=True)):
-        raise Unsupported("rounding_type=ceil with pads and dynamic extents; expected ceil_torch, or known extents")
+        raise NoLowering("rounding_type=ceil with pads and dynamic extents; expected ceil_torch, or known extents")
 
 
-def _max_pool(op: Operation, w: Writer) -> list[str]:
+def _max_pool(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     windows = _windows(op)
     overhang = _overhang(op, windows)
     more: dict[str, int] = {}
@@ -50,12 +50,12 @@ def _max_pool(op: Operation, w: Writer) -> list[str]:
     if op.results == 1 or not op.is_read(1):
         return [w.add("MaxPool", op.inputs[0], **windows.attributes, **more)] * op.results
     if int(op.attribute("axis", 0)) != 0:
-        raise Unsupported(f"indices along axis {op.attribute('axis')}; expected axis 0")
+        raise NoLowering(f"indices along axis {op.attribute('axis')}; expected axis 0")
     value, places = w.add_all("MaxPool", 2, op.inputs[0], **windows.attributes, **more)
     return [value, places if op.result_dtype(1) == np.int64 else w.cast(places, op.result_dtype(1))]
 
 
-def _average_pool(op: Operation, w: Writer) -> str:
+def _average_pool(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Pads are counted unless `exclude-pad`; with pads, so is the part of a window beyond the padded image."""
     windows = _windows(op)
     overhang, counts = _overhang(op, windows), not op.attribute("exclude-pad", False)
@@ -74,7 +74,7 @@ def _bounds(extent: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return places * extent // count, -(-((places + 1) * extent) // count)
 
 
-def _adaptive_average(op: Operation, w: Writer) -> str:
+def _adaptive_average(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Means over windows of unequal sizes are products with a matrix for each axis."""
     counts = op.result_extents() or []
     extents, value = op.extents(0) or [], op.inputs[0]
@@ -83,7 +83,7 @@ def _adaptive_average(op: Operation, w: Writer) -> str:
         value = w.reduce("ReduceMean", value, whole)
     rest = [axis for axis in range(2, len(extents)) if axis not in whole]
     if any(extents[axis] is None or counts[axis] is None for axis in rest):
-        raise Unsupported("dynamic extents; expected known ones, or a result of one element")
+        raise NoLowering("dynamic extents; expected known ones, or a result of one element")
     if rest and all((extents[axis] or 0) % (counts[axis] or 1) == 0 for axis in rest):
         kernel = [(extents[axis] or 0) // (counts[axis] or 1) if axis in rest else 1 for axis in range(2, len(extents))]
         return w.add("AveragePool", value, kernel_shape=kernel, strides=kernel)
@@ -98,10 +98,10 @@ def _adaptive_average(op: Operation, w: Writer) -> str:
     return value
 
 
-def _adaptive_max(op: Operation, w: Writer) -> list[str]:
+def _adaptive_max(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     """Along each axis, gathers the windows, filled up with their last elements, and takes the maxima."""
     if op.is_read(1):
-        raise Unsupported("the places of its maxima; expected a model that does not use them")
+        raise NoLowering("the places of its maxima; expected a model that does not use them")
     shape, counts, value = op.shape(0), op.result_shape(), op.inputs[0]
     for axis in range(2, len(shape)):
         first, end = _bounds(shape[axis], counts[axis])

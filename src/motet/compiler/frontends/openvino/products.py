@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _matmul(op: Operation, w: Writer) -> str:
+def _matmul(op: OpenvinoOperation, w: GraphWriter) -> str:
     operands: list[str] = []
     for place, flag in enumerate(("transpose_a", "transpose_b")):
         value, rank = op.inputs[place], op.rank(place)
@@ -18,11 +18,11 @@ def _matmul(op: Operation, w: Writer) -> str:
     return w.add("MatMul", *operands)
 
 
-def _einsum(op: Operation, w: Writer) -> str:
+def _einsum(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.add("Einsum", *op.inputs, equation=str(op.attribute("equation")))
 
 
-def _attention(op: Operation, w: Writer) -> str:
+def _attention(op: OpenvinoOperation, w: GraphWriter) -> str:
     """softmax(scale · q·kᵀ + mask)·v, with a mask of numbers or booleans; with `causal` a query attends to the keys up
     to its own place."""
     query, key, value = op.inputs[:3]
@@ -43,7 +43,7 @@ def _attention(op: Operation, w: Writer) -> str:
     return w.add("MatMul", w.add("Softmax", scores, axis=-1), value)
 
 
-def _scale(op: Operation, w: Writer) -> str:
+def _scale(op: OpenvinoOperation, w: GraphWriter) -> str:
     """The factor given, or 1/√E for queries of E elements."""
     if op.has(4):
         return op.inputs[4]
@@ -54,7 +54,7 @@ def _scale(op: Operation, w: Writer) -> str:
     return w.add("Reciprocal", w.add("Sqrt", extent))
 
 
-def _not_after(w: Writer, query: str, key: str) -> str:
+def _not_after(w: GraphWriter, query: str, key: str) -> str:
     """Which keys [S] a query [L] attends to."""
     rows, columns = (
         w.add("Range", w.ints(0), w.squeeze(w.extent(each, -2), 0), w.ints(1)) for each in (query, key)
@@ -62,7 +62,7 @@ def _not_after(w: Writer, query: str, key: str) -> str:
     return w.add("LessOrEqual", w.unsqueeze(columns, 0), w.unsqueeze(rows, 1))
 
 
-def _with_sink(op: Operation, w: Writer, scores: str) -> str:
+def _with_sink(op: OpenvinoOperation, w: GraphWriter, scores: str) -> str:
     """Softmax of the scores and one more, which is then left out."""
     shape = w.add("Concat", w.add("Shape", scores, end=-1), w.ints([1]), axis=0)
     joined = w.add("Concat", scores, w.add("Expand", op.inputs[5], shape), axis=-1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rules, Writer, rounded, wide, widened
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules, rounded, wide, widened
 
 
-def _fake_quantize(op: Operation, w: Writer) -> str:
+def _fake_quantize(op: OpenvinoOperation, w: GraphWriter) -> str:
     """round((x − il) / (ih − il) · (levels − 1)) / (levels − 1) · (oh − ol) + ol, for x in [il, ih]."""
     dtype = wide(op.dtype(0))
     steps = w.constant(int(op.attribute("levels")) - 1, dtype)

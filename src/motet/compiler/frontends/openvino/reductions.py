@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rule, Rules, Writer
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rule, Rules
 
 _KINDS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2")
 
 
-def _axes(op: Operation, w: Writer) -> str:
+def _axes(op: OpenvinoOperation, w: GraphWriter) -> str:
     return w.cast(op.inputs[1], np.int64) if op.value(1) is None else w.ints(op.axes(1, op.rank(0)))
 
 
 def _reduction(name: str) -> Rule:
-    def rule(op: Operation, w: Writer) -> str:
+    def rule(op: OpenvinoOperation, w: GraphWriter) -> str:
         keep = int(bool(op.attribute("keep_dims", False)))
         value, dtype = op.inputs[0], op.dtype(0)
         if name == "Mean" and dtype.kind in "iu":  # rounded towards zero
@@ -27,7 +27,7 @@ def _reduction(name: str) -> Rule:
 
 
 def _logical(name: str) -> Rule:
-    def rule(op: Operation, w: Writer) -> str:
+    def rule(op: OpenvinoOperation, w: GraphWriter) -> str:
         keep = int(bool(op.attribute("keep_dims", False)))
         numbers = w.cast(op.inputs[0], np.int32)
         return w.cast(w.add(name, numbers, _axes(op, w), keepdims=keep, noop_with_empty_axes=1), np.bool_)
@@ -35,7 +35,7 @@ def _logical(name: str) -> Rule:
     return rule
 
 
-def _cumulative(op: Operation, w: Writer) -> str:
+def _cumulative(op: OpenvinoOperation, w: GraphWriter) -> str:
     flags = {name: int(bool(op.attribute(name, False))) for name in ("exclusive", "reverse")}
     axis = w.ints(op.axes(1, op.rank(0))[0]) if op.value(1) is not None else w.cast(op.inputs[1], np.int64)
     return w.add("CumSum", op.inputs[0], axis, **flags)

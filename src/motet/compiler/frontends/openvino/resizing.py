@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 _MODES = {"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic"}
 _POSITIONS = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
@@ -28,23 +28,23 @@ class _Request:
     cube: float = -0.75
 
 
-def _interpolate(op: Operation, w: Writer) -> str:
+def _interpolate(op: OpenvinoOperation, w: GraphWriter) -> str:
     return _interpolate_first(op, w) if op.version == 1 else _interpolate_later(op, w)
 
 
-def _interpolate_first(op: Operation, w: Writer) -> str:
+def _interpolate_first(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Operator set 1: axes in an attribute, and positions from `align_corners`."""
     axes = [int(each) for each in op.attribute("axes")]
     mode = str(op.attribute("mode")).lower()
     if mode == "area":
-        raise Unsupported("mode=area; expected nearest, linear or cubic")
+        raise NoLowering("mode=area; expected nearest, linear or cubic")
     position = "align_corners" if op.attribute("align_corners", True) else "asymmetric"
     sizes = op.numbers(1, "extents of the result")
     request = _Request(mode, position, "floor", axes, sizes, None, bool(op.attribute("antialias", False)))
     return _resize(op, w, _padded(op, w), request)
 
 
-def _interpolate_later(op: Operation, w: Writer) -> str:
+def _interpolate_later(op: OpenvinoOperation, w: GraphWriter) -> str:
     by_sizes = str(op.attribute("shape_calculation_mode", "sizes")).lower() == "sizes"
     place = 1 if op.version >= 11 or by_sizes else 2
     last = 2 if op.version >= 11 else 3
@@ -63,7 +63,7 @@ def _interpolate_later(op: Operation, w: Writer) -> str:
     return _resize(op, w, value, request)
 
 
-def _padded(op: Operation, w: Writer) -> str:
+def _padded(op: OpenvinoOperation, w: GraphWriter) -> str:
     pads = [([int(each) for each in op.attribute(name) or []] + [0] * op.rank(0))[: op.rank(0)]
             for name in ("pads_begin", "pads_end")]
     if not any(map(any, pads)):
@@ -71,16 +71,16 @@ def _padded(op: Operation, w: Writer) -> str:
     return w.add("Pad", op.inputs[0], w.ints([*pads[0], *pads[1]]), w.constant(0, op.dtype(0)))
 
 
-def _resize(op: Operation, w: Writer, value: str, request: _Request) -> str:
+def _resize(op: OpenvinoOperation, w: GraphWriter, value: str, request: _Request) -> str:
     if request.mode not in _MODES:
-        raise Unsupported(f"mode={request.mode}; expected {', '.join(_MODES)}")
+        raise NoLowering(f"mode={request.mode}; expected {', '.join(_MODES)}")
     plain = request.position in _POSITIONS and request.rounding in _ROUNDED
     if request.mode == "nearest" and not plain:
         return _take_nearest(op, w, value, request)
     if request.position not in _POSITIONS:
-        raise Unsupported(f"coordinate_transformation_mode={request.position}; expected {', '.join(_POSITIONS)}")
+        raise NoLowering(f"coordinate_transformation_mode={request.position}; expected {', '.join(_POSITIONS)}")
     if request.antialias and request.mode == "cubic":
-        raise Unsupported("mode=cubic with antialias; expected no antialias")
+        raise NoLowering("mode=cubic with antialias; expected no antialias")
     numbers = w.ints(request.sizes) if request.sizes is not None else w.constant(request.scales or [], np.float32)
     given = ["", "", numbers] if request.sizes is not None else ["", numbers]
     return w.add("Resize", value, *given, axes=request.axes, **_attributes(request))
@@ -94,7 +94,7 @@ def _attributes(request: _Request) -> dict[str, object]:
     }
 
 
-def _resize_dynamic(op: Operation, w: Writer, value: str, how: tuple[int, bool, list[int]]) -> str:
+def _resize_dynamic(op: OpenvinoOperation, w: GraphWriter, value: str, how: tuple[int, bool, list[int]]) -> str:
     """By extents or scales that only a call knows."""
     place, by_sizes, axes = how
     request = _Request(
@@ -103,14 +103,14 @@ def _resize_dynamic(op: Operation, w: Writer, value: str, how: tuple[int, bool, 
         bool(op.attribute("antialias", False)), float(op.attribute("cube_coeff", -0.75)),
     )
     if request.mode not in _MODES or request.position not in _POSITIONS or request.rounding not in _ROUNDED:
-        raise Unsupported(f"mode={request.mode}, coordinate_transformation_mode={request.position}, "
+        raise NoLowering(f"mode={request.mode}, coordinate_transformation_mode={request.position}, "
                           f"nearest_mode={request.rounding} with extents from a call; expected constant ones")
     if by_sizes:
         return w.add("Resize", value, "", "", w.cast(op.inputs[place], np.int64), axes=axes, **_attributes(request))
     return w.add("Resize", value, "", w.cast(op.inputs[place], np.float32), axes=axes, **_attributes(request))
 
 
-def _take_nearest(op: Operation, w: Writer, value: str, request: _Request) -> str:
+def _take_nearest(op: OpenvinoOperation, w: GraphWriter, value: str, request: _Request) -> str:
     """Slices at the nearest places, along each axis of known extent."""
     extents, counts = op.extents(0) or [], op.result_extents() or []
     for number, axis in enumerate(request.axes):
@@ -118,7 +118,7 @@ def _take_nearest(op: Operation, w: Writer, value: str, request: _Request) -> st
                   for name in ("pads_begin", "pads_end")]
         extent, count = extents[axis], counts[axis]
         if extent is None or count is None:
-            raise Unsupported(f"nearest_mode={request.rounding}, coordinate_transformation_mode={request.position} "
+            raise NoLowering(f"nearest_mode={request.rounding}, coordinate_transformation_mode={request.position} "
                               "with dynamic extents; expected known ones")
         extent += sum(before)
         scale = request.scales[number] if request.scales is not None else count / extent

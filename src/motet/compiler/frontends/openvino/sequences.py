@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported, constant_value
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation, constant_value
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 _DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 _FORGET_FIRST = (1, 3, 0, 2)  # the places of ONNX's gates i, o, f, c among OpenVINO's f, i, c, o
 
 
-def _lstm(op: Operation, w: Writer) -> list[str]:
+def _lstm(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     """Operands: X, H, C, lengths, W, R, B."""
     size = int(op.attribute("hidden_size"))
     weights, recurrent = (_reordered(op, w, place, size) for place in (4, 5))
@@ -23,7 +23,7 @@ def _lstm(op: Operation, w: Writer) -> list[str]:
     return _layer(op, w, "LSTM", 3, [weights, recurrent, bias, *states])
 
 
-def _gru(op: Operation, w: Writer) -> list[str]:
+def _gru(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     """Operands: X, H, lengths, W, R, B, whose last quarter with `linear_before_reset` belongs to R."""
     size, linear = int(op.attribute("hidden_size")), int(bool(op.attribute("linear_before_reset", False)))
     if linear:
@@ -35,14 +35,16 @@ def _gru(op: Operation, w: Writer) -> list[str]:
     return _layer(op, w, "GRU", 2, [op.inputs[3], op.inputs[4], bias, state], linear_before_reset=linear)
 
 
-def _rnn(op: Operation, w: Writer) -> list[str]:
+def _rnn(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
     size = int(op.attribute("hidden_size"))
     bias = w.add("Concat", op.inputs[5], _zeros(op, w, size), axis=1)
     state = w.transpose(op.inputs[1], [1, 0, 2])
     return _layer(op, w, "RNN", 2, [op.inputs[3], op.inputs[4], bias, state])
 
 
-def _layer(op: Operation, w: Writer, kind: str, lengths: int, operands: list[str], **more: int) -> list[str]:
+def _layer(
+    op: OpenvinoOperation, w: GraphWriter, kind: str, lengths: int, operands: list[str], **more: int
+) -> list[str]:
     """ONNX's operator on `operands` (W, R, B and the first states), and its results as OpenVINO's. `lengths` is the
     number of the operand with the lengths of the sequences."""
     direction = str(op.attribute("direction", "forward")).lower()
@@ -50,7 +52,7 @@ def _layer(op: Operation, w: Writer, kind: str, lengths: int, operands: list[str
     given = [str(each).lower() for each in op.attribute("activations") or _DEFAULTS[kind]]
     unknown = next((each for each in given if each not in _ACTIVATIONS), None)
     if unknown is not None:
-        raise Unsupported(f"activation {unknown}; expected {', '.join(_ACTIVATIONS)}")
+        raise NoLowering(f"activation {unknown}; expected {', '.join(_ACTIVATIONS)}")
     if given != _DEFAULTS[kind]:
         attributes["activations"] = [_ACTIVATIONS[each] for each in given] * (2 if direction == "bidirectional" else 1)
     if clip := float(op.attribute("clip", 0.0) or 0.0):
@@ -62,7 +64,7 @@ def _layer(op: Operation, w: Writer, kind: str, lengths: int, operands: list[str
     return [w.transpose(found[0], [2, 1, 0, 3]), *(w.transpose(each, [1, 0, 2]) for each in found[1:])]
 
 
-def _whole(op: Operation, place: int) -> bool:
+def _whole(op: OpenvinoOperation, place: int) -> bool:
     """Whether every sequence is as long as the axis: constants, or its extent, broadcast."""
     extent = (op.extents(0) or [None, None])[1]
     lengths = op.value(place)
@@ -87,7 +89,7 @@ def _is_extent(output: Any, image: Any) -> bool:
     return False
 
 
-def _reordered(op: Operation, w: Writer, place: int, size: int) -> str:
+def _reordered(op: OpenvinoOperation, w: GraphWriter, place: int, size: int) -> str:
     """Weights or biases [D, 4·size, …] in the order of ONNX's gates."""
     value = op.value(place)
     if value is not None:
@@ -96,7 +98,7 @@ def _reordered(op: Operation, w: Writer, place: int, size: int) -> str:
                  axis=1)
 
 
-def _zeros(op: Operation, w: Writer, size: int) -> str:
+def _zeros(op: OpenvinoOperation, w: GraphWriter, size: int) -> str:
     directions = 2 if str(op.attribute("direction", "forward")).lower() == "bidirectional" else 1
     return w.constant(np.zeros((directions, size)), op.dtype(0))
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rules, Writer
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
-def _shape_of(op: Operation, w: Writer) -> str:
+def _shape_of(op: OpenvinoOperation, w: GraphWriter) -> str:
     shape = w.add("Shape", op.inputs[0])
     return shape if op.result_dtype() == np.int64 else w.cast(shape, op.result_dtype())
 
 
-def _range(op: Operation, w: Writer) -> str:
+def _range(op: OpenvinoOperation, w: GraphWriter) -> str:
     dtype = op.result_dtype()
     scalars: list[str] = []
     for place, name in enumerate(op.inputs):
@@ -25,7 +25,7 @@ def _range(op: Operation, w: Writer) -> str:
     return w.cast(w.add("Range", *(w.cast(each, middle) for each in scalars)), dtype)
 
 
-def _one_hot(op: Operation, w: Writer) -> str:
+def _one_hot(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Compares indices with the places along the new axis: an index outside is hot nowhere."""
     depth = int(op.known(1, "depth").reshape(()))
     rank = op.rank(0) + 1
@@ -39,14 +39,14 @@ def _one_hot(op: Operation, w: Writer) -> str:
     return w.add("Where", hot, op.inputs[2], op.inputs[3])
 
 
-def _eye(op: Operation, w: Writer) -> str:
+def _eye(op: OpenvinoOperation, w: GraphWriter) -> str:
     rows, columns, diagonal = (int(op.known(place, "extents").reshape(())) for place in range(3))
     batch = op.numbers(3, "extents") if op.has(3) else []
     one = np.eye(rows, columns, diagonal)
     return w.constant(np.broadcast_to(one, [*batch, rows, columns]), op.result_dtype())
 
 
-def _non_zero(op: Operation, w: Writer) -> str:
+def _non_zero(op: OpenvinoOperation, w: GraphWriter) -> str:
     found = w.add("NonZero", op.inputs[0])
     return found if op.result_dtype() == np.int64 else w.cast(found, op.result_dtype())
 

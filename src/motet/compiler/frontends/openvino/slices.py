@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
-from motet.compiler.frontends.openvino.writer import LAST, Rules, Writer
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import LAST, GraphWriter, Rules
 
 
-def _slice(op: Operation, w: Writer) -> str:
+def _slice(op: OpenvinoOperation, w: GraphWriter) -> str:
     given = [w.cast(name, np.int64) if op.value(place) is None else w.ints(op.numbers(place, "bounds"))
              for place, name in enumerate(op.inputs) if place]
     start, stop, step, *axes = given
     if not axes:
         count = (op.extents(1) or [None])[0]
         if count is None:
-            raise Unsupported("an unknown number of bounds; expected a known one")
+            raise NoLowering("an unknown number of bounds; expected a known one")
         axes = [w.ints(list(range(count)))]
     return w.add("Slice", op.inputs[0], start, stop, axes[0], step)
 
@@ -34,15 +34,15 @@ class _Cuts:
     added: list[int] = field(default_factory=list[int])
 
 
-def _mask(op: Operation, name: str, count: int) -> list[bool]:
+def _mask(op: OpenvinoOperation, name: str, count: int) -> list[bool]:
     given = [bool(int(each)) for each in op.attribute(name) or []]
     return (given + [False] * count)[:count]
 
 
-def _strided_slice(op: Operation, w: Writer) -> str:
+def _strided_slice(op: OpenvinoOperation, w: GraphWriter) -> str:
     count = (op.extents(1) or [None])[0]
     if count is None:
-        raise Unsupported("an unknown number of bounds; expected a known one")
+        raise NoLowering("an unknown number of bounds; expected a known one")
     cuts = _cuts(op, w, count)
     value = op.inputs[0]
     if cuts.axes:
@@ -53,7 +53,7 @@ def _strided_slice(op: Operation, w: Writer) -> str:
     return w.unsqueeze(value, *cuts.added) if cuts.added else value
 
 
-def _cuts(op: Operation, w: Writer, count: int) -> _Cuts:
+def _cuts(op: OpenvinoOperation, w: GraphWriter, count: int) -> _Cuts:
     begins, ends = op.value(1), op.value(2)
     steps = op.numbers(3, "strides") if op.has(3) else [1] * count
     opened, closed = _mask(op, "begin_mask", count), _mask(op, "end_mask", count)
@@ -89,13 +89,13 @@ def _cuts(op: Operation, w: Writer, count: int) -> _Cuts:
     return cuts
 
 
-def _bound(op: Operation, w: Writer, place: int, values: np.ndarray | None, position: int) -> str:
+def _bound(op: OpenvinoOperation, w: GraphWriter, place: int, values: np.ndarray | None, position: int) -> str:
     if values is not None:
         return w.ints([int(values.reshape(-1)[position])])
     return w.cast(w.slice(op.inputs[place], 0, position, position + 1), np.int64)
 
 
-def _after(w: Writer, values: np.ndarray | None, position: int, start: str) -> str:
+def _after(w: GraphWriter, values: np.ndarray | None, position: int, start: str) -> str:
     """The end of a slice of one element from `start`, of which -1 is the last."""
     if values is not None:
         number = int(values.reshape(-1)[position])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
-from motet.compiler.frontends.openvino.writer import Rule, Rules, Writer
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
+from motet.compiler.frontends.openvino.writer import GraphWriter, Rule, Rules
 
 
 def _transform(inverse: bool) -> Rule:
-    def rule(op: Operation, w: Writer) -> str:
+    def rule(op: OpenvinoOperation, w: GraphWriter) -> str:
         axes = op.axes(1, op.rank(0) - 1)
         sizes = op.numbers(2, "signal size") if op.has(2) else [-1] * len(axes)
         value = op.inputs[0]
@@ -20,12 +20,12 @@ def _transform(inverse: bool) -> Rule:
     return rule
 
 
-def _along(w: Writer, value: str, axis: int, size: int, inverse: bool, onesided: bool = False) -> str:
+def _along(w: GraphWriter, value: str, axis: int, size: int, inverse: bool, onesided: bool = False) -> str:
     return w.add("DFT", value, "" if size < 0 else w.ints(size), w.ints(axis), inverse=int(inverse),
                  onesided=int(onesided))
 
 
-def _real(op: Operation, w: Writer) -> str:
+def _real(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Of real numbers: half of the frequencies along the last axis, then all along the others."""
     rank = op.rank(0)
     axes = op.axes(1, rank)
@@ -36,7 +36,7 @@ def _real(op: Operation, w: Writer) -> str:
     return value
 
 
-def _inverse_real(op: Operation, w: Writer) -> str:
+def _inverse_real(op: OpenvinoOperation, w: GraphWriter) -> str:
     """Completes the frequencies along the last axis by the conjugates of the first ones."""
     rank = op.rank(0) - 1
     axes = op.axes(1, rank)

@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx.model import KeptState, OnnxModel
-from motet.compiler.frontends.openvino.bodies import Values, write_operator, write_operators
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported, constant_value, dtype_of, extents_of
+from motet.compiler.frontends.openvino.bodies import ModelValues, write_operator, write_operators
+from motet.compiler.frontends.openvino.operation import (
+    NoLowering,
+    OpenvinoOperation,
+    constant_value,
+    dtype_of,
+    extents_of,
+)
 from motet.compiler.frontends.openvino.rules import RULES
-from motet.compiler.frontends.openvino.writer import OPSET, Writer
+from motet.compiler.frontends.openvino.writer import OPSET, GraphWriter
 from motet.errors import CompileError, Location
 
 if TYPE_CHECKING:
@@ -37,7 +43,7 @@ def supported(op: Any) -> str | None:
         return None
     if op.get_type_name() in ("ReadValue", "Assign"):
         return "a state, which only a model that is compiled whole keeps"
-    w = Writer(RULES)
+    w = GraphWriter(RULES)
     w.stem = op.get_friendly_name()
     inputs = [w.names.fresh(f"operand {place}") for place in range(op.get_input_size())]
     try:
@@ -45,8 +51,8 @@ def supported(op: Any) -> str | None:
             dtype_of(output)
             if extents_of(output) is None:
                 return "a result of unknown rank"
-        write_operator(Operation(op, inputs), w)
-    except Unsupported as error:
+        write_operator(OpenvinoOperation(op, inputs), w)
+    except NoLowering as error:
         return str(error)
     return None
 
@@ -60,7 +66,7 @@ def read(model: Any, file: str = "<openvino.Model>") -> OnnxModel:
     import onnx
 
     location = Location(file)
-    w, values = Writer(RULES), Values()
+    w, values = GraphWriter(RULES), ModelValues()
     inputs = [_input(parameter, w, values, location) for parameter in model.get_parameters()]
     outputs = [w.names.fresh(_name(output, result)) for output, result in zip(
         model.outputs, model.get_results(), strict=True)]
@@ -95,7 +101,7 @@ def _inner_reads(nodes: list[onnx.NodeProto]) -> set[str]:
     return found
 
 
-def _refusal(values: Values) -> str:
+def _refusal(values: ModelValues) -> str:
     shown = [f"{op.kind} {op.name!r} (opset{op.version}): {reason}" for op, reason in values.failed[:_MOST_SHOWN]]
     more = len(values.failed) - len(shown)
     return "no lowering for " + "; ".join(shown) + (f"; and for {more} more operators" if more else "")
@@ -109,7 +115,7 @@ def _name(output: Any, node: Any) -> str:
     return names[0] if len(names) == 1 else output.get_any_name() if names else node.get_friendly_name()
 
 
-def _input(parameter: Any, w: Writer, values: Values, location: Location) -> onnx.ValueInfoProto:
+def _input(parameter: Any, w: GraphWriter, values: ModelValues, location: Location) -> onnx.ValueInfoProto:
     output = parameter.output(0)
     name = w.names.fresh(_name(output, parameter))
     values.names[parameter.get_name(), 0] = name
@@ -123,7 +129,7 @@ def _typed(name: str, output: Any, location: Location, what: str) -> onnx.ValueI
     extents = extents_of(output)
     try:
         kind = onnx.helper.np_dtype_to_tensor_dtype(dtype_of(output))
-    except Unsupported as error:
+    except NoLowering as error:
         raise CompileError(f"{what}: {error}", location) from None
     if extents is None:
         if what.startswith("input"):
@@ -134,7 +140,7 @@ def _typed(name: str, output: Any, location: Location, what: str) -> onnx.ValueI
     return onnx.helper.make_tensor_value_info(name, kind, named)
 
 
-def _copy(w: Writer, value: str, name: str) -> None:
+def _copy(w: GraphWriter, value: str, name: str) -> None:
     import onnx
 
     w.nodes.append(onnx.helper.make_node("Identity", [value], [name], w.names.fresh(f"{name}/result")))
@@ -158,7 +164,7 @@ class _State:
                               "such as after model.reshape({...}), or pass it as an input and a result")
         try:
             dtype = dtype_of(node.output(0))
-        except Unsupported as error:
+        except NoLowering as error:
             raise self._error(str(error)) from None
         self.initial = np.zeros([extent or 0 for extent in extents], dtype)
         if node.get_input_size():
@@ -167,12 +173,12 @@ class _State:
                 raise self._error("its first value is computed in a call; expected a constant")
             self.initial = np.broadcast_to(value, self.initial.shape)
 
-    def begin(self, w: Writer, values: Values) -> onnx.ValueInfoProto:
+    def begin(self, w: GraphWriter, values: ModelValues) -> onnx.ValueInfoProto:
         self.input = w.names.fresh(f"state {self.name}")
         values.names[self.node.get_name(), 0] = self.input
         return _typed(self.input, self.node.output(0), self.location, f"state {self.name!r}")
 
-    def end(self, w: Writer, values: Values, model: Any) -> onnx.ValueInfoProto:
+    def end(self, w: GraphWriter, values: ModelValues, model: Any) -> onnx.ValueInfoProto:
         writes = [node for node in model.get_ordered_ops()
                   if node.get_type_name() == "Assign" and node.get_attributes()["variable_id"] == self.name]
         stored = writes[-1].input_value(0) if writes else self.node.output(0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.openvino.operation import Operation, Unsupported
+from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation
 
 
 @dataclass(frozen=True)
-class Windows:
+class SlidingWindows:
     """How windows of `kernel` elements slide along the axes after the second. `automatic` is ONNX's name for pads that
     follow from dynamic extents, or empty."""
 
@@ -28,28 +28,28 @@ class Windows:
         return found | ({"auto_pad": self.automatic} if self.automatic else {"pads": [*self.begins, *self.ends]})
 
 
-def read_windows(op: Operation, kernel: list[int]) -> Windows:
+def read_windows(op: OpenvinoOperation, kernel: list[int]) -> SlidingWindows:
     """The windows of an operator whose operand 0 has the image [N, C, …]."""
     axes = len(kernel)
     strides, dilations = (_numbers(op, name, 1, axes) for name in ("strides", "dilations"))
     begins, ends = (_numbers(op, name, 0, axes) for name in ("pads_begin", "pads_end"))
     automatic = str(op.attribute("auto_pad", "explicit")).lower()
     if automatic in ("explicit", "notset"):
-        return Windows(kernel, strides, dilations, begins, ends)
+        return SlidingWindows(kernel, strides, dilations, begins, ends)
     if automatic == "valid":
-        return Windows(kernel, strides, dilations, [0] * axes, [0] * axes)
+        return SlidingWindows(kernel, strides, dilations, [0] * axes, [0] * axes)
     extents = (op.extents(0) or [None] * (axes + 2))[2:]
     if None in extents:
         if any(dilation > 1 for dilation in dilations):
-            raise Unsupported(f"auto_pad={automatic}, dilated, with dynamic extents; expected explicit pads")
-        return Windows(kernel, strides, dilations, [], [], automatic.upper())
+            raise NoLowering(f"auto_pad={automatic}, dilated, with dynamic extents; expected explicit pads")
+        return SlidingWindows(kernel, strides, dilations, [], [], automatic.upper())
     pads = [_same(extent or 0, (kernel[at] - 1) * dilations[at] + 1, strides[at]) for at, extent in enumerate(extents)]
     small, large = [pad // 2 for pad in pads], [pad - pad // 2 for pad in pads]
     upper = automatic == "same_upper"
-    return Windows(kernel, strides, dilations, small if upper else large, large if upper else small)
+    return SlidingWindows(kernel, strides, dilations, small if upper else large, large if upper else small)
 
 
-def _numbers(op: Operation, name: str, default: int, axes: int) -> list[int]:
+def _numbers(op: OpenvinoOperation, name: str, default: int, axes: int) -> list[int]:
     return [int(each) for each in op.attribute(name) or []] or [default] * axes
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motet.compiler.frontends.openvino.operation import Operation
+from motet.compiler.frontends.openvino.operation import OpenvinoOperation
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +34,7 @@ class Names:
 
 
 @dataclass
-class Writer:
+class GraphWriter:
     """The nodes and constants of a graph. `stem` begins the names of values, and is the operator that is written;
     `rules` are those of all operators.
 
@@ -47,8 +47,8 @@ class Writer:
     nodes: list[onnx.NodeProto] = field(default_factory=list["onnx.NodeProto"])
     stem: str = ""
 
-    def body(self) -> Writer:
-        return Writer(self.rules, self.names, self.constants, [], self.stem)
+    def body(self) -> GraphWriter:
+        return GraphWriter(self.rules, self.names, self.constants, [], self.stem)
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         return self.add_all(op, 1, *inputs, **attributes)[0]
@@ -111,11 +111,11 @@ class Writer:
         return self.add(op, value, self.ints(axes), keepdims=int(keep))
 
 
-Rule = Callable[[Operation, Writer], "str | list[str]"]
+Rule = Callable[[OpenvinoOperation, GraphWriter], "str | list[str]"]
 Rules = dict[str, Rule]
 
 
-def widened(op: Operation, w: Writer, place: int = 0) -> str:
+def widened(op: OpenvinoOperation, w: GraphWriter, place: int = 0) -> str:
     """An operand, in f32 if it is a shorter float: sums and roots are computed in f32 and rounded once."""
     return w.cast(op.inputs[place], np.float32) if is_short(op.dtype(place)) else op.inputs[place]
 
@@ -128,6 +128,6 @@ def is_short(dtype: np.dtype[Any]) -> bool:
     return dtype.name in ("float16", "bfloat16")
 
 
-def rounded(op: Operation, w: Writer, value: str) -> str:
+def rounded(op: OpenvinoOperation, w: GraphWriter, value: str) -> str:
     """`value`, of the type of `widened`, in the type of the operator's result."""
     return w.cast(value, op.result_dtype()) if is_short(op.result_dtype()) else value
