@@ -222,6 +222,13 @@ def test_the_precision_follows_the_hint(whole: tuple[Perceptron, Any]) -> None:
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == ov.Type.bf16
 
 
+def test_the_precision_follows_the_execution_mode(whole: tuple[Perceptron, Any]) -> None:
+    given, exact = whole
+    accurate = motet.openvino.compile_model(given.model, "CPU", config={"EXECUTION_MODE_HINT": "ACCURACY"})
+    inputs = given.inputs(19)
+    np.testing.assert_array_equal(accurate(inputs)[0], exact(inputs)[0])
+
+
 def test_states_stay_with_openvino() -> None:
     x = ops.parameter([3, 8], np.float32)
     state = ops.read_value(ops.constant(np.ones((3, 8), np.float32)), "sum", ov.Type.f32, ov.PartialShape([3, 8]))

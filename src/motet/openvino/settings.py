@@ -16,6 +16,7 @@ from motet.errors import OptionError
 from motet.openvino.compiled import meaning
 
 PRECISION = "INFERENCE_PRECISION_HINT"
+_AS_WRITTEN = ("dynamic", "undefined")  # for EXECUTION_MODE_HINT=ACCURACY: the precision of the model
 HINTS = ("f32", "bf16")
 _SPELLINGS = {"bfloat16": "bf16", "float32": "f32", "float16": "f16", "float": "f32"}
 
@@ -49,6 +50,8 @@ def read_settings(core: Any, device: str, hint: Any, config: Mapping[str, Any] |
     except RuntimeError as error:
         raise OptionError(f"device {device}: {meaning(str(error))}") from None
     precision = spelled(small.get_property(PRECISION))
+    if hint is None and precision in _AS_WRITTEN:
+        return Settings(given, "f32")
     if precision not in HINTS or (hint is not None and precision != spelled(hint)):
         asked = "the properties" if hint is None else f"hint {spelled(hint)!r}"
         raise OptionError(f"{asked}: device {device} computes in {precision}; expected one of {', '.join(HINTS)} that "
