@@ -17,7 +17,6 @@ import numpy as np
 
 import motet
 from conformance.comparing import compare
-from conformance.results import Crash
 from motet.errors import CompileError
 
 _DYNAMIC = ", dynamic"
@@ -64,19 +63,30 @@ def check(suite: str, case: str) -> None:
 
 
 def converted(architecture: Any) -> tuple[Any, list[np.ndarray]]:
-    """The model of an architecture in OpenVINO, and arrays for its inputs. Raises Crash where its converter fails."""
-    import openvino
+    """An architecture as a model of OpenVINO, and arrays for its inputs. Raises CompileError where its converter fails
+    both with the traced and with the exported module."""
     import torch
 
     torch.manual_seed(0)
     module, inputs = architecture.build()
     example: Any = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
-    try:
-        with torch.no_grad():
-            model = openvino.convert_model(module.eval().float(), example_input=example)
-    except Exception as error:  # of any class: torch's tracing, the model's own code, the converter
-        raise Crash(f"OpenVINO's converter: {type(error).__name__}: {error}") from None
+    named = example if isinstance(inputs, Mapping) else {}
+    with torch.no_grad():
+        try:
+            model = _convert(module.eval().float(), example)
+        except CompileError:
+            program = torch.export.export(module, () if named else example, named)
+            model = _convert(program, None)
     return model, _arrays(model, example)
+
+
+def _convert(source: Any, example: Any) -> Any:
+    import openvino
+
+    try:
+        return openvino.convert_model(source, **({} if example is None else {"example_input": example}))
+    except Exception as error:  # of any class: torch's tracing, the model's own code, the converter
+        raise CompileError(f"OpenVINO's converter refuses it: {type(error).__name__}: {error}") from None
 
 
 def _arrays(model: Any, example: Mapping[str, Any] | Sequence[Any]) -> list[np.ndarray]:

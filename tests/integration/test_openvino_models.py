@@ -113,6 +113,16 @@ def test_dynamic_shape_subgraph_equals_openvino() -> None:
             np.testing.assert_allclose(np.asarray(mine), wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_constant_parts_are_computed_when_reading() -> None:
+    x = parameter(2, 3, 5)
+    filled = ops.convert(ops.broadcast(c(0.0, F32), ops.shape_of(x)), "boolean")
+    places = ops.cum_sum(ops.convert(ops.bitwise_not(filled), "f32"), c(1))
+    written = read(openvino.Model([ops.add(x, places)], [x], "places"))
+    assert [node.op_type for node in written.proto.graph.node] == ["Add", "Identity"]
+    wanted = np.broadcast_to(np.array([1, 2, 3], F32)[:, None], (2, 3, 5))
+    np.testing.assert_array_equal(next(iter(written.constants.values())), wanted)
+
+
 def test_operator_without_lowering_is_named() -> None:
     x = parameter(1, 3, 4)
     random = ops.random_uniform(c([2]), c(0.0, F32), c(1.0, F32), "f32")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from motet.compiler.frontends.openvino.operation import NoLowering, OpenvinoOperation, constant_data
+import numpy as np
+
+from motet.compiler.frontends.openvino.operation import (
+    FOLD_ELEMENTS,
+    NoLowering,
+    OpenvinoOperation,
+    constant_data,
+    evaluate,
+    extents_of,
+)
 from motet.compiler.frontends.openvino.writer import GraphWriter
 
+_NEVER_FOLDED = ("If", "Loop", "TensorIterator")
 Place = tuple[str, int]  # of a value: the unique name of its operator, and the number of the result
 
 
@@ -41,12 +52,28 @@ def write_operators(model: Any, w: GraphWriter, values: ModelValues) -> None:
         op = OpenvinoOperation(node, [values.name(each) for each in node.input_values()])
         w.stem = op.name
         try:
-            written = write_operator(op, w)
+            written = _folded(op, w) or write_operator(op, w)
         except NoLowering as error:
             values.failed.append((op, str(error)))
             continue
         for number, name in enumerate(written):
             values.names[node.get_name(), number] = name
+
+
+def _folded(op: OpenvinoOperation, w: GraphWriter) -> list[str] | None:
+    """The results of an operator on constants; None for other operators, large tensors, and 8-bit weights, which stay
+    as they are stored."""
+    arrays = [w.constants[name] for name in op.inputs if name in w.constants]
+    if not arrays or len(arrays) < op.count or op.kind not in w.rules or op.kind in _NEVER_FOLDED:
+        return None
+    extents = [extents_of(output) for output in op.node.outputs()]
+    if any(one is None or None in one or math.prod(each or 0 for each in one) > FOLD_ELEMENTS for one in extents):
+        return None
+    if any(array.size > FOLD_ELEMENTS or (array.ndim > 1 and array.dtype.itemsize == 1 and array.dtype != np.bool_)
+           for array in arrays):
+        return None
+    found = evaluate(op.node, arrays)
+    return None if found is None else [w.constant(value) for value in found]
 
 
 def write_operator(op: OpenvinoOperation, w: GraphWriter) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,11 @@ import numpy as np
 
 FOLD_ELEMENTS = 1 << 16  # of a constant subgraph that is evaluated when reading
 _EVALUATED_DEPTH = 64
+
+# Operators that OpenVINO evaluates on devices only.
+_EVALUATED_HERE: dict[str, Callable[..., np.ndarray]] = {
+    "BitwiseNot": np.invert, "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
+}
 
 # OpenVINO's element types, as numpy's. Types that are missing have no lowering.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -176,20 +182,30 @@ def constant_value(output: Any, depth: int = 0) -> np.ndarray | None:
 
 
 def _evaluated(node: Any, output: Any, depth: int) -> np.ndarray | None:
-    tensor = importlib.import_module("openvino").Tensor  # loaded already: `node` is its object
     values: list[np.ndarray] = []
     for each in node.input_values():
         value = constant_value(each, depth + 1)
-        if value is None or value.size > FOLD_ELEMENTS or value.dtype.isbuiltin != 1:
+        if value is None or value.size > FOLD_ELEMENTS:
             return None
-        values.append(np.ascontiguousarray(value))
-    if not values or dtype_of(output).isbuiltin != 1:
+        values.append(value)
+    found = evaluate(node, values) if values else None
+    return None if found is None else found[output.get_index()]
+
+
+def evaluate(node: Any, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """The results of an operator on arrays, as OpenVINO computes them; None where it does not, and for types that numpy
+    lacks."""
+    outputs = node.outputs()
+    if (function := _EVALUATED_HERE.get(node.get_type_name())) is not None:
+        return [function(*values)]
+    if any(value.dtype.isbuiltin != 1 for value in values) or any(dtype_of(each).isbuiltin != 1 for each in outputs):
         return None
-    results = [tensor(each.get_element_type(), each.get_shape()) if each.get_partial_shape().is_static
-               else tensor(each.get_element_type(), [0]) for each in node.outputs()]
+    tensor = importlib.import_module("openvino").Tensor  # loaded already: `node` is its object
+    results = [tensor(each.get_element_type(), each.get_shape() if each.get_partial_shape().is_static else [0])
+               for each in outputs]
     try:
-        if not node.evaluate(results, [tensor(value) for value in values]):
+        if not node.evaluate(results, [tensor(np.ascontiguousarray(value).reshape(value.shape)) for value in values]):
             return None
     except (RuntimeError, NotImplementedError):
-        return None  # an operator that OpenVINO evaluates on devices only
-    return np.array(results[output.get_index()].data)
+        return None  # OpenVINO evaluates it on devices only
+    return [np.array(result.data) for result in results]

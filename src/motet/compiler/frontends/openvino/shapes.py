@@ -9,6 +9,9 @@ from motet.compiler.frontends.openvino.writer import GraphWriter, Rules
 
 
 def _shape_of(op: OpenvinoOperation, w: GraphWriter) -> str:
+    extents = op.extents(0)
+    if extents is not None and None not in extents:
+        return w.constant(np.array(extents), op.result_dtype())
     shape = w.add("Shape", op.inputs[0])
     return shape if op.result_dtype() == np.int64 else w.cast(shape, op.result_dtype())
 
