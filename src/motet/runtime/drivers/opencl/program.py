@@ -21,6 +21,7 @@ from motet.runtime.device import Work
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError, PlatformDied
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart, Owned
+from motet.runtime.drivers.opencl.stand_ins import StandIns
 
 _ENTRY = re.compile(r"(.+)__(\d+)b(\d+)s")
 _ALIGNMENT = 64
@@ -137,14 +138,14 @@ class OpenClCommands:
         """Enqueue all commands, each after those that it names or, if there are none, after the events `first`. Adds
         the commands' events to `own`, also if it raises OpenClError; returns those after which all have ended."""
         api = self.executable.context.api
-        address = scratch.address if scratch is not None else 0
+        own_memory = scratch.place if scratch is not None else None
         events: list[list[Handle]] = []
         with self._lock:
             for index, item in enumerate(self.work):
                 waits = [event for other in item.after for event in events[other]] if item.after else [*first]
                 if self.stride and own:
                     waits.append(own[-1])  # launches share the scratch memory
-                event = self._enqueue(index, queue, places, address, waits)
+                event = self._enqueue(index, queue, places, own_memory, waits)
                 events.append([event] if event else waits)
                 if event:
                     own.append(event)
@@ -154,7 +155,8 @@ class OpenClCommands:
         return list(dict.fromkeys(event for index in self._last for event in events[index]))
 
     def _enqueue(
-        self, index: int, queue: Handle, places: Sequence[MemoryPart], scratch: int, waits: Sequence[Handle]
+        self, index: int, queue: Handle, places: Sequence[MemoryPart], scratch: MemoryPart | None,
+        waits: Sequence[Handle],
     ) -> Handle:
         """Enqueue a command; 0 if it has nothing to do."""
         context, item = self.executable.context, self.work[index]
@@ -164,13 +166,22 @@ class OpenClCommands:
         launch = self._launches.get(index)
         if launch is None:
             return 0
-        if not scratch and parts:
-            parts.append(parts[0])  # an unused argument, which platforms want to be set
-        else:
-            parts.append(MemoryPart("svm", scratch, 0))
+        if not all(map(context.takes, parts)):
+            with StandIns(context, queue, parts, waits) as stand_ins:
+                stand_ins.end(self._launch(launch, queue, stand_ins.parts, scratch, stand_ins.ready))
+            return stand_ins.event
+        return self._launch(launch, queue, parts, scratch, waits)
+
+    def _launch(
+        self, launch: _Launch, queue: Handle, parts: Sequence[MemoryPart], scratch: MemoryPart | None,
+        waits: Sequence[Handle],
+    ) -> Handle:
+        context = self.executable.context
+        # Platforms want the argument for scratch memory to be set, also if it is unused.
+        unused = parts[0] if parts else context.nothing
         made: list[Handle] = []
         try:
-            for number, part in enumerate(parts):
+            for number, part in enumerate((*parts, scratch or unused)):
                 # Set anew for each launch: memory given back and allocated again may have the same address, and
                 # Intel's platform then still writes to what was there.
                 where = number if number < launch.buffers else launch.buffers + launch.sizes + 1
