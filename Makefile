@@ -114,7 +114,7 @@ OPENCL = intel-opencl-rt==2026.* intel-cmplr-lib-rt==2026.* pyopencl==2026.* poc
 # Triton for Intel's GPUs, which compiles programs for them; a build for Python 3.11, with a `triton` of its own.
 XPU = triton-xpu==3.3.0b1 setuptools msgspec
 
-intel: $(INTEL)/installed $(INTEL)/compiler
+intel: $(INTEL)/installed $(INTEL)/compiler $(OPENVINO)
 
 $(INTEL)/installed: src/motet/runtime/drivers/opencl/environment.py | $(STAMP) $(OPENVINO)
 	@test -x $(INTEL)/bin/python || $(BIN)/python -m venv $(INTEL)
