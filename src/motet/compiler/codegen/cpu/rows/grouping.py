@@ -51,9 +51,12 @@ class RowGroup:
         return self.nests[self.wide.index(True)].sizes
 
 
-def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
-    """The stages as one group, or None. Raises `Unsupported` for a stage that no class has code for."""
-    nests = [nest_of(kernel, kernel.stages[s]) for s in stages]
+def group(
+    kernel: Kernel, stages: range, target: CpuTarget, known: Sequence[Nest] | None = None
+) -> RowGroup | None:
+    """The stages as one group, or None; `known` are the nests of all stages of the kernel, for a caller that tries
+    many groups. Raises `Unsupported` for a stage that no class has code for."""
+    nests = [nest_of(kernel, kernel.stages[s]) if known is None else known[s] for s in stages]
     chosen = [kernel.stages[s] for s in stages]
     classes = linked_dimensions(chosen, lambda stage, dimension: True, _link)
     if classes is None or any(operand.bounds for nest in nests for operand in nest.inputs):

@@ -109,9 +109,10 @@ def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
     phases: list[LoopPhase] = []
     first = 0
     try:
+        nests = [nest_of(kernel, stage) for stage in kernel.stages]
         while first < len(kernel.stages):
             for end in range(len(kernel.stages), first, -1):
-                if (found := group(kernel, range(first, end), target)) is not None:
+                if (found := group(kernel, range(first, end), target, nests)) is not None:
                     phases.append(choose_rows(found, end - first, target))
                     first = end
                     break
