@@ -225,6 +225,26 @@ def test_sums_of_short_floats_are_kept_in_f32(dtype: str, tolerance: float, dim:
     np.testing.assert_allclose(y.astype("f4"), np.cumsum(x.astype("f8"), dim), rtol=tolerance)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("dtype, inclusive", [("f32", True), ("f64", False), ("i8", True), ("i64", False)])
+def test_contiguous_lines_of_odd_lengths(dtype: str, inclusive: bool, target: CpuTarget) -> None:
+    name, wide, begin = ("addf", "f8", "0.0") if dtype[0] == "f" else ("addi", DTYPES[dtype], "0")
+    for length in (7, 8, 17, 63, 65, 131):
+        x = values(5, length, dtype=dtype, seed=length)
+        (y,) = build(scan(x.shape, 1, f"arith.{name}", dtype, inclusive, begin), target)(x, split=2)
+        total = np.cumsum(x, 1, dtype=wide)
+        exact = total if inclusive else total - x.astype(wide)
+        np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-4 if dtype == "f32" else 1e-11)
+
+
+def test_a_scan_keeps_what_is_before_a_nan() -> None:
+    x = np.ones((3, 45), np.float32)
+    x[0, 20], x[1, 33], x[2, 3], x[2, 40] = np.nan, np.inf, np.inf, -np.inf
+    (y,) = build(scan(x.shape, 1, "arith.addf", "f32"))(x)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(y, np.cumsum(x, 1))
+
+
 # -- scatters --------------------------------------------------------------------------------------
 
 

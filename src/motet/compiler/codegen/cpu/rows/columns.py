@@ -29,6 +29,8 @@ _SHORT = 16  # elements of a row up to which a sum of lanes costs more than tran
 _SHORT_EXTREMES = 48  # likewise of extremes, whose lanes take more operations to combine
 _SHORT_GROUP = 40  # likewise in a group of stages
 _SHORT_FUNCTIONS = 128  # likewise with elementary functions, which must not be computed for masked lanes
+_MANY = 8  # vectors of rows, from which on an incomplete last one costs little
+_LONGEST_OF_FEW = 63  # elements of a row with fewer
 _LONGEST_GROUP = 512  # of any group, whose columns are kept in scratch memory
 _SHORT_IN_ORDER = 1 << 13  # of reductions whose order matters, which have no vectors along a row
 
@@ -82,7 +84,10 @@ def suits_across(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target
         return False
     if any(operand.strides[-1] != ONE for operand in outputs):
         return False
-    return 2 <= length <= max(map(_longest_across, chosen))
+    longest = max(map(_longest_across, chosen))
+    if (chosen[0].sizes[-2].known or 0) < _MANY * lanes:  # the last vector of rows may be nearly empty
+        longest = min(longest, _LONGEST_OF_FEW)
+    return 2 <= length <= longest
 
 
 def _longest_across(nest: Nest) -> int:
