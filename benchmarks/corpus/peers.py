@@ -224,7 +224,7 @@ class Ggml(Peer):
 
 
 PEERS: Sequence[type[Peer]] = (Motet, Torch, TorchCompile, OnnxRuntime, OpenVino, OpenVinoDefault, Ggml)
-PRECISE = frozenset(kind.name for kind in PEERS if kind.precise and kind is not Motet)
+IMPRECISE = frozenset(kind.name for kind in PEERS if not kind.precise)
 
 
 def _model(row: Row, folder: Path) -> str:

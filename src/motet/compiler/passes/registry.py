@@ -32,8 +32,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "select-branches", "unroll-placed-loops", "verify-devices",
     ),
     "motet.compiler.passes.normalise": (
-        "collapse-broadcasts", "decompose-softmax", "drop-casts", "fold-empty-tensors", "fold-numbers",
-        "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "repeat-extracts",
+        "collapse-broadcasts", "decompose-softmax", "drop-casts", "dynamic-transposed-conv", "fold-empty-tensors",
+        "fold-numbers", "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "repeat-extracts",
         "resolve-extracts",
         "resolve-reshapes", "reuse-sorted-extents", "simplify-sizes", "slice-after-splitting", "slice-extracts",
         "split-groups", "store-loop-scalars", "transposed-conv-by-phases", "window-scatters",
