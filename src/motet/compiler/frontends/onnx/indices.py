@@ -2,7 +2,8 @@
 
     GatherND(x: 5x4x3, i: kx2)  →  GatherND(x, Where(-e <= i < e, i, 20)), e = [5, 4]
 
-The torch-mlir wheel linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would become (1, 1).
+The torch-mlir wheel linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would become (1, 1); a
+single axis is left as it is.
 It also wraps negative indices of ScatterElements twice. This pass replaces an index out of bounds by the number of
 indexed elements, which the kernel's own check then reports.
 """
@@ -47,6 +48,8 @@ def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     axes = _axes(node, facts)
     if axes is None or node.input[1] not in facts.types:
         return []
+    if len(axes) == 1 and node.op_type != "ScatterElements":
+        return []  # not linearised: an index out of bounds stays out of bounds
     w = NodeWriter(node, facts)
     shape, dtype = facts.shapes.get(node.input[0]), facts.dtype(node.input[1])
     given = facts.model.constants.get(node.input[1])

@@ -121,8 +121,8 @@ def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Node
     w, axis = NodeWriter(node, facts), attribute(node, "axis", 0) % len(shape)
     reduction = attribute(node, "reduction", b"")
     if data is not None and 0 not in data and 0 not in shape:
-        values = w.reshape(node.input[0], [-1]), w.reshape(_flat_places(w, data, shape, axis), [-1, 1])
-        made = w.add("ScatterND", *values, w.reshape(node.input[2], [-1]), reduction=reduction)
+        values = w.reshape(node.input[0], [-1]), w.over("Unsqueeze", _flat_places(w, data, shape, axis), [len(shape)])
+        made = w.add("ScatterND", *values, node.input[2], reduction=reduction)
         return w.done([w.reshape(made, data)])
     places = w.cast(w.over("Unsqueeze", node.input[1], [len(shape)]), 7)
     own = [w.constant(place[..., None], "places") for place in np.indices(shape)]
