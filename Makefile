@@ -29,6 +29,16 @@ build/%.onnx: examples/models.py | $(STAMP) build
 build/%_int8.onnx: build/%.onnx examples/quantise.py | $(STAMP)
 	$(BIN)/python examples/quantise.py $< $@
 
+# OpenVINO reads and writes its models; it is installed the first time.
+OPENVINO := .venv/openvino
+
+$(OPENVINO): pyproject.toml | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[openvino]'
+	@touch $@
+
+build/%.xml: examples/openvino_models.py | $(OPENVINO) build
+	$(BIN)/python examples/openvino_models.py $* $@
+
 # Compiles and runs real programs from end to end: a fragment in MLIR and a program for two devices (an emulated
 # accelerator, or the host again where there is no emulator), checked against the oracle, then ResNet-18.
 run: $(STAMP) build/resnet18.onnx
@@ -96,21 +106,30 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 		$${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
 	@touch $@
 
-# OpenCL platforms for processors, Intel's and PoCL: one gigabyte, in a separate environment. The driver finds them by
+# OpenVINO, and OpenCL platforms for processors, Intel's and PoCL: one gigabyte, in a separate environment. The driver finds them by
 # files in .venv/etc/OpenCL/vendors. PIP_FIND_LINKS=… names a folder with the wheels where there is no network.
 INTEL := .venv/intel
 OPENCL = intel-opencl-rt==2026.* intel-cmplr-lib-rt==2026.* pyopencl==2026.* pocl-binary-distribution==3.*
 
-intel: $(INTEL)/installed
+# Triton for Intel's GPUs, which compiles programs for them; a build for Python 3.11, with a `triton` of its own.
+XPU = triton-xpu==3.3.0b1 setuptools msgspec
 
-$(INTEL)/installed: src/motet/runtime/drivers/opencl/environment.py | $(STAMP)
+intel: $(INTEL)/installed $(INTEL)/compiler $(OPENVINO)
+
+$(INTEL)/installed: src/motet/runtime/drivers/opencl/environment.py | $(STAMP) $(OPENVINO)
 	@test -x $(INTEL)/bin/python || $(BIN)/python -m venv $(INTEL)
 	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check $(OPENCL)
 	$(INTEL)/bin/python src/motet/runtime/drivers/opencl/environment.py $(INTEL) .venv
 	@touch $@
 
+$(INTEL)/compiler: src/motet/compiler/codegen/triton/compile/installation.py | $(INTEL)/installed
+	@$(INTEL)/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	{ echo "error: triton-xpu is for Python 3.11: python3.11 -m venv FOLDER; FOLDER/bin/pip install --pre $(XPU); export MOTET_INTEL=FOLDER" >&2; exit 1; }
+	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check --pre $(XPU)
+	@touch $@
+
 # The tests that need a framework, which `make test` skips; FRAMEWORK_TESTS=… names some of them.
-FRAMEWORK_TESTS ?= $$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime)"' tests)
+FRAMEWORK_TESTS ?= $$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime|openvino)"' tests)
 
 test-frameworks: $(FRAMEWORKS)/installed
 	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) -m 'not slow' $(FRAMEWORK_TESTS)

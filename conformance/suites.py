@@ -41,6 +41,10 @@ SUITES = {
         ),
         Suite("stablehlo-interpret", "StableHLO interpreter tests", "conformance.stablehlo_suite", ()),
         Suite("stablehlo-testdata", "StableHLO test data", "conformance.stablehlo_suite", ()),
+        Suite(
+            "openvino", "OpenVINO's conversions", "conformance.openvino_suite",
+            ("torch", "transformers", "timm", "openvino"), 600.0,
+        ),
         Suite("jax", "JAX functions", "conformance.jax_functions", ("jax",)),
     )
 }

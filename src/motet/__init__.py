@@ -39,15 +39,15 @@ __all__ = [
     "OptionError", "OutOfMemoryError", "Session", "WorkerCrash", "compile", "devices", "load",
 ]
 
-Format = Literal["auto", "mlir", "onnx", "stablehlo"]
-FORMATS: tuple[Format, ...] = ("auto", "mlir", "onnx", "stablehlo")
+Format = Literal["auto", "mlir", "onnx", "openvino", "stablehlo"]
+FORMATS: tuple[Format, ...] = ("auto", "mlir", "onnx", "openvino", "stablehlo")
 
 _LAZY = {
     "Artifact": "motet.artifact.reader",
     "Session": "motet.runtime.session",
     "devices": "motet.runtime.device",
 }
-_LAZY_MODULES = ("builder", "opencl", "runtime")
+_LAZY_MODULES = ("builder", "opencl", "openvino", "runtime")
 
 
 # Parameters: the caller's choices, by keyword, as options of `motet compile`.
@@ -65,14 +65,15 @@ def compile(
 ) -> Artifact:
     """Compile `source` for `devices` into an artifact.
 
-    `source` is the path of a file (MLIR text, ONNX, StableHLO, a .pt2 of torch.export), MLIR text (a string with a line
-    break), the bytes of such a file, an `onnx.ModelProto`, a `motet.builder` graph, a `torch.export.ExportedProgram`,
-    or a `torch.nn.Module` with `inputs`: example tensors for a call, in order or by name. `dynamic_shapes` marks the
-    extents of inputs that may differ between calls, in the format of torch.export. `devices` maps names to device
-    expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`, or is one expression, `"host{cpu=x86-64-v4}"`; by default, code
-    is made for the CPU levels of the host's kind. `cache=False` ignores cached results. Operations that the program
-    does not place run on its default device or, with `placement="auto"`, where a cost model places them; `place` maps
-    patterns of names in the source, such as those of an ONNX model's nodes, to devices: `{"layer4*": "gpu"}`.
+    `source` is the path of a file (MLIR text, ONNX, StableHLO, OpenVINO's IR, a .pt2 of torch.export), MLIR text (a
+    string with a line break), the bytes of such a file, an `onnx.ModelProto`, an `openvino.Model`, a
+    `motet.builder` graph, a `torch.export.ExportedProgram`, or a `torch.nn.Module` with `inputs`: example tensors
+    for a call, in order or by name. `dynamic_shapes` marks the extents of inputs that may differ between calls, in
+    the format of torch.export. `devices` maps names to device expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`,
+    or is one expression, `"host{cpu=x86-64-v4}"`; by default, code is made for the CPU levels of the host's kind.
+    `cache=False` ignores cached results. Operations that the program does not place run on its default device or,
+    with `placement="auto"`, where a cost model places them; `place` maps patterns of names in the source, such as
+    those of an ONNX model's nodes, to devices: `{"layer4*": "gpu"}`.
 
     Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for an invalid source, device
     expression or option, `WorkerCrash` if a native part of the compiler crashed.
@@ -184,11 +185,20 @@ def _read(source: Any) -> tuple[str | bytes | None, str, str]:
     kind = type(source)
     if kind.__name__ == "ModelProto" and hasattr(source, "SerializeToString"):
         return _serialized_model(source), source.graph.name or "<onnx>", "onnx"
+    if _is_openvino(kind):
+        from motet.compiler.frontends.openvino.loading import serialize_model
+
+        return serialize_model(source), source.get_friendly_name() or "<openvino>", "onnx"
     if kind.__module__.split(".")[:2] == ["motet", "builder"]:
         return source.serialize(), "<graph>", "mlir"
     raise OptionError(f"source: it is of type {kind.__module__}.{kind.__qualname__}; expected a path, MLIR "
-                      "text with a line break, bytes, an onnx.ModelProto, a torch.nn.Module, an "
+                      "text with a line break, bytes, an onnx.ModelProto, an openvino.Model, a torch.nn.Module, an "
                       "ExportedProgram or a motet.builder graph")
+
+
+def _is_openvino(kind: type) -> bool:
+    """Whether objects of `kind` are models of OpenVINO."""
+    return any(one.__name__ == "Model" and one.__module__.split(".")[0] == "openvino" for one in kind.__mro__)
 
 
 def _serialized_model(model: Any) -> bytes:

@@ -1,4 +1,5 @@
-"""Finds the files with external data of an ONNX model's tensors, without the package onnx.
+"""Finds the files with external data of an ONNX model's tensors, without the package onnx, and with the constants of
+OpenVINO's IR.
 
 A tensor with external data names a file, relative to the folder of its model, and the location of its data in it. The
 process that requests a compilation must know these files, since the cache key depends on them; of the model, it reads
@@ -43,7 +44,8 @@ def data_files(model: str, content: Content) -> dict[str, State]:
     Missing files and invalid locations are omitted: they are reported when the model is read.
     """
     states: dict[str, State] = {}
-    for location in _locations(content):
+    of_ir = model.endswith(".xml")
+    for location in [Path(model).with_suffix(".bin").name] if of_ir else _locations(content):
         try:
             status = resolve(model, location).stat()
         except (OSError, InvalidLocation):

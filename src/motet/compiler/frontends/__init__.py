@@ -17,9 +17,11 @@ def load_source(
     file's name and content (`kinds`).
 
     `source` may be a mapped file, whose large constants are then not copied. Text (or its UTF-8 bytes) is MLIR or
-    StableHLO; other bytes are ONNX, a serialized graph of `motet.builder`, or a file of torch.export.save. `place`
+    StableHLO, XML is OpenVINO's IR; other bytes are ONNX, a serialized graph of `motet.builder`, or a file of
+    torch.export.save. `place`
     converts the device annotations of the program into a placement; the default removes them. `model` is the file that
-    an ONNX model was read from, required for external data, and `states` are the states that the data files must have.
+    an ONNX model or OpenVINO's IR was read from, required for data in other files, and `states` are the states that
+    these must have.
     `sequences` gives the elements of an ONNX model's sequence inputs. Raises CompileError with the place.
     """
     kind = kind_of(source, file, format)
@@ -31,6 +33,10 @@ def load_source(
         return load_onnx(data, file, DataFiles(model, states) if model else None, sequences)
     if sequences:
         raise OptionError("option sequences: of ONNX models only; expected none")
+    if kind == "openvino":
+        from motet.compiler.frontends.openvino.loading import load_openvino
+
+        return load_openvino(source.encode() if isinstance(source, str) else source, file, model)
     if kind == "graph" and not isinstance(source, str):
         from motet.compiler.frontends.graph import load_serialized
 

@@ -1,6 +1,7 @@
 """Decides what kind of program a source is: by the caller's format, else by marks that only one kind has.
 
     given by the caller     a format; the suffix .onnx of a file
+    OpenVINO's IR           XML with the element net
     a serialized graph      a safetensors header with the program's text first in its metadata
     an archive, bytecode    their signatures
     ONNX                    all fields up to the end are fields of ModelProto, and one is a graph
@@ -20,11 +21,12 @@ from motet.builder.serialized import is_serialized
 from motet.compiler.protobuf import DELIMITED, VARINT, Content, fields
 from motet.errors import CompileError, Location
 
-FORMATS = ("mlir", "stablehlo", "onnx")
-Kind = Literal["mlir", "stablehlo", "onnx", "graph", "archive"]
+FORMATS = ("mlir", "stablehlo", "onnx", "openvino")
+Kind = Literal["mlir", "stablehlo", "onnx", "openvino", "graph", "archive"]
 
 _STABLEHLO = re.compile(r"(?<![\w$.#!])\"?(?:stablehlo|chlo|vhlo|mhlo)\.\w")
 _COMMENT = re.compile(r"//[^\n]*")
+_NET = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<net\b", re.DOTALL)
 _ZIP, _BYTECODE = b"PK\x03\x04", b"ML\xefR"
 
 
@@ -43,14 +45,22 @@ def kind_of(source: str | Content, file: str, format: str = "auto") -> Kind:
             return "archive"
     if not isinstance(source, str) and source[: len(_BYTECODE)] == _BYTECODE:
         raise CompileError("MLIR bytecode is not supported; expected MLIR text", Location(file))
-    if format == "mlir" or format == "stablehlo":
+    if format == "mlir" or format == "stablehlo" or format == "openvino":
         return format
+    if _NET.match(_beginning(source)):
+        return "openvino"
     if not isinstance(source, str) and _is_onnx(source):
         return "onnx"
     text = text_of(source, file)
     if not text.strip():
-        raise CompileError("empty input; expected MLIR or StableHLO text, or an ONNX model", Location(file))
+        raise CompileError("empty input; expected MLIR or StableHLO text, an ONNX model, or OpenVINO's IR",
+                           Location(file))
     return "stablehlo" if _STABLEHLO.search(_COMMENT.sub("", text)) else "mlir"
+
+
+def _beginning(source: str | Content) -> str:
+    """The first characters of a source, if it is text."""
+    return source[:4096] if isinstance(source, str) else source[:4096].decode("utf-8-sig", errors="replace")
 
 
 def text_of(source: str | Content, file: str) -> str:
@@ -62,7 +72,7 @@ def text_of(source: str | Content, file: str) -> str:
     except UnicodeDecodeError as error:
         raise CompileError(
             f"unknown format: neither text (byte {error.start} is not UTF-8) nor an ONNX model; "
-            "expected MLIR or StableHLO text, or an ONNX model",
+            "expected MLIR or StableHLO text, an ONNX model, or OpenVINO's IR",
             Location(file),
         ) from None
 

@@ -9,7 +9,7 @@ Steps: `model.py` reads; `domains.py` rewrites operators of other domains; `dist
 operators; `short_types.py` stores 8-bit floats and the like as bytes; `demands.py` asserts operators' requirements on
 extents; `simplify.py` folds constants; `sequences.py` resolves sequences; `rewrites.py` and its rules rewrite operators
 that torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg, with `integers.py` on the way; `cleanup.py`
-simplifies the result.
+simplifies the result; `states.py` keeps the state of models that have some.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from motet.compiler.frontends.onnx.reading import read_model
 from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
+from motet.compiler.frontends.onnx.states import keep_states
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
+from motet.compiler.passes.running import run_named
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError
 
@@ -58,7 +60,11 @@ def load_onnx(
     for a file that is not an ONNX model or is damaged, for operators and types that are unknown or have no lowering,
     and for missing external data.
     """
-    model = read_model(data, file, files)
+    return load_model(read_model(data, file, files), sequences)
+
+
+def load_model(model: OnnxModel, sequences: str = "") -> Program:
+    """Lowers a model into a program with one public function `main`. Raises CompileError as `load_onnx`."""
     strip_zip_maps(model)
     give_sequences(model, parse_sequences(sequences))
     resolve_optionals(model)
@@ -77,7 +83,13 @@ def load_onnx(
         finish(model, lowered)
     except ir.MLIRError as error:  # the lowering produced invalid code, which only a later pass detects
         raise _lowering_failed(model, explain(model, error)) from error
-    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters}, file=file)
+    keep_states(lowered.module, model)
+    parameters = {name: model.constants[name] for name in lowered.parameters}
+    program = Program(lowered.module, parameters, file=model.file)
+    if model.states:
+        with program.module.context, ir.Location.unknown():
+            run_named("read-devices", program)  # resolves states
+    return program
 
 
 def check_types(model: OnnxModel) -> None:

@@ -14,11 +14,22 @@ if TYPE_CHECKING:
     import onnx
 
 
+@dataclass(frozen=True)
+class KeptState:
+    """State that a session keeps between calls under `name`: a call reads it as `input`, one of the last inputs of the
+    graph, and leaves it as `output`, one of its last outputs. `initial` is its first value."""
+
+    name: str
+    input: str
+    output: str
+    initial: np.ndarray
+
+
 @dataclass
 class OnnxModel:
     """A parsed model. `proto` is the model without initializers, `constants` their values by name, `file` its name in
     errors, `files` the source of external data. `inner` marks a body of another model, with the same constants.
-    `elements` has the element types of inputs and outputs that are stored as bytes."""
+    `elements` has the element types of inputs and outputs that are stored as bytes, `states` what sessions keep."""
 
     proto: onnx.ModelProto
     file: str
@@ -26,6 +37,7 @@ class OnnxModel:
     inner: bool = False
     files: DataFiles | None = None
     elements: dict[str, str] = field(default_factory=dict[str, str])
+    states: list[KeptState] = field(default_factory=list[KeptState])
 
     @property
     def opsets(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ import numpy as np
 from motet.compiler.frontends.onnx.constants import take_constants
 from motet.compiler.frontends.onnx.data import DataFiles, plain_dtype
 from motet.compiler.frontends.onnx.model import OnnxModel, require_onnx
+from motet.compiler.frontends.onnx.stated import stated
 from motet.compiler.protobuf import Content, delimited_fields, delimited_tag
 from motet.errors import CompileError, Location
 
@@ -57,6 +58,7 @@ def read_model(data: Content | Path, file: str, files: DataFiles | None = None) 
     for sparse in proto.graph.sparse_initializer:
         model.constants[sparse.values.name] = model.value(sparse, f"initializer {sparse.values.name!r}")
     del proto.graph.sparse_initializer[:]
+    model.states = stated(model)
     take_constants(model)
     _drop_constant_inputs(model)
     return model
