@@ -7,8 +7,8 @@
 Otherwise fold-constants would write the weights out as floats, four to eight times as large. Zero points, scales and
 shifts may change from one block of rows to the next; `block_weights.py` describes the layout. The weights of a product
 are exact, also where the program rounds them to a 16-bit float. Small matrices are left to fold-constants, and so are
-those that many rows of bf16 numbers are multiplied by: CPUs have instructions for such products, which need both
-operands.
+those that a known number of many rows of bf16 numbers is multiplied by: CPUs have instructions for such products, which
+need both operands.
 """
 
 from __future__ import annotations
@@ -180,12 +180,11 @@ def _product(operation: ir.Operation, number: int) -> _ByMatrix | None:
 
 
 def _has_instructions(product: _ByMatrix) -> bool:
-    """Whether many rows of bf16 numbers are multiplied."""
+    """Whether a known number of many rows of bf16 numbers is multiplied. If the number is not known, it may be one, and
+    then reading four times the bytes costs more than instructions for products gain."""
     other = ir.RankedTensorType(product.operation.operands[1 - product.number].type)
-    if not isinstance(other.element_type, ir.BF16Type):
+    if not isinstance(other.element_type, ir.BF16Type) or not other.has_static_shape:
         return False
-    if not other.has_static_shape:
-        return True
     return int(np.prod(other.shape)) > _MOST_BFLOAT_ROWS * other.shape[product.axis]
 
 
