@@ -96,7 +96,8 @@ def _rows(
 
 def _measured(folder: Path, kind: str, count: int, environment: dict[str, str]) -> float | None:
     """Milliseconds; None if the platform is not there."""
-    cache = {"NEO_CACHE_PERSISTENT": "0", "cl_cache_dir": "", "COUNT": str(count)}  # the driver keeps nothing
+    kept = tempfile.mkdtemp(dir=folder)  # what the driver keeps of its compilations, of no use to others
+    cache = {"NEO_CACHE_PERSISTENT": "0", "cl_cache_dir": kept, "COUNT": str(count)}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.native_code", "--load", str(folder), kind], capture_output=True, text=True,
         check=False, cwd=folder, timeout=600,
