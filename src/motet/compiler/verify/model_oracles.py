@@ -27,7 +27,8 @@ def model_oracle(
     oracle: Oracle, path: str, source: Content, format: str, model: str
 ) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
     """A function that runs the oracle `numpy`, `onnxruntime` or `openvino` on inputs of the model `source`, read from
-    the file `model`, if any. Raises OptionError for a source that it does not support, and if its package is missing."""
+    the file `model`, if any. Raises OptionError for a source that it does not support, and if its package is
+    missing."""
     kind = kind_of(source, path, format)
     if kind != ("openvino" if oracle == "openvino" else "onnx"):
         runs = "OpenVINO's IR" if oracle == "openvino" else "ONNX models"
