@@ -111,12 +111,21 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 INTEL := .venv/intel
 OPENCL = intel-opencl-rt==2026.* intel-cmplr-lib-rt==2026.* pyopencl==2026.* pocl-binary-distribution==3.*
 
-intel: $(INTEL)/installed
+# Triton for Intel's GPUs, which compiles programs for them; a build for Python 3.11, with a `triton` of its own.
+XPU = triton-xpu==3.3.0b1 setuptools msgspec
+
+intel: $(INTEL)/installed $(INTEL)/compiler $(OPENVINO)
 
 $(INTEL)/installed: src/motet/runtime/drivers/opencl/environment.py | $(STAMP) $(OPENVINO)
 	@test -x $(INTEL)/bin/python || $(BIN)/python -m venv $(INTEL)
 	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check $(OPENCL)
 	$(INTEL)/bin/python src/motet/runtime/drivers/opencl/environment.py $(INTEL) .venv
+	@touch $@
+
+$(INTEL)/compiler: src/motet/compiler/codegen/triton/compile/installation.py | $(INTEL)/installed
+	@$(INTEL)/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	{ echo "error: triton-xpu is for Python 3.11: python3.11 -m venv FOLDER; FOLDER/bin/pip install --pre $(XPU); export MOTET_INTEL=FOLDER" >&2; exit 1; }
+	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check --pre $(XPU)
 	@touch $@
 
 # The tests that need a framework, which `make test` skips; FRAMEWORK_TESTS=… names some of them.

@@ -15,6 +15,7 @@ import math
 import statistics
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _MOST_SECONDS = 0.7  # of a contender's rounds for a row, of which there are at 
 _BEGUN = 8  # consecutive calls for the host's time per call
 
 
-def run_rows(chosen: list[Row], options: argparse.Namespace, folder: Path) -> None:
+def run_rows(chosen: Iterable[Row], options: argparse.Namespace, folder: Path) -> None:
     """Measure one row after the other, and write a line for each."""
     end = options.until
     with options.results.open("a") as file:
@@ -113,8 +114,16 @@ def _about(contender: Motet) -> dict[str, Any]:
 
 def inputs(row: Row, count: int, device: str) -> list[list[torch.Tensor]]:
     """`count` sets of random inputs."""
+    if row.values is not None:
+        first = [tensor.to(device) for tensor in row.values()]
+        return [[_rotated(tensor, number) for tensor in first] for number in range(count)]
     random = torch.Generator(device).manual_seed(1)
     return [[_random(each, random) for each in row.inputs] for _ in range(count)]
+
+
+def _rotated(tensor: torch.Tensor, places: int) -> torch.Tensor:
+    """A copy with its elements moved by `places` in memory order."""
+    return tensor.flatten().roll(places).reshape(tensor.shape).clone() if tensor.ndim else tensor.clone()
 
 
 def _random(each: Input, random: torch.Generator) -> torch.Tensor:

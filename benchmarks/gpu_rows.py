@@ -61,7 +61,8 @@ class Row:
     table of peaks). `options` are added to the compiler's device expression. `source` is the row as StableHLO, if
     PyTorch cannot export it. `searched` rows are also given to `max-autotune` and `reduce-overhead`, which take long.
     `jax` makes the same function from `jax` and `jax.numpy`: of the inputs and, if the module has weights, of a
-    dictionary of them. `tolerance` is relative to the root mean square of the reference."""
+    dictionary of them. `tolerance` is relative to the root mean square of the reference. `values` makes the inputs if
+    random numbers of `inputs` would not do; other sets are rotated."""
 
     name: str
     title: str
@@ -76,6 +77,7 @@ class Row:
     searched: bool = False
     jax: Callable[[Any, Any], Callable[..., Any]] | None = None
     tolerance: float = 0.05
+    values: Callable[[], Sequence[Tensor]] | None = None
 
 
 class Apply(nn.Module):

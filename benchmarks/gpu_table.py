@@ -10,8 +10,8 @@ from typing import Any
 from benchmarks.gpu_rows import Row
 
 # Operations per second without sparsity, of SXM modules: NVIDIA H100 and H200 data sheets.
-_HOPPER = {"bf16": 989.4e12, "tf32": 494.7e12, "f32": 66.9e12, "int8": 1978.9e12}
-_PEAKS = {"H100": _HOPPER, "H200": _HOPPER, "A100": {"bf16": 312e12, "tf32": 156e12, "f32": 19.5e12, "int8": 624e12}}
+_HOPPER = {"bf16": 989.4e12, "tf32": 494.7e12, "f32": 66.9e12, "f64": 66.9e12, "f16": 989.4e12, "int8": 1978.9e12}
+PEAKS = {"H100": _HOPPER, "H200": _HOPPER, "A100": {"bf16": 312e12, "tf32": 156e12, "f32": 19.5e12, "int8": 624e12}}
 _COSTLY = ("products", "networks")  # groups whose costs are listed
 _CALLED = ("Motet", "eager", "graph", "compile", "reduce-overhead", "JAX")  # contenders whose calls are
 _STARTED = ("Motet", "eager", "compile")
@@ -64,7 +64,7 @@ def merged(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def limit_of(row: Row, machine: Mapping[str, Any]) -> float:
-    peaks = next((peaks for name, peaks in _PEAKS.items() if name in machine["device"]), None)
+    peaks = next((peaks for name, peaks in PEAKS.items() if name in machine["device"]), None)
     by_operations = row.flops / peaks[row.unit] if peaks else 0.0
     return max(by_operations, row.bytes / machine["bandwidth"])
 

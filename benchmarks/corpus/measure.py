@@ -26,7 +26,6 @@ from benchmarks.run import HERE, SPINNING, THREADS, Child, await_quiet, machine,
 
 Answers = dict[str, dict[str, Any]]
 OWN = "Motet"
-SHARE_FRESH = 10  # fixed rows per fresh row
 RESTART = 25  # rows after which processes are restarted
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.corpus.row import TOLERANCES, Row
+from benchmarks.corpus.row import TOLERANCES, Row, RowMajor
 from benchmarks.corpus.subject import Array, load_facts, load_inputs
 from benchmarks.peers import Absent, Call, touched_like
 
@@ -88,7 +88,7 @@ class Torch(Peer):
         if row.make is None:
             raise Absent("no such operator")
         module, inputs = row.module()
-        call = self.compiled(module, inputs)
+        call = self.compiled(RowMajor(module), inputs)
         return (lambda: call(*inputs)), self.read
 
     def compiled(self, module: Any, inputs: Any) -> Any:
@@ -224,7 +224,7 @@ class Ggml(Peer):
 
 
 PEERS: Sequence[type[Peer]] = (Motet, Torch, TorchCompile, OnnxRuntime, OpenVino, OpenVinoDefault, Ggml)
-PRECISE = frozenset(kind.name for kind in PEERS if kind.precise and kind is not Motet)
+IMPRECISE = frozenset(kind.name for kind in PEERS if not kind.precise)
 
 
 def _model(row: Row, folder: Path) -> str:

@@ -88,6 +88,21 @@ class Function(nn.Module):
         return self.function(*(getattr(self, name) for name in self.names), *inputs)
 
 
+class RowMajor(nn.Module):
+    """`module` with its results in row-major order, as all contenders return them: torch otherwise gives the result of
+    `x.permute(order).clone()` the strides of `x.permute(order)`, and transposes none of it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Any:
+        results = self.module(*inputs)
+        if isinstance(results, torch.Tensor):
+            return results.contiguous()
+        return [result.contiguous() for result in results]
+
+
 @dataclass(frozen=True)
 class Family:
     """Makes the rows of one family; `quick` names those of the short table."""

@@ -47,7 +47,7 @@ _LAZY = {
     "Session": "motet.runtime.session",
     "devices": "motet.runtime.device",
 }
-_LAZY_MODULES = ("builder", "opencl", "runtime")
+_LAZY_MODULES = ("builder", "opencl", "openvino", "runtime")
 
 
 # Parameters: the caller's choices, by keyword, as options of `motet compile`.

@@ -66,8 +66,8 @@ func.func @main(%a: tensor<33x64xf32>, %b: tensor<64x48xf32>, %c: tensor<33x48xf
 }"""
 
 
-def _weights(*shape: int) -> str:
-    values = np.random.default_rng(len(shape) + shape[0]).standard_normal(shape).astype(np.float32)
+def _weights(*shape: int, seed: int = 0) -> str:
+    values = np.random.default_rng(len(shape) + shape[0] + seed).standard_normal(shape).astype(np.float32)
     return f'dense<"0x{values.tobytes().hex().upper()}"> : tensor<{"x".join(map(str, shape))}xf32>'
 
 
@@ -77,7 +77,7 @@ def _mlp() -> str:
     value = "%x"
     for layer in range(3):
         text += f"""
-  %w{layer} = arith.constant {_weights(24, 24)}
+  %w{layer} = arith.constant {_weights(24, 24, seed=layer)}
   %e{layer} = tensor.empty(%n) : tensor<?x24xf32>
   %f{layer} = linalg.fill ins(%z : f32) outs(%e{layer} : tensor<?x24xf32>) -> tensor<?x24xf32>
   %m{layer} = linalg.matmul ins({value}, %w{layer} : tensor<?x24xf32>, tensor<24x24xf32>)

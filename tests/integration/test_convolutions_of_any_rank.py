@@ -51,14 +51,17 @@ class Layer:
         return np.concatenate(results, 1) + self.bias.astype(np.float64).reshape(-1, *[1] * spatial)
 
 
-def layer(draw: random.Random, channels: int, spatial: int, groups: int, same: bool = False) -> Layer:
-    """With `same`, the padding is at least that which keeps extents."""
+def layer(
+    draw: random.Random, channels: int, spatial: int, groups: int, same: bool = False,
+    each: tuple[int, ...] = (1, 3, 7, 16, 19, 33),
+) -> Layer:
+    """A layer of one of `each` filters per group. With `same`, the padding is at least that which keeps extents."""
     rng = np.random.default_rng(draw.randrange(1 << 30))
     taps = [draw.choice((1, 2, 3, 5)) for _ in range(spatial)]
-    filters = groups * draw.choice((1, 3, 7, 16, 19, 33))
+    filters = groups * draw.choice(each)
     dilations = [draw.choice((1, 1, 2, 3)) for _ in range(spatial)]
     reach = [(k - 1) * d for k, d in zip(taps, dilations, strict=True)]
-    pads = [draw.randint(-(-each // 2) if same else 0, each) for each in reach]
+    pads = [draw.randint(-(-most // 2) if same else 0, most) for most in reach]
     return Layer(
         rng.standard_normal((filters, channels // groups, *taps)).astype(np.float32) / math.prod(taps),
         rng.standard_normal(filters).astype(np.float32), groups, [draw.choice((1, 1, 2, 3)) for _ in range(spatial)],
@@ -96,6 +99,26 @@ def test_two_convolutions_of_any_geometry(seed):
     model = network(first, second, ["n" if seed % 2 else len(x), *x.shape[1:]])
     session = motet.load(motet.compile(model, devices="host{cpu=native}"), threads=2)
     check(session, x, first, second)
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_groups_of_few_channels(seed):
+    draw = random.Random(100 + seed)
+    spatial, groups = 1 + seed % 3, draw.choice((2, 3, 8, 11))
+    channels = groups * draw.choice((2, 3, 4, 5, 8))
+    only = layer(draw, channels, spatial, groups, each=(2, 3, 4, 7, 17))
+    extents = [draw.randint(11, (300, 40, 21)[spatial - 1]) for _ in range(spatial)]
+    x = np.random.default_rng(seed).standard_normal((draw.choice((1, 2)), channels, *extents)).astype(np.float32)
+    graph = helper.make_graph(
+        [only.node(0, "x", "y")], "graph", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(only.weights, "w0"), numpy_helper.from_array(only.bias, "b0")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    level = ("native", "x86-64-v3", "x86-64-v4")[seed // 3]
+    session = motet.load(motet.compile(model, devices=f"host{{cpu={level}}}"), threads=2)
+    assert all(k.kind != "generic" for variant in session.variants for k in variant.kernels)
+    expected = only.reference(x.astype(np.float64))
+    np.testing.assert_allclose(session(x), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("seed", SEEDS[::2])

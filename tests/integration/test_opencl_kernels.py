@@ -20,7 +20,8 @@ from tests.unit.runtime.drivers.opencl.opening import opencl_device
 
 import motet
 from motet import builder as mb
-from motet.errors import DeviceLost
+from motet.artifact.dtypes import DTYPES
+from motet.errors import CompileError, DeviceLost
 
 TARGET = {"": "opencl{cpu=spirv64}"}
 URI = "opencl:0"
@@ -151,6 +152,35 @@ def test_the_host_does_the_work_of_a_platform_whose_compiler_dies(
         assert any("the platform's compiler died (SIGABRT)" in note for note in session.notes)
     with motet.load(artifact, devices={"gpu": URI}) as session, pytest.raises(DeviceLost, match="compiler died"):
         session(x)
+
+
+def test_what_llvm_has_no_spirv_for_is_refused_by_name_and_left_to_the_fallback() -> None:
+    """LLVM ends its process for bfloat in a loop nest, which vectors of other kernels avoid."""
+    text = """
+func.func @main(%x: tensor<8xbf16>, %k: tensor<5xi64>, %y: tensor<7xf32>) -> (tensor<5xbf16>, tensor<7xf32>) {
+  %e = tensor.empty() : tensor<5xbf16>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+      ins(%k : tensor<5xi64>) outs(%e : tensor<5xbf16>) {
+    ^bb0(%a: i64, %o: bf16):
+      %i = arith.index_cast %a : i64 to index
+      %v = tensor.extract %x[%i] : tensor<8xbf16>
+      %s = arith.mulf %v, %v : bf16
+      linalg.yield %s : bf16
+  } -> tensor<5xbf16>
+  %f = tensor.empty() : tensor<7xf32>
+  %z = linalg.exp ins(%y : tensor<7xf32>) outs(%f : tensor<7xf32>) -> tensor<7xf32>
+  return %r, %z : tensor<5xbf16>, tensor<7xf32>
+}
+"""
+    with pytest.raises(CompileError, match=r"kernel main_kernel_\d: .*LLVM ends with .*bfloat.*=opencl,@cpu"):
+        motet.compile(text, devices=TARGET)
+    artifact = motet.compile(text, devices={"gpu": "opencl{cpu=spirv64},@cpu", "cpu": "host"})
+    x, k, y = random(8).astype(DTYPES["bf16"]), np.array([7, 0, 3, 3, 1]), random(7)
+    with motet.load(artifact, devices={"gpu": URI}) as session:
+        squares, powers = _listed(session(x, k, y))
+    exact = x.astype(np.float64)[k] ** 2
+    np.testing.assert_allclose(squares.astype(np.float64), exact, rtol=2**-8)
+    np.testing.assert_allclose(powers, np.exp(y.astype(np.float64)), rtol=1e-6)
 
 
 @pytest.mark.slow

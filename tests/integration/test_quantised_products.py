@@ -31,6 +31,7 @@ class Convolution:
     per_channel: bool = True
     bias: bool = True
     relu: bool = False
+    groups: int = 1
 
 
 def _windows(image: np.ndarray, what: Convolution) -> np.ndarray:
@@ -48,12 +49,15 @@ def _convolution(what: Convolution, random: np.random.Generator) -> tuple[bytes,
     """The model, its input, and its result before the last rounding, from exact integers."""
     info, channels, axes = np.iinfo(what.kind), what.image[1], len(what.window)
     x = random.integers(info.min, info.max + 1, what.image).astype(what.kind)
-    w = random.integers(-128, 128, (what.filters, channels, *what.window)).astype(np.int8)
+    w = random.integers(-128, 128, (what.filters, channels // what.groups, *what.window)).astype(np.int8)
     steps = (random.random(what.filters if what.per_channel else ()) * 0.01 + 0.005).astype(np.float32)
     x_step, zeros = np.float32(0.02), what.zeros
     bias = random.integers(-3000, 3000, what.filters).astype(np.int32)
-    exact = _windows(x.astype(np.int64) - zeros[0], what).reshape(-1, channels * int(np.prod(what.window)))
-    exact = exact @ (w.astype(np.int64) - zeros[1]).reshape(what.filters, -1).T
+    parts = np.split(_windows(x.astype(np.int64) - zeros[0], what), what.groups, 1 + axes)
+    filters = np.split((w.astype(np.int64) - zeros[1]).reshape(what.filters, -1), what.groups)
+    depth = w[0].size
+    exact = np.concatenate([
+        part.reshape(-1, depth) @ own.T for part, own in zip(parts, filters, strict=True)], 1)
     exact = (exact + what.bias * bias) * (steps.astype(np.float64) * x_step)
     exact = np.maximum(exact, 0) if what.relu else exact
     step = np.float32(max(float(np.abs(exact).max(initial=0)) / 140, 1e-3))
@@ -69,7 +73,8 @@ def _convolution(what: Convolution, random: np.random.Generator) -> tuple[bytes,
         helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
         helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=0),
         helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["bf"], axis=0),
-        helper.make_node("Conv", inputs, ["c"], strides=what.strides, dilations=what.dilations, pads=what.pads),
+        helper.make_node("Conv", inputs, ["c"], strides=what.strides, dilations=what.dilations, pads=what.pads,
+                         group=what.groups),
         helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("QuantizeLinear", ["r" if what.relu else "c", "ys", "yz"], ["y"]),
     ]
@@ -118,6 +123,27 @@ def _drawn(random: np.random.Generator) -> Convolution:
         dilations, pads, kind, zeros, bool(random.random() < 0.7), bool(random.random() < 0.5),
         bool(random.random() < 0.5),
     )
+
+
+GROUPS = (
+    (2, 32, 32, np.uint8, 128), (3, 17, 19, np.int8, -5), (2, 16, 64, np.int8, 0), (4, 20, 16, np.uint8, 7),
+    (3, 5, 33, np.uint8, 128),
+)
+
+
+@pytest.mark.parametrize("case", range(len(GROUPS)))
+def test_groups_of_many_channels_are_products_of_bytes(case: int) -> None:
+    """Groups of fewer channels are multiplied as floats, which are exact as well."""
+    groups, channels, filters, kind, zero = GROUPS[case]
+    random, axes = np.random.default_rng(case), 1 + case % 3
+    what = Convolution(
+        (1 + case % 2, groups * channels, *(11, 7, 5)[:axes]), groups * filters, (3, 2, 3)[:axes], (1, 2, 1)[:axes],
+        (1, 1, 2)[:axes], (1, 0, 2)[:axes] * 2, kind, (zero, 0, 128 if kind is np.uint8 else 3), groups=groups)
+    model, x, exact = _convolution(what, random)
+    _check(model, x, exact, LEVELS[case % len(LEVELS)])
+    session = motet.load(motet.compile(model, devices="host{cpu=native}"))
+    kinds = [kernel.kind for variant in session.variants for kernel in variant.kernels]
+    assert any(kind.startswith("integer convolution") for kind in kinds) == (channels >= 16), kinds
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -98,3 +98,29 @@ def test_infinite_pixels_do_not_meet_zeros(window: int) -> None:
     inside = np.zeros(found.shape, bool)
     inside[..., 6 : 6 + window, 6 : 6 + window] = True
     assert np.isposinf(found[inside]).all() and np.isfinite(found[~inside]).all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_images_of_dynamic_extents(seed: int) -> None:
+    rng, numbers = random.Random(seed), np.random.default_rng(seed)
+    rank = 1 + seed % 3
+    windows = [rng.choice((1, 2, 3, 4, 5, 7)) for _ in range(rank)]
+    own = [rng.randint(0, k - 1) for k in windows]
+    how: dict[str, Any] = {
+        "strides": [rng.choice((1, 2, 3, 4)) for _ in range(rank)], "dilations": [1] * rank, "group": 1,
+        "pads": own * 2, "output_padding": [0] * rank}
+    channels, filters = rng.choice((1, 2, 5, 16)), rng.choice((1, 3, 8, 17))
+    w = numbers.standard_normal((channels, filters, *windows), np.float32)
+    bias = numbers.standard_normal(filters, np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("ConvTranspose", ["x", "w", "b"], ["c"], "conv", **how),
+         helper.make_node("Relu", ["c"], ["y"], "relu")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", channels, *(f"d{a}" for a in range(rank))])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(bias, "b")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = motet.load(motet.compile(model, cache=False))
+    for more in (0, 1, 6):
+        extents = [-(-2 * p // s) + 1 + rng.randint(0, more) for p, s in zip(own, how["strides"], strict=True)]
+        x = numbers.standard_normal((1 + more % 3, channels, *extents), np.float32)
+        np.testing.assert_allclose(session(x), scattered(x, w, bias, how), rtol=2e-5, atol=2e-5)

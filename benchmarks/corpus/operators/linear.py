@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from benchmarks.corpus.row import Family, Function, Row, text
 
-LINEAR = Family("linear", quick=("linear 1×2048→8192", "linear 8×14×14×384→1536 gelu", "matmul 12×197×64×197"))
+LINEAR = Family("linear", quick=("linear 1×2048→8192", "linear 8×14×14×384→1536 gelu"))
 ATTENTION = Family("attention", quick=("attention gqa 1×16:4×256×256×64 causal",))
 
 # Rows, inner extent, columns. GPT-2, Qwen2.5-0.5B, Llama-3.2-1B, SmolLM-135M, Gemma-3-270M, Whisper-tiny, T5-small.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -24,13 +24,28 @@ PADDING = "__padding__."
 _HEADER_LIMIT = 100_000_000  # bytes, as the format prescribes
 
 
+class StoredArray(Protocol):
+    """An array to write: a numpy array, or one that is made when numpy asks for it (`__array__`), at each time."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __array__(self, dtype: None = None, /, *, copy: bool | None = None) -> np.ndarray: ...
+
+
 class _Entry(msgspec.Struct, frozen=True):
     dtype: str
     shape: list[int]
     data_offsets: tuple[int, int]
 
 
-def encode_parameters(parameters: Mapping[str, np.ndarray]) -> Iterator[memoryview]:
+def encode_parameters(parameters: Mapping[str, StoredArray]) -> Iterator[memoryview]:
     """The parameter file of `parameters`, piece by piece, without copying large arrays.
 
     Supports arrays of any shape and of the dtypes in `dtypes.SAFETENSORS_NAMES`; raises ArtifactError for other dtypes.
@@ -38,20 +53,20 @@ def encode_parameters(parameters: Mapping[str, np.ndarray]) -> Iterator[memoryvi
     head, pieces = _lay_out(parameters)
     yield memoryview(head)
     for piece in pieces:
-        if piece.size:
+        if piece.nbytes:
             yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
 
 
-def encoded_size(parameters: Mapping[str, np.ndarray]) -> int:
+def encoded_size(parameters: Mapping[str, StoredArray]) -> int:
     """The size of `encode_parameters`' output in bytes."""
     head, pieces = _lay_out(parameters)
     return len(head) + sum(piece.nbytes for piece in pieces)
 
 
-def _lay_out(parameters: Mapping[str, np.ndarray]) -> tuple[bytes, list[np.ndarray]]:
+def _lay_out(parameters: Mapping[str, StoredArray]) -> tuple[bytes, list[StoredArray]]:
     """The header and the arrays that follow it."""
     header: dict[str, _Entry] = {}
-    pieces: list[np.ndarray] = []
+    pieces: list[StoredArray] = []
     offset = 0
     for key, array in parameters.items():
         name = SAFETENSORS_NAMES.get(array.dtype)

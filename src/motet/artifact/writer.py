@@ -18,13 +18,12 @@ from types import TracebackType
 from typing import IO
 
 import msgspec
-import numpy as np
 
 from motet.artifact.archive import ArchiveFile, Content, hashed, write_archive
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.files import atomic_file, unwritable, write_atomically
 from motet.artifact.hashes import MemberHash
-from motet.artifact.parameters import encode_parameters, encoded_size
+from motet.artifact.parameters import StoredArray, encode_parameters, encoded_size
 from motet.artifact.reader import MANIFEST, PARAMETERS, Artifact
 from motet.artifact.schema import Manifest, Member
 from motet.artifact.validation import validate
@@ -34,7 +33,7 @@ from motet.errors import ArtifactError
 def write_artifact(
     manifest: Manifest,
     members: Mapping[str, bytes | bytearray | memoryview],
-    parameters: Mapping[str, np.ndarray],
+    parameters: Mapping[str, StoredArray],
     destination: str | Path | None = None,
     *,
     external_parameters: bool = False,
@@ -93,10 +92,10 @@ class EarlyParameters:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._parameters: dict[str, np.ndarray] = {}
+        self._parameters: dict[str, StoredArray] = {}
         self._written: Future[_Written] | None = None
 
-    def begin(self, parameters: Mapping[str, np.ndarray]) -> None:
+    def begin(self, parameters: Mapping[str, StoredArray]) -> None:
         """Starts writing them. Must be called once."""
         if parameters and self._written is None:
             self._parameters = dict(parameters)
@@ -104,7 +103,7 @@ class EarlyParameters:
             self._written = thread.submit(_write_parameters, self._file, self._parameters)
             thread.shutdown(wait=False)
 
-    def result(self, parameters: Mapping[str, np.ndarray]) -> _Written | None:
+    def result(self, parameters: Mapping[str, StoredArray]) -> _Written | None:
         """The file, if it contains `parameters`. Raises ArtifactError if they cannot be written."""
         if self._written is None:
             return None
@@ -157,7 +156,7 @@ class _Written:
         self.file.close()
 
 
-def _write_parameters(path: Path, parameters: Mapping[str, np.ndarray]) -> _Written:
+def _write_parameters(path: Path, parameters: Mapping[str, StoredArray]) -> _Written:
     found = MemberHash()
 
     def pieces() -> Iterator[memoryview]:
@@ -177,7 +176,7 @@ def _whole(data: bytes | bytearray | memoryview) -> list[memoryview]:
     return [memoryview(data).cast("B")]
 
 
-def _check_parameters(manifest: Manifest, parameters: Mapping[str, np.ndarray], where: str) -> None:
+def _check_parameters(manifest: Manifest, parameters: Mapping[str, StoredArray], where: str) -> None:
     """Raises ArtifactError unless `parameters` are those that the manifest describes."""
     for parameter in manifest.parameters:
         array = parameters.get(parameter.key)

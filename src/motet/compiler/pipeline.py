@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from msgspec import structs
 
 from motet.artifact.contracts import seal
+from motet.artifact.parameters import StoredArray
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature, Variant
 from motet.compiler.build.lower_to_tensors import LowerToTensors
 from motet.compiler.build.normal_form import NormalForm
@@ -44,7 +44,7 @@ from motet.version import VERSION
 
 ONE_DEVICE = EraseDevices()  # in place of `Place`: the program runs as a whole on any device
 Progress = Callable[[str, float], None]
-Early = Callable[[Mapping[str, np.ndarray]], None]
+Early = Callable[[Mapping[str, StoredArray]], None]
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Built:
 
     manifest: Manifest
     members: dict[str, bytes]
-    parameters: dict[str, np.ndarray]
+    parameters: Mapping[str, StoredArray]
     candidates: dict[str, Candidates] = field(default_factory=dict[str, Candidates])
 
 
@@ -127,7 +127,8 @@ def build_partitioned(
             early(packed[0][1][0])
 
     # A level follows those that it extends, whose code it shares: it requires more features.
-    for number, target in enumerate(sorted(wanted, key=lambda target: len(target.requires) if target.base else 0)):
+    ordered = sorted(wanted, key=lambda target: len(target.requires) if target.base else 0)
+    for number, target in enumerate(ordered):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own_program, own_kernels = partitioned.of(target)
         own = [
@@ -135,7 +136,7 @@ def build_partitioned(
             if runs_on(function, target.family, program.placement)
         ]
         if own or not functions:
-            meanwhile = pack_early if len(wanted) == 1 else None
+            meanwhile = pack_early if target is ordered[-1] else None
             found[target] = build_variant(own, own_kernels, target, jobs, output, options, meanwhile)
     progress("pack parameters", 0.9)
     known = packed[0][1] if packed and packed[0][0] == len(output.store.uses) else None

@@ -53,6 +53,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.__rshift__.Tensor: torch.bitwise_right_shift,
         aten.pow.Tensor_Scalar: _pow,
         aten.pad.default: _pad,
+        aten.reflection_pad1d.default: _reflection_pad1d,
+        aten.reflection_pad2d.default: _reflection_pad2d,
         aten.isfinite.default: _isfinite,
         aten.signbit.default: _signbit,
         aten.dist.default: _dist,
@@ -290,6 +292,21 @@ def _signbit(x: Any) -> Any:
 
 def _copysign(a: Any, b: Any) -> Any:
     return torch.where(_signbit(b), -a.abs(), a.abs())
+
+
+def _reflection_pad1d(x: Any, padding: Sequence[Any]) -> Any:
+    return _reflection_pad(torch.ops.aten.reflection_pad1d.default, x, padding)
+
+
+def _reflection_pad2d(x: Any, padding: Sequence[Any]) -> Any:
+    return _reflection_pad(torch.ops.aten.reflection_pad2d.default, x, padding)
+
+
+def _reflection_pad(pad: Any, x: Any, padding: Sequence[Any]) -> Any:
+    """As PyTorch decomposes it if extents are dynamic or amounts negative; torch-mlir lowers others to one copy."""
+    if all(isinstance(number, int) for number in x.shape) and min(padding) >= 0:
+        return NotImplemented
+    return torch._decomp.decomposition_table[pad](x, padding)
 
 
 def _isfinite(x: Any) -> Any:

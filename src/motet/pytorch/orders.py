@@ -31,31 +31,36 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def _scan(x: Any, dim: int, join: Callable[[Any, Any], Any], neutral: float) -> Any:
+def _prefixes(x: Any, dim: int, join: Callable[[Any, Any], Any], neutral: float) -> Any:
     """All prefixes of `x` combined, in log2 of the extent many steps (Hillis and Steele, 1986)."""
-    dim %= max(1, x.ndim)
+    dim %= x.ndim
     done = 1
-    while x.ndim and done < x.shape[dim]:
+    while done < x.shape[dim]:
         head = torch.full_like(x.narrow(dim, 0, done), neutral)
         x = join(x, torch.cat([head, x.narrow(dim, 0, x.shape[dim] - done)], dim))
         done *= 2
     return x
 
 
-def _accumulated(x: Any, dim: int, dtype: Any, join: Callable[[Any, Any], Any], neutral: float) -> Any:
-    if not isinstance(x.shape[dim] if x.ndim else 1, int):
-        return NotImplemented
+def _accumulated(scan: Any, x: Any, dim: int, dtype: Any, join: Callable[[Any, Any], Any], neutral: float) -> Any:
+    """`scan` in the type that PyTorch accumulates in; torch-mlir lowers it, except for complex numbers."""
     kind = dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64)
+    if not x.ndim:
+        return x.to(kind, copy=True)
+    if kind.is_complex:
+        return _prefixes(x.to(kind), dim, join, neutral)
     wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
-    return _scan(x.to(wide), dim, join, neutral).to(kind)
+    if x.dtype == wide and dtype is None:
+        return NotImplemented
+    return scan(x.to(kind).to(wide), dim).to(kind)
 
 
 def _cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:
-    return _accumulated(x, dim, dtype, torch.add, 0)
+    return _accumulated(torch.ops.aten.cumsum.default, x, dim, dtype, torch.add, 0)
 
 
 def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
-    return _accumulated(x, dim, dtype, torch.mul, 1)
+    return _accumulated(torch.ops.aten.cumprod.default, x, dim, dtype, torch.mul, 1)
 
 
 def _sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:

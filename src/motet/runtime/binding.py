@@ -31,7 +31,16 @@ from motet.runtime.drivers.host.threads import HostThreads
 from motet.runtime.host_program import OnHost
 from motet.runtime.merge import Merged, is_brief, is_chain, merge_plan
 from motet.runtime.plan_executor import PlacedInstance
-from motet.runtime.selection import HOST, DeviceCandidate, DeviceChoice, bind, needed_families, no_code, regions_of
+from motet.runtime.selection import (
+    HOST,
+    DeviceCandidate,
+    DeviceChoice,
+    bind,
+    needed_families,
+    no_code,
+    opener,
+    regions_of,
+)
 
 _log = logging.getLogger("motet")
 
@@ -274,7 +283,7 @@ class BoundDevices:
     def _variant_for(self, info: DeviceInfo, obstacle: Obstacle, regions: set[str]) -> Variant:
         reasons: list[str] = []
         for variant in self.artifact.manifest.variants:
-            if variant.family == info.family:
+            if opener(variant.family) == info.family:
                 absent = sorted(regions - set(variant.schedules))
                 reason = obstacle(variant) or (f"no code for {', '.join(absent)}" if absent else None)
                 if reason is None:

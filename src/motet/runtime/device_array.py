@@ -123,7 +123,9 @@ class DeviceArray:
 def dtype_of(dtype: Any) -> np.dtype[Any]:
     """The numpy dtype for MLIR's spelling, or for anything that numpy accepts. Raises CallError."""
     try:
-        kind = DTYPES[dtype] if isinstance(dtype, str) and dtype in DTYPES else np.dtype(dtype)
+        if isinstance(dtype, str) and dtype in DTYPES:
+            return DTYPES[dtype]
+        kind = np.dtype(dtype)
         spelling(kind)
     except (KeyError, TypeError, ValueError):
         raise CallError(f"dtype {dtype!r}: unknown; expected one of {', '.join(DTYPES)}") from None

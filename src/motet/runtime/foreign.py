@@ -89,7 +89,10 @@ class Again(Protocol):
 
 
 class StreamCalls(Protocol):
-    """A driver's calls with tensors in its devices' memory: an object or a module."""
+    """A driver's calls with tensors in its devices' memory: an object or a module. `enqueues_state` tells whether
+    `enqueue` takes functions with state."""
+
+    enqueues_state: bool
 
     def call(
         self, callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any

@@ -133,9 +133,6 @@ class Function:
         CuPy, OpenCL's of pyopencl, those of earlier calls, or handles. Arguments and `out` must not change or be freed
         until the event. Raises CallError for unsuitable arguments, OutOfMemoryError.
         """
-        if len(self._where) != len(self.signature.inputs):
-            raise CallError(f"{self.name}: it has state, or extents that follow from values; expected a call without "
-                            "an event")  # fmt: skip
         self._check_count(arguments)
         given = self._given(out)
         for again in self._again:
@@ -145,6 +142,8 @@ class Function:
         if calls is None:
             raise CallError(f"{self.name}: no argument is in a device's memory; expected stream=, the stream or the "
                             "command queue of the call")  # fmt: skip
+        if len(self._where) != len(self.signature.inputs) and not calls.enqueues_state:
+            raise CallError(f"{self.name}: it has state; expected a call without an event")
         made, again = calls.enqueue(self._callee(), arguments, given, stream, wait)
         with self._lock:
             if again is not None and self._make is not None:

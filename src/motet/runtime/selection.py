@@ -19,7 +19,8 @@ from motet.runtime.device import DeviceInfo, driver_names, find_device, is_famil
 from motet.runtime.uri import family_of, split_uri
 
 HOST = "host"
-_ALIASES = {"cpu": HOST}  # older names of families
+# Older names of families, and families of code whose devices another family's driver opens.
+_ALIASES = {"cpu": HOST, "intel": "opencl"}
 
 Obstacle = Callable[[DeviceInfo, Variant], str | None]
 
@@ -66,7 +67,7 @@ def choose(variants: Sequence[Variant], architecture: str, features: Collection[
 
 
 def _host_obstacle(variant: Variant, architecture: str, features: Collection[str]) -> str | None:
-    if _family(variant.family) != HOST:
+    if opener(variant.family) != HOST:
         return f"for {variant.family} devices, of which this session has none"
     if (needed := variant.triple.split("-")[0]) != architecture:
         return f"for {needed}"
@@ -101,7 +102,7 @@ def bind(
     fall back to one another in a circle, or to an unknown device.
     """
     if not devices:
-        families = dict.fromkeys(_family(variant.family) for variant in variants)
+        families = dict.fromkeys(opener(variant.family) for variant in variants)
         devices = [LogicalDevice("", [Alternative(family) for family in families])]
     _check_fallbacks(devices, where)
     _check_names(devices, bindings, where)
@@ -136,7 +137,7 @@ def explain(manifest: Manifest, bindings: Mapping[str, str], present: Sequence[D
         devices = [LogicalDevice("", [Alternative(family) for family in dict.fromkeys(v.family for v in variants)])]
     if not manifest.functions:
         variants = [
-            Variant(family, "any target", "", [], [], {}) for family in {_family(info.family): None for info in present}
+            Variant(family, "any target", "", [], [], {}) for family in {opener(info.family): None for info in present}
         ]
     _check_fallbacks(devices, where)
     _check_names(devices, bindings, where)
@@ -151,9 +152,9 @@ def needed_families(
     items = [item for device in devices for item in device.alternatives if not item.fallback]
     if any(not item.family for item in items):
         return driver_names()  # the number of a device among all present ones
-    named = [_family(item.family) for item in items]
+    named = [opener(item.family) for item in items]
     if not devices:
-        named = [_family(variant.family) for variant in variants]
+        named = [opener(variant.family) for variant in variants]
     asked = [family_of(uri) for uri in bindings.values()]
     if any(not is_family(family) for family in asked):
         return driver_names()  # a UUID does not identify the driver
@@ -222,7 +223,7 @@ class _Binding:
     def bound(self, device: LogicalDevice, uri: str) -> DeviceChoice:
         """The device that the user named. Raises DeviceError."""
         info = find_device(uri, self.present)
-        own = next((item.options for item in device.alternatives if _family(item.family) == info.family), "")
+        own = next((item.options for item in device.alternatives if opener(item.family) == info.family), "")
         info = info if "?" in uri else _with_options(info, own)
         found = self.code_for(info, device)
         if isinstance(found, str):
@@ -242,7 +243,9 @@ class _Binding:
         for number, alternative in enumerate(device.alternatives):
             found = self.take(alternative, device)
             if isinstance(found, DeviceCandidate):
-                self.later[device.name] = device.alternatives[number + 1 :]
+                # Code for some devices of a driver: another one may run it if this one cannot.
+                others = [] if opener(alternative.family) == alternative.family else [alternative] * len(self.present)
+                self.later[device.name] = [*others, *device.alternatives[number + 1 :]]
                 self.choices[device.name] = self.chosen(device, alternative, found, reasons)
                 return
             reasons.append(f"{print_alternative(alternative)} ({found})")
@@ -272,7 +275,7 @@ class _Binding:
             return self.fallback(alternative.fallback, device)
         if not alternative.family:
             return self.numbered(alternative.ordinal or 0, device)
-        family = _family(alternative.family)
+        family = opener(alternative.family)
         known = [info for info in self.present if info.family == family]
         here = [info for info in known if info.available]
         if not here:
@@ -313,7 +316,7 @@ class _Binding:
         """The first variant that a device can run, with code for all regions of `device`; or why there is none."""
         reasons: list[str] = []
         for variant in self.variants:
-            if _family(variant.family) != info.family:
+            if opener(variant.family) != info.family:
                 continue
             reason = self.obstacle(info, variant) or self.lacking(variant, device)
             if reason is None:
@@ -358,7 +361,8 @@ class _Binding:
         return f"{self.where}: {name}" if self.where else name
 
 
-def _family(name: str) -> str:
+def opener(name: str) -> str:
+    """The family of the driver that opens devices of a family."""
     return _ALIASES.get(name, name)
 
 

@@ -12,6 +12,7 @@ from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight, Range
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.host.memory import Pool
+from motet.runtime.foreign import Enqueued
 from motet.runtime.function import Function, show_signature
 from motet.runtime.states import States, Tensor
 from motet.runtime.trace import Traced
@@ -41,6 +42,18 @@ class StatefulFunction(ValuedFunction):
         """See `Function.__call__`."""
         call = super().__call__
         return self._advance(arguments, lambda complete: call(*complete, out=self._out(out), stream=stream))
+
+    def enqueue(self, *arguments: Any, out: Any = None, stream: Any = None, wait: Sequence[Any] = ()) -> Enqueued:
+        """See `Function.enqueue`; the call has ended when this returns, so that its state is the next call's."""
+        made: list[Enqueued] = []
+        enqueue = super().enqueue
+
+        def call(complete: Sequence[Any]) -> Any:
+            made.append(enqueue(*complete, out=self._out(out), stream=stream, wait=wait))
+            return made[0].wait()
+
+        result = self._advance(arguments, call)
+        return Enqueued(result, made[0].event)
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
         """See `Function.trace`; state changes as in any call."""

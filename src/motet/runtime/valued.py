@@ -13,6 +13,7 @@ from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.host.memory import Pool
+from motet.runtime.foreign import Enqueued
 from motet.runtime.function import Function, show_signature
 from motet.runtime.trace import Traced
 
@@ -34,6 +35,12 @@ class ValuedFunction(Function):
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
         """See `Function.__call__`."""
         return super().__call__(*self._completed(arguments), out=out, stream=stream)
+
+    def enqueue(self, *arguments: Any, out: Any = None, stream: Any = None, wait: Sequence[Any] = ()) -> Enqueued:
+        """See `Function.enqueue`. Raises CallError for extents that follow from values: a call waits for them."""
+        if self._added:
+            raise CallError(f"{self.name}: it has extents that follow from values; expected a call without an event")
+        return super().enqueue(*arguments, out=out, stream=stream, wait=wait)
 
     def _timed(self, arguments: Sequence[Any], out: Any) -> tuple[Any, list[tuple[str, float]]]:
         """The computation of values is not timed."""

@@ -272,11 +272,15 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
 
 def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
     """The resources of each launch of a GPU's kernels; empty for other devices. `spills` are bytes per thread,
-    `max_threads` is the largest block that the registers of an SM can hold."""
+    `max_threads` is the largest block that the registers of an SM can hold; Intel's have others
+    (`intel_launches.py`)."""
     import msgspec
 
     from motet.artifact.gpu_limits import GPU_LIMITS
+    from motet.tools.intel_launches import FAMILY, intel_facts
 
+    if variant.family == FAMILY:
+        return intel_facts(artifact, variant)
     facts: list[dict[str, Any]] = []
     for name in variant.objects:
         path = PurePosixPath(name)
@@ -299,11 +303,12 @@ _BINARIES = (".cubin", ".ptx", ".hsaco")
 
 
 def _launch_lines(artifact: Artifact, variant: Variant) -> list[str]:
+    from motet.tools.intel_launches import FAMILY, intel_lines
     from motet.tools.show import show_bytes, show_table
 
     facts = launch_facts(artifact, variant)
-    if not facts:
-        return []
+    if not facts or variant.family == FAMILY:
+        return intel_lines(facts)
     rows = [
         [
             fact["launch"], fact["binary"], str(fact["threads"]), str(fact["max_threads"]), str(fact["registers"]),

@@ -34,6 +34,27 @@ def test_medians_and_extremes_so_far() -> None:
     ], x)  # fmt: skip
 
 
+@pytest.mark.parametrize("scan", [torch.cumsum, torch.cumprod])
+def test_scans_are_one_kernel(scan: Any) -> None:
+    x = torch.tensor([[3.0, 1.0, 2.0, 5.0], [NAN, 1.0, 7.0, NAN], [4.0, float("inf"), -1.0, 0.5]])
+    whole = torch.round(x.nan_to_num(2, 3, 4)).int()
+    check([
+        lambda x: scan(x, 1), lambda x: scan(x, 0, dtype=torch.float64), lambda x: scan(x, -1, dtype=torch.float16),
+        lambda x: scan(x[0, 0], 0), lambda x: scan(x[:, :0], 1),
+    ], x)  # fmt: skip
+    check([lambda x: scan(x, 1), lambda x: scan(x > 2, 0), lambda x: scan(x[0].to(torch.uint8), 0)], whole)
+    artifact = motet.compile(Functions([lambda x: scan(x, 1)]), inputs=[x], cache=False)
+    assert [kernel.kind for kernel in artifact.manifest.variants[0].kernels] == ["scan"]
+
+
+@pytest.mark.parametrize(("shape", "padding"), [
+    ((4, 5, 17), (2, 3)), ((2, 17), (16, 16)), ((2, 3, 7, 9), (2, 3, 1, 4)), ((2, 3, 17), (-1, 3)),
+    ((2, 3, 5, 6, 7), (1, 2, 3, 1, 2, 2)),
+])
+def test_reflecting_pads(shape: tuple[int, ...], padding: tuple[int, ...]) -> None:
+    check([lambda x: torch.nn.functional.pad(x, padding, mode="reflect")], torch.randn(shape))
+
+
 def test_means_of_what_is_scattered() -> None:
     torch.manual_seed(0)
     x, y, index = torch.randn(5, 3), torch.randn(7, 3), torch.randint(0, 4, (7, 3))

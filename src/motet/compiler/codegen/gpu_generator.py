@@ -1,4 +1,5 @@
-"""The code generator `triton` for GPUs: kernels are compiled by Triton, launches that are kept as written by NVVM."""
+"""The code generator `triton` for GPUs: kernels are compiled by Triton, launches that are kept as written by NVVM,
+for Intel's GPUs as SPIR-V for OpenCL devices."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from motet.errors import OptionError
 
 if TYPE_CHECKING:
     from motet.compiler.codegen.backend import Backend
+    from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
 
 api = 1  # the version of the back-end protocol that this module implements
 
-BINARIES = ("cubin", "ptx", "hsaco")  # the outputs of Triton's compiler that devices load
+BINARIES = ("cubin", "ptx", "hsaco", "zebin", "spv")  # the outputs of Triton's compiler that devices load
 
 
 def open(target: Target, choice: Choice) -> Backend:
@@ -31,14 +33,25 @@ def open(target: Target, choice: Choice) -> Backend:
     if target.binary not in BINARIES:
         raise OptionError(f"{where}: Triton makes no {target.binary} files; expected {', '.join(BINARIES)}")
     require_triton(target)
-    return TritonBackend(target, NvvmLaunches(target), choice)
+    launches = _spirv_launches(choice) if target.xpu is not None else NvvmLaunches(target)
+    return TritonBackend(target, launches, choice)
+
+
+def _spirv_launches(choice: Choice) -> LaunchCompiler:
+    from motet.compiler.codegen.cpu import backend
+    from motet.compiler.codegen.spirv_launches import SpirvLaunches
+    from motet.compiler.targets.opencl import OPENCL
+
+    return SpirvLaunches(backend.open(OPENCL.targets["spirv64"], choice))
 
 
 def prepare(targets: Sequence[Target]) -> None:
-    """Start the process that compiles programs for the first of `targets`."""
-    if importlib.util.find_spec("triton") is None:
-        return
+    """Start the processes that compile programs for the families of `targets`."""
+    from motet.compiler.codegen.triton.compile.installation import has_intel
     from motet.compiler.codegen.triton.compile.process import start
 
-    if isinstance(targets[0], GpuTarget):
-        start(targets[0])
+    for target in targets:
+        if isinstance(target, GpuTarget):
+            there = has_intel() if target.xpu is not None else importlib.util.find_spec("triton") is not None
+            if there:
+                start(target)

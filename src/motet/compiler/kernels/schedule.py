@@ -29,7 +29,9 @@ class ContractionSchedule(_Schedule, frozen=True, tag="contraction"):
     None for all at once. `group` outer iterations form one task.
 
     `b_mode`: the right operand is `packed` when compiling, packed to `scratch` by the task, read in `place`, or
-    multiplied `along_k`: a tile then has `vectors` columns, and each of its sums is a vector.
+    multiplied `along_k`: a tile then has `vectors` columns, and each of its sums is a vector. With `packed_columns`, a
+    constant is packed as panels that wide, each of several tiles, so that targets with tiles of different widths read
+    the same bytes; 0 stands for the width of a tile.
     """
 
     lanes: int
@@ -47,11 +49,17 @@ class ContractionSchedule(_Schedule, frozen=True, tag="contraction"):
     pack_steps: int = 0  # and the steps of K
     ahead: int = 0  # cache lines of the next panel that a tile prefetches in four steps of K
     unroll: int = 224  # maximum vector multiply-adds in one iteration of the innermost loop
+    packed_columns: int = 0
 
     @property
     def width(self) -> int:
         """The columns of one panel."""
         return self.vectors if self.b_mode == "along_k" else self.vectors * self.lanes
+
+    @property
+    def packed_width(self) -> int:
+        """The columns of one panel of a packed constant, a multiple of `width`."""
+        return self.packed_columns or self.width
 
 
 class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):

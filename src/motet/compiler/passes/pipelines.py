@@ -38,7 +38,7 @@ NORMALISE: tuple[Step, ...] = (
     "resolve-reshapes",
     Upstream("func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"),
     Cleaned(("simplify-sizes", "collapse-broadcasts", "fold-numbers")),
-    Cleaned(("slice-extracts", "resolve-extracts", "window-scatters")),
+    Cleaned(("slice-extracts", "resolve-extracts", "repeat-extracts", "window-scatters")),
     "slice-after-splitting",
     Cleaned(("lower-transposed-conv{phases=false}", "split-groups")),
     "reuse-sorted-extents",
@@ -66,8 +66,8 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 FUSE_FOR_CPU: tuple[Step, ...] = (
     "fuse-attention", "hoist-loop-invariants", "join-loop-products", "hoist-loop-products",
     "unroll-loops{products=true most=512}", "expand-products", "narrow-quantised-products", "keep-block-weights",
-    "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
-    "collect-insertions", "scatter-in-place", "inline-gathers", "reshape-rows",
+    "sink-dequantisations", Cleaned(("dynamic-transposed-conv", "transposed-conv-by-phases")),
+    "compute-slices", "flatten-concats", "collect-insertions", "scatter-in-place", "inline-gathers", "reshape-rows",
 )
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.

@@ -121,7 +121,7 @@ def _work(jobs: int) -> int:
 
 def _expect_families(arguments: Sequence[str]) -> None:
     """Start to load the tools for devices that a command line seems to name."""
-    named = [family for family in ("cuda", "hip") if any(family in argument for argument in arguments)]
+    named = [family for family in ("cuda", "hip", "intel") if any(family in argument for argument in arguments)]
     if named:
         from motet.compiler.process.worker import expect
         from motet.compiler.targets.families import target_names

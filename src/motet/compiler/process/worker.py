@@ -230,6 +230,7 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
             warn_of_unknown(_choice(job).schedules, built.members[SCHEDULES])
         built = _tuned(job, built, folder)
         _progress("write", 0.95)
+        early.begin(built.parameters)  # if they were not known before: writing hashes them as they are packed, once
         members = {**built.members, **_kept_source(job, built)}
         write_artifact(built.manifest, members, built.parameters, result, durable=False, early=early)
 

@@ -10,7 +10,10 @@ class CpuTarget:
     """A CPU level. `features` is LLVM's feature string; `requires` are the features that must be present at load time.
 
     A level with a `base` extends it by instructions for some kernels: if both are compiled for, it has separate code
-    for those kernels, shares the base's code for the others, and is omitted for a program without such kernels."""
+    for those kernels, shares the base's code for the others, and is omitted for a program without such kernels.
+
+    Kernels of a level read packed constants in the panels of level `packs_as`, if given, so that an artifact for both
+    levels has them once."""
 
     name: str
     triple: str
@@ -23,6 +26,7 @@ class CpuTarget:
     l2: int
     abi: str = ""
     base: str = ""
+    packs_as: str = ""
     family: str = "host"
 
     def has(self, feature: str) -> bool:
@@ -47,7 +51,7 @@ class CpuTarget:
 X86_64_V3 = CpuTarget(
     name="x86-64-v3", triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", features="",
     requires=("avx2", "fma", "f16c", "bmi2", "lzcnt", "movbe"),
-    vector_bits=256, vector_registers=16, l1=32 << 10, l2=512 << 10,
+    vector_bits=256, vector_registers=16, l1=32 << 10, l2=512 << 10, packs_as="x86-64-v4",
 )
 X86_64_V4 = CpuTarget(
     name="x86-64-v4", triple="x86_64-unknown-linux-gnu", cpu="x86-64-v4", features="-prefer-256-bit",

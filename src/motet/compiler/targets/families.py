@@ -14,14 +14,16 @@ from importlib import metadata
 from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, X86_64_V4
 from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.family import Family, Target
+from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.targets.hip import HIP
+from motet.compiler.targets.intel import INTEL
 from motet.compiler.targets.opencl import OPENCL
 from motet.compiler.targets.riscv import RISCV
 from motet.errors import OptionError
 
 GROUP = "motet.targets"
 HOST = "host"
-PRECISION = "precision"
+PRECISION, REGISTERS = "precision", "registers"
 
 
 def families() -> dict[str, Family]:
@@ -36,6 +38,7 @@ def families() -> dict[str, Family]:
         "opencl": OPENCL,
         "cuda": CUDA,
         "hip": HIP,
+        "intel": INTEL,
     }
     for entry in metadata.entry_points(group=GROUP):
         if entry.name not in known and isinstance(found := _load(entry), Family):
@@ -67,12 +70,12 @@ def _load(entry: metadata.EntryPoint) -> Family | str:
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
     """The full names of the targets that a device expression requests: those listed by `cpu` (`arch` for GPUs), joined
-    by `+`, in order of preference, else those implied by another option, else the defaults; with the precision after a
-    slash, unless it is the default. Raises OptionError; empty for an unknown family."""
+    by `+`, in order of preference, else those implied by another option, else the defaults; with the precision and the
+    mode of registers after slashes, unless they are the defaults. Raises OptionError; empty for an unknown family."""
     known = families().get(family)
     if known is None:
         return []
-    own = (known.key, *((PRECISION,) if known.precisions else ()))
+    own = (known.key, *((PRECISION,) if known.precisions else ()), *((REGISTERS,) if known.registers else ()))
     for option in options:
         if option not in own and option not in known.options:
             listing = ", ".join((*own, *known.options))
@@ -82,22 +85,24 @@ def target_names(family: str, options: Mapping[str, str], where: str) -> list[st
         if option in options:
             names = list(_one_of(options[option], table, f"device {where}: {option}"))
     if known.key in options:
-        names = [part.strip() for part in options[known.key].split("+")]
+        names = list(dict.fromkeys(known.canonical(part.strip()) for part in options[known.key].split("+")))
     for name in names:
         if name not in known.names:
             listing = ", ".join(known.names)
             raise OptionError(f"device {where}: {known.key} {name or '(empty)'} is unknown; available: {listing}")
-    precision = _precision(known, options, where)
-    return [name if family == HOST else f"{family}:{name}{precision}" for name in names]
+    suffix = _suffix(PRECISION, known.precisions, options, where) + _suffix(REGISTERS, known.registers, options, where)
+    names += [name for name in known.always if name not in names]
+    return [name if family == HOST else f"{family}:{name}{suffix}" for name in names]
 
 
-def _precision(family: Family, options: Mapping[str, str], where: str) -> str:
-    given = options.get(PRECISION) if family.precisions else None
-    if given is None or given == family.precisions[0]:
+def _suffix(option: str, values: tuple[str, ...], options: Mapping[str, str], where: str) -> str:
+    """The value of an option of all targets as the end of their names; empty for the default, the first of `values`."""
+    given = options.get(option) if values else None
+    if given is None or given == values[0]:
         return ""
-    if given not in family.precisions:
-        listing = ", ".join(family.precisions)
-        raise OptionError(f"device {where}: {PRECISION} {given or '(empty)'} is unknown; available: {listing}")
+    if given not in values:
+        listing = ", ".join(values)
+        raise OptionError(f"device {where}: {option} {given or '(empty)'} is unknown; available: {listing}")
     return f"/{given}"
 
 
@@ -122,9 +127,12 @@ def resolve_target(name: str) -> Target:
         from motet.compiler.targets.native import resolve_cpu_target
 
         return resolve_cpu_target(name)
-    own, _, precision = own.partition("/")
+    own, *suffixes = own.split("/")
     known = families()[family]
-    target = known.targets[own]
-    if precision in known.precisions:
-        return replace(target, family=family, precision=precision)
-    return replace(target, family=family)
+    target = replace(known.targets[own], family=family)
+    for value in suffixes:
+        if value in known.precisions:
+            target = replace(target, precision=value)
+        elif isinstance(target, GpuTarget) and target.xpu is not None:
+            target = replace(target, xpu=replace(target.xpu, registers=value))
+    return target

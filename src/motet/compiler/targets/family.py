@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -42,6 +42,9 @@ class Family:
     `codegen` names the code generator (`codegen/backends.py`): `cpu`, `triton`, or an entry point of the group
     `motet.codegen`.
 
+    `registers` are the modes of the register file that a device expression may request, the default first. `canonical`
+    maps other spellings of a target to its name. `always` are targets that are added to those requested, as fallbacks.
+
     `options` are the driver's options that a device expression may contain: `riscv{harts=4}`. `implied` maps values of
     an option to the targets that they imply, unless others are given: `{"vlen": {"256": ("rv64gcv256",)}}`."""
 
@@ -59,6 +62,9 @@ class Family:
     key: str = "cpu"
     precisions: tuple[str, ...] = ()  # of products of f32, the default first
     streams: int = 1
+    registers: tuple[str, ...] = ()
+    canonical: Callable[[str], str] = str
+    always: tuple[str, ...] = ()
     codegen: str = "cpu"
 
     @property

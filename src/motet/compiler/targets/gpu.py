@@ -10,6 +10,26 @@ PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "tf32x3")
 
 
 @dataclass(frozen=True)
+class XpuDevice:
+    """What the code generator needs of an Intel GPU. `device` is its name for Intel's offline compiler; empty for
+    SPIR-V that any device takes. `sub_groups` are the numbers of work-items of a sub-group, the preferred one first;
+    `work_group` is the maximum of a work-group whose work-items have 128 registers of `register_bytes` bytes each, for
+    a whole sub-group. `large_registers` means that a kernel may have 256 registers, with work-groups half as large;
+    `registers` is the mode that the user chose."""
+
+    device: str
+    sub_groups: tuple[int, ...]
+    work_group: int
+    register_bytes: int
+    matrix_engine: bool = False
+    block_loads: bool = False
+    bfloat16: bool = False
+    fp64: bool = True
+    large_registers: bool = True
+    registers: str = "default"
+
+
+@dataclass(frozen=True)
 class GpuTarget:
     """A GPU architecture. `shared` is the maximum shared memory of a block in bytes, `registers` the maximum of a
     thread, `processors` the number of SMs of a typical device.
@@ -32,10 +52,12 @@ class GpuTarget:
     ptx: int = 0
     precision: Precision = "ieee"
     base: str = ""  # GPU targets do not extend one another
+    needs: tuple[str, ...] = ()  # what a device must have, if not this architecture
+    xpu: XpuDevice | None = None
 
     @property
     def requires(self) -> tuple[str, ...]:
-        return (self.name,)
+        return self.needs or (self.name,)
 
     @property
     def is_cuda(self) -> bool:

@@ -31,5 +31,5 @@ _WIDE_SOURCE = replace(
 )
 OPENCL = Family(
     "opencl", {target.name: target for target in (_SPIRV, _WIDE_SOURCE, _SOURCE)},
-    (_SPIRV.name, _WIDE_SOURCE.name, _SOURCE.name), options=("queues",),
+    (_SPIRV.name, _WIDE_SOURCE.name, _SOURCE.name), options=("queues", "svm"),
 )

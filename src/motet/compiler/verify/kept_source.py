@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 import msgspec
 import numpy as np
 
+from motet.artifact.parameters import StoredArray
 from motet.artifact.sources import BYTES, DESCRIPTION, KeptSource, SourceFile, SourcePiece
 from motet.compiler import external_data
 from motet.compiler.frontends.kinds import kind_of
@@ -33,7 +34,7 @@ _FIELDS: dict[str, dict[int, str]] = {
 }
 
 
-def source_members(job: Job, source: Content, parameters: Sequence[np.ndarray]) -> dict[str, bytes]:
+def source_members(job: Job, source: Content, parameters: Sequence[StoredArray]) -> dict[str, bytes]:
     """The members that keep the source of `job`; `parameters` are the artifact's, in order."""
     known = _by_size(parameters)
     onnx = kind_of(source, job.path, job.format) == "onnx"
@@ -76,11 +77,11 @@ def _mapped(job: Job, location: str) -> Generator[Content]:
                            Location(job.path)) from None
 
 
-def _by_size(parameters: Sequence[np.ndarray]) -> dict[int, dict[int, np.ndarray]]:
-    """Parameters as bytes, by size and index."""
+def _by_size(parameters: Sequence[StoredArray]) -> dict[int, dict[int, np.ndarray]]:
+    """Parameters that are not packed as bytes, by size and index."""
     found: dict[int, dict[int, np.ndarray]] = {}
     for index, array in enumerate(parameters):
-        if array.nbytes >= _WORTH:
+        if isinstance(array, np.ndarray) and array.nbytes >= _WORTH:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             found.setdefault(array.nbytes, {})[index] = data
     return found

@@ -27,7 +27,7 @@ def obstacles(trial: DeviceTrial) -> None:
 
 def load_lists_kernels(trial: DeviceTrial) -> None:
     """An executable lists the kernels of all its objects."""
-    found = trial.load().kernels
+    found = trial.load(None, "many").kernels
     missing = [name for name in KERNELS if name not in found]
     expect(not missing, f"{', '.join(missing)} not in the kernels: {', '.join(found) or 'none'}")
 
@@ -95,7 +95,7 @@ def references_have_offsets(trial: DeviceTrial) -> None:
     source, out = trial.upload(data), trial.upload(np.zeros(GATHERED + 4, np.uint8))
     references = [Reference(1, 3, len(places)), *(Reference(0, place, 1) for place in places)]
     work = Work("launch", tuple(references), "gather", len(places))
-    recorded = trial.device.record(trial.load(), [work], 2, 0)
+    recorded = trial.device.record(trial.load(None, "many"), [work], 2, 0)
     finish(trial.device.submit(recorded, [source, out]), "launch")
     expected = np.zeros(GATHERED + 4, np.uint8)
     expected[3:-1] = data[places]
@@ -107,7 +107,7 @@ def many_buffers(trial: DeviceTrial) -> None:
     data = trial.bytes_of(GATHERED)
     pieces = [trial.upload(data[index : index + 1]) for index in range(GATHERED)]
     out = trial.upload(np.zeros(GATHERED, np.uint8))
-    finish(trial.launch(trial.load(), "gather", [out, *pieces], GATHERED), "launch")
+    finish(trial.launch(trial.load(None, "many"), "gather", [out, *pieces], GATHERED), "launch")
     expect_equal(trial.download(out, data), data, f"a byte of each of {GATHERED} buffers")
 
 

@@ -32,8 +32,9 @@ class CheckKernels:
     units: Mapping[str, Mapping[str, bytes]]
 
     def files(self, *units: str) -> tuple[list[bytes], list[str]]:
-        """The contents and names of all files of some units."""
-        files = [(content, name) for unit in units for name, content in self.units[unit].items()]
+        """The contents and names of all files of some units; `many` has kernels of hundreds of buffers, where a device
+        may refuse their whole file."""
+        files = [(content, name) for unit in units for name, content in self.units.get(unit, {}).items()]
         return [content for content, _ in files], [name for _, name in files]
 
 

@@ -190,9 +190,9 @@ class DeviceTrial:
             raise Skip(code)
         return code
 
-    def load(self, device: Device | None = None) -> Executable:
-        """All kernels of the suite, loaded."""
-        return (device or self.device).load(*self.code.files("kernels", "helper"))
+    def load(self, device: Device | None = None, *units: str) -> Executable:
+        """The kernels of the suite, loaded, with those of other `units`."""
+        return (device or self.device).load(*self.code.files("kernels", "helper", *units))
 
     def variant(self, *features: str) -> Variant:
         """The code as an artifact's variant; `features` are additional requirements."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
-from motet.compiler.codegen.cpu.imports import check_imports, is_source
+from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
+from motet.compiler.codegen.cpu.programs import is_joined, join, joined_assembly
 from motet.compiler.codegen.cpu.select import check, generate, improves_on_base, own_target
 from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
@@ -81,28 +82,32 @@ class CpuBackend(PlainBackend):
         below = bases_of(target)
         shared = {unit: made[name, unit] for unit in units for name in reversed(below) if (name, unit) in made}
         fresh = [unit for unit in units if unit not in shared]
-        refusals: list[UnloadableCode] = []
-        codes = compile_units(fresh, target, jobs)
-        for unit, code in zip(fresh, codes, strict=True):
+        codes = dict(zip(fresh, compile_units(fresh, target, jobs), strict=True))
+        refusals = _refusals(codes, target)
+        refused = {symbol for each in refusals for symbol in each.symbols}
+        folder = f"executables/{target.family}/{target.name}"
+        if is_joined(target):
+            parts = {unit.name: code for unit, code in codes.items() if unit.name not in refused}
             try:
-                check_imports(unit.name, code, target)
+                joined = [join(parts, target)] if parts else []
             except UnloadableCode as refusal:
                 refusals.append(refusal)
-            if is_source(target):
-                continue
-            path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
-            members[path] = code
+                joined = []
+            produced = {f"{folder}/{name}": code for name, code in joined}
+            paths = list(produced)
+        else:
+            produced = {f"{folder}/{unit.name}.o": code for unit, code in codes.items()}
+            made.update({(target.name, unit): path for unit, path in zip(fresh, produced, strict=True)})
+            paths = [shared.get(unit) or made[target.name, unit] for unit in units]
         if refusals:
             raise UnloadableCode(refusals[0].message, *(symbol for each in refusals for symbol in each.symbols))
-        if is_source(target):
-            # A platform takes half a second for any program, and little more for one of many kernels.
-            path = f"executables/{target.family}/{target.name}/{units[0].name if units else ''}.cl"
-            members.update({path: b"\n".join(codes)} if units else {})
-            return dict(compiled), [path] if units else []
-        return dict(compiled), [shared.get(unit) or made[target.name, unit] for unit in units]
+        members.update(produced)
+        return dict(compiled), paths
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         units = units_of(compiled)
+        if stage != "llvm" and is_joined(self.target):
+            return joined_assembly(units, self.target)
         return "\n".join(
             "\n".join((unit.llvm, *unit.parts)) if stage == "llvm" else assembly(unit, self.target) for unit in units
         )
@@ -114,6 +119,17 @@ def open(target: Target, choice: Choice) -> CpuBackend:
         where = f"target {target.family}:{target.name}"
         raise OptionError(f"{where}: a {type(target).__name__}; the code generator cpu expects a CpuTarget")
     return CpuBackend(target, choice)
+
+
+def _refusals(codes: Mapping[ObjectUnit, bytes], target: CpuTarget) -> list[UnloadableCode]:
+    """The units whose code no device of `target` can load."""
+    found: list[UnloadableCode] = []
+    for unit, code in codes.items():
+        try:
+            check_imports(unit.name, code, target)
+        except UnloadableCode as refusal:
+            found.append(refusal)
+    return found
 
 
 def units_of(compiled: Mapping[str, Compiled]) -> list[ObjectUnit]:

@@ -11,7 +11,7 @@ import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
 from motet.compiler.codegen.llvm.opencl_c.program import refusal
-from motet.compiler.codegen.llvm.spirv import spirv_imports, spirv_refusal
+from motet.compiler.codegen.llvm.spirv import spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
@@ -33,7 +33,7 @@ _INTEGERS = (
     "__floatuntidf __floatuntisf __lshrti3 __modti3 __multi3 __udivti3 __umodti3"
 )
 
-_ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
+ELSEWHERE = "let its device fall back: --device NAME=opencl,@cpu"
 
 
 def imported(code: bytes, name: str) -> set[str]:
@@ -48,21 +48,19 @@ def imported(code: bytes, name: str) -> set[str]:
 
 
 def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
-    """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available."""
+    """Raise UnloadableCode if the object of the kernel `symbol` imports a symbol that is not available, or if OpenCL
+    lacks something in it. `programs.py` checks the imports of SPIR-V."""
     if is_source(target) or is_spirv(target):
         if reason := refusal(code) if is_source(target) else spirv_refusal(code):
             raise UnloadableCode(
                 f"kernel {symbol}: its code for {target.family}:{target.name} has {reason}, which OpenCL lacks; "
-                f"{_ELSEWHERE}", symbol,
+                f"{ELSEWHERE}", symbol,
             )
-        if is_source(target):
-            return
-    missing = sorted(spirv_imports(code) if is_spirv(target) else imported(code, symbol) - available(target))
+        return
+    missing = sorted(imported(code, symbol) - available(target))
     if not missing:
         return
-    if is_spirv(target):
-        where, instead = "OpenCL C", _ELSEWHERE
-    elif is_bare(target):
+    if is_bare(target):
         where = "the accelerator's library"
         instead = "place it on the host, or let its device fall back to that: --device NAME=riscv,@cpu"
     else:

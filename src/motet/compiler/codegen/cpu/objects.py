@@ -28,7 +28,7 @@ import llvmlite.binding as llvm
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
 from motet.compiler.codegen.cpu.imports import imported, is_source, is_spirv
 from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program
-from motet.compiler.codegen.llvm.spirv import spirv_module, spirv_object
+from motet.compiler.codegen.llvm.spirv import spirv_ir, spirv_module
 from motet.compiler.process.lifetime import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
@@ -41,7 +41,9 @@ class ObjectUnit:
 
     `optimise` requests LLVM's whole mid-level pipeline with its vectorisers, which IR made from loops needs.
     IR that is emitted with vectors goes directly to instruction selection; `parts` are such modules, linked to the
-    optimised one. `entries` are the symbols of its phases with the numbers of their buffers and sizes, for SPIR-V.
+    optimised one. `entries` are the symbols of its phases with the numbers of their buffers and sizes, for OpenCL.
+    Without them, a unit for SPIR-V is a program (see `programs.py`), of which `llvm` and `parts` are ready for LLVM's
+    code generator.
     """
 
     name: str
@@ -52,23 +54,42 @@ class ObjectUnit:
 
 
 def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> list[bytes]:
-    """One relocatable object per unit, in order; equal units give equal bytes.
+    """One relocatable object per unit, in order; equal units give equal bytes. For SPIR-V and OpenCL C, the parts of a
+    program, which `programs.py` joins.
 
-    Up to `jobs` worker processes share the work; with one job or one unit, the caller's process compiles. SPIR-V is
-    made by a process for each unit: LLVM keeps the numbers of labels, which then collide with other numbers in the next
-    module of a process. Raises `CompileError` for IR that LLVM rejects and `WorkerCrash` if LLVM aborts.
+    Up to `jobs` worker processes share the work; with one job or one unit, the caller's process compiles. Raises
+    `CompileError` for IR that LLVM rejects and `WorkerCrash` if LLVM aborts.
     """
-    apart = is_spirv(target)
-    if not apart and (jobs <= 1 or len(units) <= 1):
+    if jobs <= 1 or len(units) <= 1:
         return [_emit_object(unit, target) for unit in units]
-    return _Workers(units, target, min(max(jobs, 1), len(units)), apart).run()
+    try:
+        return _Workers(units, target, min(jobs, len(units))).run()
+    except UnitDied as died:
+        raise worker_crash(died.unit, target, died.how) from died
+
+
+def compile_apart(unit: ObjectUnit, target: CpuTarget) -> bytes:
+    """The object of a unit, made by a process that makes no other. Raises UnitDied if LLVM aborts, CompileError."""
+    return _Workers([unit], target, 1).run()[0]
+
+
+class UnitDied(Exception):
+    """A worker process that died on `unit`; `how` is its signal or status and what it printed first."""
+
+    def __init__(self, unit: ObjectUnit, how: str) -> None:
+        self.unit = unit
+        self.how = how
 
 
 def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
-    """The assembly text of the object that `compile_units` makes from `unit`."""
+    """The assembly text of the object that `compile_units` makes from `unit`; of one program in a process, for
+    SPIR-V."""
     if is_source(target):
         return opencl_c_program(unit.llvm, unit.entries, unit.parts)
-    machine, module = _prepare(unit, target, likely_conversions(_whole(unit), target))
+    if is_spirv(target):
+        machine, module = spirv_module([unit.llvm, *unit.parts])
+    else:
+        machine, module = _prepare(unit, target, likely_conversions(_whole(unit), target))
     return machine.emit_assembly(module)
 
 
@@ -79,7 +100,10 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
     if is_source(target):
         return opencl_c_program(unit.llvm, unit.entries, unit.parts).encode()
     if is_spirv(target):
-        return spirv_object(unit.llvm, unit.parts, unit.entries)
+        if unit.entries:
+            return _spirv_ir(unit).encode()
+        machine, module = spirv_module([unit.llvm, *unit.parts])
+        return machine.emit_object(module)
     conversions = likely_conversions(_whole(unit), target)
     while True:
         machine, module = _prepare(unit, target, conversions)
@@ -93,8 +117,6 @@ def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
 def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
     """A target machine for `target`, and the module of `unit` with definitions of `conversions`, after the mid-level
     passes."""
-    if is_spirv(target):
-        return spirv_module(unit.llvm, unit.parts, unit.entries)
     machine = target_machine(target)
     module, *parts = (
         _parsed(unit, text, target, machine) for text in (with_conversions(unit.llvm, conversions), *unit.parts)
@@ -112,11 +134,20 @@ def _parsed(unit: ObjectUnit, text: str, target: CpuTarget, machine: Any) -> Any
         module.data_layout = str(machine.target_data)
         module.verify()
     except RuntimeError as error:
-        detail = " ".join(str(error).split())
-        raise CompileError(
-            f"kernel {unit.name}: the generated LLVM IR is not valid: {detail}; this is a defect of motet"
-        ) from error
+        raise _invalid(unit, error) from error
     return module
+
+
+def _spirv_ir(unit: ObjectUnit) -> str:
+    try:
+        return spirv_ir(unit.llvm, unit.parts, unit.entries)
+    except RuntimeError as error:
+        raise _invalid(unit, error) from error
+
+
+def _invalid(unit: ObjectUnit, error: RuntimeError) -> CompileError:
+    detail = " ".join(str(error).split())
+    return CompileError(f"kernel {unit.name}: the generated LLVM IR is not valid: {detail}; this is a defect of motet")
 
 
 def _whole(unit: ObjectUnit) -> str:
@@ -167,12 +198,11 @@ class _ObjectWorker:
 
 @dataclass
 class _Workers:
-    """Assigns units to workers as they become free, longest first; with `apart`, a new worker to each."""
+    """Assigns units to workers as they become free, longest first."""
 
     units: Sequence[ObjectUnit]
     target: CpuTarget
     count: int
-    apart: bool = False
     workers: list[_ObjectWorker] = field(default_factory=list[_ObjectWorker])
 
     def run(self) -> list[bytes]:
@@ -188,19 +218,10 @@ class _Workers:
                 for connection in wait(list(busy)):
                     worker = busy[connection]  # type: ignore[index]
                     objects[worker.unit] = self._take(worker, self.units[worker.unit])
-                    self._give(self._renewed(worker) if self.apart and todo else worker, todo)
+                    self._give(worker, todo)
         finally:
             self._stop()
         return [objects[index] for index in range(len(self.units))]
-
-    def _renewed(self, worker: _ObjectWorker) -> _ObjectWorker:
-        """A new worker in place of `worker`, which is idle."""
-        self.workers.remove(worker)
-        worker.connection.send(None)
-        worker.reap()
-        worker.log.close()
-        self.workers.append(_start())
-        return self.workers[-1]
 
     def _give(self, worker: _ObjectWorker, todo: list[int]) -> None:
         worker.unit = todo.pop() if todo else IDLE
@@ -209,25 +230,25 @@ class _Workers:
         try:
             worker.connection.send((self.units[worker.unit], self.target))
         except OSError as error:
-            raise self._crash(worker, self.units[worker.unit]) from error
+            raise self._died(worker, self.units[worker.unit]) from error
 
     def _take(self, worker: _ObjectWorker, unit: ObjectUnit) -> bytes:
         try:
             answer = worker.connection.recv()
         except (EOFError, OSError) as error:
-            raise self._crash(worker, unit) from error
+            raise self._died(worker, unit) from error
         if isinstance(answer, str):
             raise CompileError(answer)
         return answer
 
-    def _crash(self, worker: _ObjectWorker, unit: ObjectUnit) -> WorkerCrash:
+    def _died(self, worker: _ObjectWorker, unit: ObjectUnit) -> UnitDied:
         self.workers.remove(worker)
         status = worker.reap()
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         with worker.log as log:
             log.seek(0)
             words = log.read().decode(errors="replace").strip().splitlines()[:1]
-        return worker_crash(unit, self.target, ": ".join([how, *words]))
+        return UnitDied(unit, ": ".join([how, *words]))
 
     def _stop(self) -> None:
         for worker in self.workers:

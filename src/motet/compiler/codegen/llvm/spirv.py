@@ -1,12 +1,10 @@
 """Compiles the LLVM IR of kernels for processors to SPIR-V for OpenCL.
 
-A phase stays a function over tasks; the kernel that calls it has parameters that OpenCL can set (the text of
-`runtime/drivers/opencl/program.py` describes them):
+A phase becomes a kernel by its entry (`entries.py`). All pointers of the IR become pointers of the generic address
+space, from which LLVM infers the specific ones.
 
-    spir_kernel NAME__2b1s(ptr b0, ptr b1, i64 s0, i64 tasks, ptr scratch, i64 stride)
-
-It puts its parameters into the arrays that the phase reads, which disappear when the phase is inlined. All pointers of
-the IR become pointers of the generic address space, from which LLVM infers the specific ones.
+LLVM keeps the numbers of labels between the modules of a process, and they collide with other numbers in the next
+module. A process therefore emits one module, of all kernels of a program.
 
 The hint that the kernel computes with vectors keeps platforms from vectorising it across work-items: Intel's made code
 16 times as long, for minutes.
@@ -21,10 +19,18 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from motet.compiler.codegen.llvm.entries import (
+    WORK_ITEM,
+    Entries,
+    entry_name,
+    entry_parameters,
+    inlined,
+    with_entries,
+)
 from motet.compiler.codegen.llvm.narrow import narrowed
 
 TRIPLE = "spirv64-unknown-unknown"
-Entries = Sequence[tuple[str, int, int]]  # each phase's symbol, its buffers and its sizes
+_ENTRY = ".entry"  # the end of the names of functions that kernels call
 
 _GENERIC, _GLOBAL = "ptr addrspace(4)", "ptr addrspace(1)"
 _POINTER = re.compile(r'(?<![\w.%@"$-])ptr(?![\w."$-])(?! addrspace)')
@@ -33,6 +39,7 @@ _ALLOCA = re.compile(r'\s*%("[^"]+"|[\w.]+) = alloca (.*)')
 _CONSTANT = re.compile(r'@("[^"]+"|[\w.$]+) = (.*?)\b(global|constant)\b(.*)')
 _DECLARED = re.compile(r'declare [^@]*@"?([\w.]+)"?\(')
 _HINT = re.compile(r'@"?llvm\.(?:prefetch|assume)\b')  # LLVM has no SPIR-V for these, which change no result
+_LINKAGE = re.compile(r"^(?:(?:linkonce|linkonce_odr|weak|weak_odr|hidden|dso_local) )+")
 _ATTRIBUTES = re.compile(r" #\d+(?=$| \{$|, !)")
 _FUNCTIONS = frozenset({
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh",
@@ -41,18 +48,16 @@ _FUNCTIONS = frozenset({
     "tanh", "tgamma", "lgamma", "trunc",
 })
 _OF_TWO = {"atan2", "copysign", "fmax", "fmin", "fmod", "hypot", "pow", "remainder"}
-_REFUSED = b"OpenCL lacks: "
-_IMPORT, _DECORATE, _LINKAGE = 1, 71, 41  # numbers of SPIR-V
+_REFUSED = "OpenCL lacks: "
+_IMPORT, _DECORATE, _LINKED = 1, 71, 41  # numbers of SPIR-V
 
 
-def spirv_module(text: str, parts: Sequence[str], entries: Entries) -> tuple[Any, Any]:
-    """A target machine for SPIR-V, and the module of `text` and `parts` with a kernel for each of `entries`. Raises
-    RuntimeError for IR that LLVM rejects, NotImplementedError for an instruction that OpenCL lacks."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    # Without optimisation: LLVM's loop passes make integers of two bits, which its code for SPIR-V takes for bytes.
-    machine: Any = llvm.Target.from_triple(TRIPLE).create_target_machine(opt=0)
-    module: Any = llvm.parse_assembly(with_kernels(_linked(text, parts), entries))
+def spirv_ir(text: str, parts: Sequence[str], entries: Entries) -> str:
+    """LLVM IR that LLVM's code generator for SPIR-V takes: that of `text` and `parts`, with a kernel for each of
+    `entries`, and with vectors of OpenCL's lanes. If OpenCL lacks an instruction, `spirv_refusal` tells which. Raises
+    RuntimeError for IR that LLVM rejects."""
+    machine = _machine()
+    module: Any = llvm.parse_assembly(with_kernels(str(linked([text, *parts])), entries))
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -62,47 +67,47 @@ def spirv_module(text: str, parts: Sequence[str], entries: Entries) -> tuple[Any
     manager = passes.getModulePassManager()
     manager.add_instruction_namer_pass()
     manager.run(module, passes)
-    return machine, _narrowed(module)
-
-
-def spirv_object(text: str, parts: Sequence[str], entries: Entries) -> bytes:
-    """The SPIR-V of `spirv_module`; if OpenCL lacks an instruction, `spirv_refusal` tells which."""
     try:
-        machine, module = spirv_module(text, parts, entries)
+        made = narrowed(str(module))
     except NotImplementedError as lacking:
-        return _REFUSED + str(lacking).encode()
-    return machine.emit_object(module)
+        return f"{_REFUSED}{lacking}"
+    llvm.parse_assembly(made).verify()
+    return made
+
+
+def spirv_module(modules: Sequence[str]) -> tuple[Any, Any]:
+    """A target machine for SPIR-V, and the one module of all `modules` that `spirv_ir` has made."""
+    return _machine(), linked(modules)
 
 
 def spirv_refusal(code: bytes) -> str:
-    """What a kernel has that OpenCL lacks; empty for SPIR-V."""
-    return code.removeprefix(_REFUSED).decode() if code.startswith(_REFUSED) else ""
+    """What a kernel has that OpenCL lacks; empty for LLVM IR."""
+    return code.decode().removeprefix(_REFUSED) if code.startswith(_REFUSED.encode()) else ""
 
 
-def _linked(text: str, parts: Sequence[str]) -> str:
-    """One module of `text` and `parts`, whose functions only `text` calls, as LLVM prints it."""
-    module: Any = llvm.parse_assembly(text)
-    for part in parts:
-        module.link_in(llvm.parse_assembly(part))
-    return str(module)
+def _machine() -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    # Without optimisation: LLVM's loop passes make integers of two bits, which its code for SPIR-V takes for bytes.
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(opt=0)
 
 
-def _narrowed(module: Any) -> Any:
-    """`module` with vectors of OpenCL's lanes."""
-    text = str(module)
-    made: Any = llvm.parse_assembly(narrowed(text))
-    made.verify()
-    return made
+def linked(modules: Sequence[str]) -> Any:
+    """One module of `modules`."""
+    first, *others = map(llvm.parse_assembly, modules)
+    for other in others:
+        first.link_in(other)
+    return first
 
 
 def with_kernels(text: str, entries: Entries) -> str:
     """The LLVM IR `text` over the generic address space, with a kernel for each of `entries`."""
-    lines = ["declare spir_func i64 @_Z13get_global_idj(i32)", "declare spir_func i64 @_Z15get_global_sizej(i32)"]
-    body = text
-    for symbol, _, _ in entries:
-        body = re.sub(rf'define void @"?{re.escape(symbol)}"?\(', f'define internal void @"{symbol}"(', body)
+    body = with_entries(text, entries, _ENTRY)
+    for name in WORK_ITEM:
+        body = body.replace(f"i64 @{name}(", f"spir_func i64 @_Z{len(name)}{name}j(")
     variables = {match[1] for match in _CONSTANT.finditer(body)}
-    return "\n".join([*_generic(_with_builtins(body), variables), *lines, *(_kernel(*entry) for entry in entries), ""])
+    lines = inlined(list(_generic(_with_builtins(body), variables)))
+    return "\n".join([*lines, *(_kernel(*entry) for entry in entries), ""])
 
 
 def spirv_imports(code: bytes) -> list[str]:
@@ -110,7 +115,7 @@ def spirv_imports(code: bytes) -> list[str]:
     words = struct.unpack(f"<{len(code) // 4}I", code)
     found: list[str] = []
     for place, opcode, count in _instructions(words):
-        if opcode == _DECORATE and words[place + 2] == _LINKAGE and words[place + count - 1] == _IMPORT:
+        if opcode == _DECORATE and words[place + 2] == _LINKED and words[place + count - 1] == _IMPORT:
             name = struct.pack(f"<{count - 4}I", *words[place + 3 : place + count - 1])
             found.append(name.split(b"\0")[0].decode())
     return [name for name in found if not name.startswith("__spirv_BuiltIn")]
@@ -138,14 +143,19 @@ def _generic(text: str, variables: set[str]) -> Iterator[str]:
             yield f'  %{match[1]} = addrspacecast ptr %"{name}.private" to {_GENERIC}'
             continue
         if match := _CONSTANT.match(line):
-            yield f"@{match[1]} = {match[2]}addrspace(1) {match[3]}{match[4]}"
+            yield f"@{match[1]} = {_own(match[2])}addrspace(1) {match[3]}{match[4]}"
             continue
+        if line.startswith("define "):
+            line = "define " + _own(line.removeprefix("define "))
         if "@" in line and variables:
             line = re.sub(rf'{re.escape(_GENERIC)} @("[^"]+"|[\w.$]+)', lambda use: _cast(use, variables), line)
-        if line.startswith("define internal"):
-            line = re.sub(r"\bnoinline\b", "", line)
-            line = re.sub(r"\)([^()]*)$", r") alwaysinline\1", line, count=1)
         yield line
+
+
+def _own(declared: str) -> str:
+    """A function or variable that other modules of the same name do not meet when they are linked."""
+    declared = _LINKAGE.sub("", declared)
+    return declared if declared.startswith(("internal ", "private ", "external ")) else f"internal {declared}"
 
 
 def _cast(use: re.Match[str], variables: set[str]) -> str:
@@ -168,40 +178,15 @@ def _with_builtins(text: str) -> str:
 
 
 def _kernel(symbol: str, buffers: int, sizes: int) -> str:
-    """The kernel that runs the phase `symbol`."""
-    parameters = [*(f"{_GLOBAL} %b{i}" for i in range(buffers)), *(f"i64 %s{i}" for i in range(sizes))]
-    lines = [
-        f'define spir_kernel void @"{symbol}__{buffers}b{sizes}s"('
-        f'{", ".join([*parameters, "i64 %tasks", f"{_GLOBAL} %scratch", "i64 %stride"])}) '
+    """The kernel of a phase: its entry with the pointers that OpenCL passes."""
+    name, given = entry_name(symbol, buffers, sizes), entry_parameters(buffers, sizes, _GLOBAL)
+    pointers = [each.removeprefix(f"{_GLOBAL} ") for each in given if each.startswith(_GLOBAL)]
+    casts = [f"  {each}.generic = addrspacecast {_GLOBAL} {each} to {_GENERIC}" for each in pointers]
+    arguments = ", ".join(
+        f"{each.replace(_GLOBAL, _GENERIC)}.generic" if each.startswith(_GLOBAL) else each for each in given
+    )
+    return "\n".join([
+        f'define spir_kernel void @"{name}"({", ".join(given)}) '
         "!reqd_work_group_size !{i32 1, i32 1, i32 1} !vec_type_hint !{<16 x float> poison, i32 0} {",
-        f"  %buffers = alloca [{max(buffers, 1)} x {_GENERIC}], align 8",
-        f"  %sizes = alloca [{max(sizes, 1)} x i64], align 8",
-    ]
-    for i in range(buffers):
-        lines += [
-            f"  %g{i} = addrspacecast {_GLOBAL} %b{i} to {_GENERIC}",
-            f"  %p{i} = getelementptr {_GENERIC}, ptr %buffers, i64 {i}",
-            f"  store {_GENERIC} %g{i}, ptr %p{i}, align 8",
-        ]
-    for i in range(sizes):
-        lines += [f"  %q{i} = getelementptr i64, ptr %sizes, i64 {i}", f"  store i64 %s{i}, ptr %q{i}, align 8"]
-    return "\n".join([*lines, *_CALL, f'  call void @"{symbol}"({_ARGUMENTS})', "  ret void", "}"])
-
-
-_CALL = (
-    "  %item = call spir_func i64 @_Z13get_global_idj(i32 0)",
-    "  %items = call spir_func i64 @_Z15get_global_sizej(i32 0)",
-    "  %next = add i64 %item, 1",
-    "  %first = mul i64 %item, %tasks",
-    "  %last = mul i64 %next, %tasks",
-    "  %begin = udiv i64 %first, %items",
-    "  %end = udiv i64 %last, %items",
-    "  %offset = mul i64 %item, %stride",
-    f"  %own = getelementptr i8, {_GLOBAL} %scratch, i64 %offset",
-    f"  %own.generic = addrspacecast {_GLOBAL} %own to {_GENERIC}",
-    f"  %buffers.generic = addrspacecast ptr %buffers to {_GENERIC}",
-    f"  %sizes.generic = addrspacecast ptr %sizes to {_GENERIC}",
-)
-_ARGUMENTS = (
-    f"{_GENERIC} %buffers.generic, {_GENERIC} %sizes.generic, i64 %begin, i64 %end, {_GENERIC} %own.generic"
-)
+        *casts, f'  call void @"{name}{_ENTRY}"({arguments})', "  ret void", "}",
+    ])

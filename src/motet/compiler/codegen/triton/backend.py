@@ -22,6 +22,7 @@ from motet.compiler.codegen.triton.compile.objects import (
     chosen,
     compile_programs,
     members_of,
+    objects_of,
     tunable_of,
 )
 from motet.compiler.codegen.triton.compile.worker import Made
@@ -89,6 +90,7 @@ class TritonBackend:
             code = generate(kernel, self.target)
         except UnsupportedOnGpu as reason:
             self._fail(kernel.name, str(reason))
+        self._check_doubles(kernel.name, code)
         key = key_of(kernel, self.target.precision)
         given = schedule_for(
             self.choice.schedules, key, kernel.name, (self.target,), lambda schedule: check(schedule, code)
@@ -113,9 +115,19 @@ class TritonBackend:
     def _whole(self, function: ir.Operation, name: str) -> Compiled:
         try:
             whole = read_whole(function)
-            return launched(whole.kernel, _WHOLES[whole.kind](whole, self.target))
+            code = _WHOLES[whole.kind](whole, self.target)
+            self._check_doubles(name, code)
+            return launched(whole.kernel, code)
         except (Unreadable, UnsupportedOnGpu) as reason:
             self._fail(name, str(reason), places=places_of(function))
+
+    def _check_doubles(self, name: str, code: KernelCode) -> None:
+        """Raises NoCode for f64 on a device that has none."""
+        if self.target.xpu is None or self.target.xpu.fp64 or not isinstance(code, TritonCode):
+            return
+        for program in code.programs:
+            if "fp64" in program.buffers or all("tl.float64" in form.source for form in program.forms):
+                self._fail(name, f"it computes in f64, which {self.target.name} lacks")
 
     def _fail(
         self, name: str, reason: str, place: Location | None = None, places: frozenset[str] = frozenset()
@@ -148,7 +160,7 @@ class TritonBackend:
             ]
             for each in found:
                 members |= each
-            paths += list(found[0])[:2]
+            paths += objects_of(found[0])
             if len(found) > 1 or (self.choice.most > 1 and program.library is not None):
                 tunable.append(tunable_of(program, made_forms, [list(each) for each in found], self.target))
         paths += self.launches.compile(compiled, jobs, members)

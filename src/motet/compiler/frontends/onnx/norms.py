@@ -1,8 +1,8 @@
-"""Rewrites normalisations whose lowering is imprecise or wrong.
+"""Rewrites normalisations whose lowering is imprecise, slow or wrong.
 
-MeanVarianceNormalization and GroupNormalization (other than of images since operator set 21) are specified with
-E[x²] − E[x]², which cancels if the mean is large compared with the deviation; here the variance is the mean of squared
-deviations. The torch-mlir wheel computes InstanceNormalization and GroupNormalization of images of dynamic extents
+MeanVarianceNormalization and GroupNormalization are specified with E[x²] − E[x]², which cancels if the mean is large
+compared with the deviation; here the variance is the mean of squared deviations. The torch-mlir wheel computes the
+variance of GroupNormalization of images in f64, and InstanceNormalization and GroupNormalization of dynamic extents
 wrongly; they are rewritten likewise. LRN over an even number of channels sums the wrong window. LpNormalization divides
 zeros by their norm of 0.
 """
@@ -46,9 +46,8 @@ def _deviations(w: NodeWriter, value: str, axes: list[int]) -> tuple[str, str]:
 
 
 def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    rank, extents = facts.rank(node.input[0]), facts.extents(node.input[0])
-    image = facts.version >= 21 and rank == 4 and (extents is None or None not in extents[2:])
-    if rank is None or node.input[0] not in facts.types or image:
+    rank = facts.rank(node.input[0])
+    if rank is None or node.input[0] not in facts.types:
         return None
     w = NodeWriter(node, facts)
     value, kind = _in_float32(w, node.input[0])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.magnitudes import is_finite
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, NodeWriter, Rule
 
@@ -69,8 +70,7 @@ def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onn
     sizes, rank, shape = extents[2:], len(extents) - 2, facts.shapes.get(node.input[0])
     pads = list(attribute(node, "pads", [0] * 2 * rank))
     auto = attribute(node, "auto_pad", b"NOTSET")
-    weights = facts.model.constants.get(node.input[1])
-    finite = (weights is not None and bool(np.isfinite(weights).all())) or 0 in (*extents, *filters)
+    finite = 0 in (*extents, *filters) or is_finite(facts, node.input[1])
     asked = attribute(node, "output_shape", [])
     if finite and auto in (b"NOTSET", b"VALID") and pads[:rank] == pads[rank:] and not asked:
         return None

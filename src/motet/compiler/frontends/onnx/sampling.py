@@ -134,7 +134,8 @@ def _grid_sample(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
         s.taps(w.over("Squeeze", w.slice(flat, 2, last - axis, last - axis + 1), [2]), size)
         for axis, size in enumerate(sizes)
     ]
-    terms = [_term(s, data, taps, sizes, channels) for taps in itertools.product(*along)]
+    repeats = 0 if shape[0] == grid[0] == 1 else channels
+    terms = [_term(s, data, taps, sizes, repeats) for taps in itertools.product(*along)]
     total = terms[0]
     for term in terms[1:]:
         total = w.add("Add", total, term)
@@ -147,14 +148,18 @@ def _bounded(w: NodeWriter, grid: str) -> str:
     return w.add("Clip", w.add("Where", w.add("IsNaN", grid), least, grid), low, high)
 
 
-def _term(s: _Sampler, data: str, taps: Sequence[_Tap], sizes: Sequence[int], channels: int) -> str:
-    """The weighted elements of one tap of each axis."""
+def _term(s: _Sampler, data: str, taps: Sequence[_Tap], sizes: Sequence[int], repeats: int) -> str:
+    """The weighted elements of one tap of each axis. `repeats` is the number of channels of several images; 0 for one
+    image, all channels of which are read at the same places."""
     w = s.w
     place = taps[0].place
     for tap, size in zip(taps[1:], sizes[1:], strict=True):
         place = w.add("Add", w.add("Mul", place, w.constant(np.array(size, np.int64), "size")), tap.place)
-    repeats = w.constant(np.array([1, channels, 1], np.int64), "repeats")
-    value = w.add("GatherElements", data, w.add("Tile", w.over("Unsqueeze", place, [1]), repeats), axis=2)
+    if repeats:
+        times = w.constant(np.array([1, repeats, 1], np.int64), "repeats")
+        value = w.add("GatherElements", data, w.add("Tile", w.over("Unsqueeze", place, [1]), times), axis=2)
+    else:
+        value = w.add("Gather", data, w.over("Squeeze", place, [0]), axis=2)
     if inside := [tap.inside for tap in taps if tap.inside]:
         value = w.add("Where", w.over("Unsqueeze", _joined(w, "And", inside), [1]), value, s.number(0))
     if weights := [tap.weight for tap in taps if tap.weight]:

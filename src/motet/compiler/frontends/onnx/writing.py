@@ -47,6 +47,11 @@ class ModelFacts:
         """The values of assertions: their readers were rewritten already."""
         return {name for node in self.model.proto.graph.node if REQUIRE in node.name for name in node.output}
 
+    @functools.cached_property
+    def producers(self) -> dict[str, onnx.NodeProto]:
+        """The node that computes each value."""
+        return {name: node for node in self.model.proto.graph.node for name in node.output if name}
+
     @property
     def version(self) -> int:
         return self.model.opsets.get("", 0)

@@ -4,7 +4,8 @@
     %b = tensor.insert_slice %q into %a [0, 3] …      →    reversed slices are read in place, and parts of %filled
     %c = tensor.insert_slice %r into %b [3, 0] …           that are written later are not filled
 
-Frontends write padding by reflection or repetition in this form.
+Frontends write padding by reflection or repetition in this form. Concatenations read slices and transpositions in place
+likewise.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import INTERLEAVED
-from motet.compiler.passes.fuse.roles import Role, role_of
+from motet.compiler.passes.fuse.group import INTERLEAVED, MARK, TOGETHER
+from motet.compiler.passes.fuse.roles import Role, is_unit_reshape, role_of
 
 _MOST = 64  # insertions of one kernel, each a stage
 _INDEX_ARITHMETIC = ("linalg.index", "arith.addi", "arith.subi", "arith.constant")
@@ -31,7 +32,7 @@ class CollectInsertions(FunctionPass):
         changed = False
         for block in function.regions[0].blocks:
             number = _first_number(block)
-            for chain in _chains(block):
+            for chain in (*_chains(block), *_concats_of_views(block)):
                 mark = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
                 for operation in (*chain, *_moving(chain)):
                     operation.attributes[INTERLEAVED] = mark
@@ -61,10 +62,28 @@ def _chains(block: ir.Block) -> Iterator[list[ir.Operation]]:
             yield chain
 
 
+def _concats_of_views(block: ir.Block) -> Iterator[list[ir.Operation]]:
+    """Concatenations of views that are not stored for another reader."""
+    for entry in block.operations:
+        concat = entry.operation
+        if concat.name != "tensor.concat" or any(mark in concat.attributes for mark in (MARK, TOGETHER)):
+            continue
+        if concat.results[0].type.has_static_shape and any(map(_is_view, concat.operands)):
+            yield [concat]
+
+
+def _is_view(value: ir.Value) -> bool:
+    """Whether `value` is a slice or transposition, without or with other unit dimensions."""
+    maker = _made_by(value)
+    while maker is not None and role_of(maker) is Role.ALIAS and is_unit_reshape(maker):
+        maker = _made_by(maker.operands[0])
+    return maker is not None and maker.name != "tensor.pad" and role_of(maker) is Role.VIEW
+
+
 def _moving(chain: list[ir.Operation]) -> Iterator[ir.Operation]:
     """The operations that only the chain reads and that only move elements, such as reversals."""
     for insertion in chain:
-        made = _made_by(insertion.operands[0])
+        made = _made_by(insertion.operands[0]) if insertion.name == "tensor.insert_slice" else None
         if made is None or made.name != "linalg.generic" or len(_users(made)) != 1 or not _extracts(made):
             continue
         yield made

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import constant_number, maps_of, reassociation
+from motet.compiler.ir.attributes import constant_number, maps_of, reassociation, reassociation_attribute
 from motet.compiler.ir.create import create
 from motet.compiler.passes.fuse.roles import known_number
 
@@ -108,8 +108,36 @@ def _read_view(operation: ir.Operation, known: _Known) -> Dequantised | None:
         return None
     axes = moved or {}
     if any(axis is not None and axis not in axes for side in source.sides for axis in side.axes):
-        return None
+        return _split(operation, source, axes)
     return _with_axes(replace(source, bytes=_repeated(operation, source)), axes)
+
+
+def _split(operation: ir.Operation, source: Dequantised, moved: dict[int, int]) -> Dequantised | None:
+    """`source`, axes of whose sides are split by `operation`: the channels of a convolution in groups."""
+    shape = list(ir.RankedTensorType(operation.results[0].type).shape)
+    if operation.name != "tensor.expand_shape" or ir.ShapedType.get_dynamic_size() in shape:
+        return None
+    groups = [list(group) for group in reassociation(operation)]
+
+    def expanded(side: Side) -> Side:
+        extents = list(ir.RankedTensorType(side.value.type).shape)
+        axes: list[int | None] = []
+        parts: list[list[int]] = []
+        wide: list[int] = []
+        for extent, axis in zip(extents, side.axes, strict=True):
+            own = [axis] if axis is None else [moved[axis]] if axis in moved else groups[axis]
+            parts.append(list(range(len(wide), len(wide) + len(own))))
+            wide += [extent] if axis is None else [shape[each] for each in own if each is not None]
+            axes += own
+        with operation.location:
+            kind = ir.RankedTensorType.get(wide, ir.RankedTensorType(side.value.type).element_type)
+            attributes = {"reassociation": reassociation_attribute(parts, operation.context),
+                          "static_output_shape": ir.DenseI64ArrayAttr.get(wide, operation.context)}
+            value = create("tensor.expand_shape", [kind], [side.value], operation, attributes).result
+        return replace(side, value=value, axes=tuple(axes))
+
+    zero, *scales = (expanded(each) if isinstance(each, Side) else each for each in (source.zero, *source.scales))
+    return replace(source, bytes=_repeated(operation, source), zero=zero, scales=tuple(scales))  # type: ignore[arg-type]
 
 
 def _moved_axes(operation: ir.Operation) -> dict[int, int] | None:

@@ -25,7 +25,8 @@ from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 _MOST = 8  # operations of the reader
 _SIMPLE = (
     "arith.addf", "arith.subf", "arith.mulf", "arith.addi", "arith.subi", "arith.muli", "arith.maximumf",
-    "arith.minimumf", "arith.extf", "arith.sitofp", "arith.extsi", "arith.extui", "arith.constant", "linalg.yield",
+    "arith.minimumf", "arith.extf", "arith.sitofp", "arith.extsi", "arith.extui", "arith.constant", "arith.select",
+    "linalg.yield",
 )
 
 
@@ -38,8 +39,8 @@ class InlineGathers(Pass):
     def run(self, program: Program) -> bool:
         found = False
         for function in public_functions(program.module):
-            readers = [each.operation for each in function.regions[0].blocks[0].operations if _reads(each.operation)]
-            inlined = [_inline(reader) for reader in readers]
+            operations = [each.operation for each in function.regions[0].blocks[0].operations]
+            inlined = [_reads(each) and _inline(each) for each in operations]  # an inlined one was visited before
             if any(inlined):
                 found = True
                 erase_unused(function)
@@ -77,7 +78,7 @@ def _is_gathered(reader: ir.Operation, k: int) -> bool:
         return False
     rank = list(range(len(making.sizes)))
     plain = [each.single for each in making.maps[-1]] == rank and [each.single for each in reading.maps[k]] == rank
-    linear = all(each.single is not None for map_ in making.maps for each in map_)
+    linear = all(each.single is not None or each.is_constant for map_ in making.maps for each in map_)
     output = maker.regions[0].blocks[0].arguments[len(maker.operands) - 1]
     alone = gathers(maker) and not any(True for _ in output.uses)
     return plain and linear and len(reading.sizes) == len(rank) and alone

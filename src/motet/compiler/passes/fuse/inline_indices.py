@@ -101,7 +101,8 @@ def merged(gather: ir.Operation, k: int, maker: ir.Operation) -> ir.Operation:
     given = [*inputs[:k], *inputs[k + 1 :], *made]
     outputs = list(gather.operands)[len(inputs) :]
     composed = [
-        ir.AffineMap.get(through.n_dims, 0, [through.results[ir.AffineDimExpr(each).position] for each in map_.results])
+        ir.AffineMap.get(through.n_dims, 0, [
+            through.results[each.position] if isinstance(each, ir.AffineDimExpr) else each for each in map_.results])
         for map_ in _maps(maker)[:-1]
     ]
     everything = [*maps[:k], *maps[k + 1 : len(inputs)], *composed, *maps[len(inputs) :]]

@@ -30,6 +30,7 @@ from motet.compiler.passes.fuse.roles import Role, Structure, known_number, role
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
 _LARGEST = (1 << 31) - 1
+_LEAST_GROUP = 16  # channels, and filters, of a group: fewer do not fill the vectors of bytes
 _MOST_STEPS = 12  # element-wise operations between a product and its rounding
 
 
@@ -79,6 +80,8 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
     a, b = factors
     if a is None or b is None or not (a.is_real and b.is_real):
         return False
+    if _in_groups(structure, role_of(operation)) and any(isinstance(each.zero, Side) for each in (a, b)):
+        return False
     if symmetric and (role_of(operation) is not Role.CONTRACTION or any(each.unsigned or each.zero for each in (a, b))):
         return False
     if int(np.prod([size or 1 for size in sizes], dtype=np.float64)) * a.greatest * b.greatest > _LARGEST:
@@ -94,16 +97,37 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
 
 
 def _has_columns(structure: Structure, role: Role) -> bool:
-    """Whether each element of an operand is multiplied by several of the other one. A convolution has no groups, or one
-    channel in each."""
+    """Whether each element of an operand is multiplied by several of the other one. Groups of a convolution have one
+    channel, or so many channels and filters that products of bytes are worth it."""
     left, right = (
         {d for entry in each for d in entry.dims if structure.sizes[d] != 1} for each in structure.maps[:2]
     )
     if role is Role.CONVOLUTION:
         if _channels_of(structure):
             return True
-        return bool(left - right) and bool(right - left) and left & right <= structure.reduced
+        if not (left - right and right - left):
+            return False
+        return left & right <= structure.reduced or _has_large_groups(structure)
     return bool(left - right) or bool(right - left)
+
+
+def _in_groups(structure: Structure, role: Role) -> bool:
+    """Whether a convolution has groups of several channels."""
+    left, right = ({d for entry in each for d in entry.dims} for each in structure.maps[:2])
+    return role is Role.CONVOLUTION and not _channels_of(structure) and not left & right <= structure.reduced
+
+
+def _has_large_groups(structure: Structure) -> bool:
+    """Whether each group of a convolution has enough channels and filters."""
+    image, filters = structure.maps[:2]
+    if any(len(entry.dims) > 1 for entry in filters):
+        image, filters = filters, image
+    points = {entry.single for entry in image}
+    dims = {entry.single for entry in filters}
+    channels = [d for d in dims & points if d in structure.reduced]
+    columns = dims - {d for entry in image for d in entry.dims}
+    least = [max((structure.sizes[d] or 0 for d in each if d is not None), default=0) for each in (channels, columns)]
+    return len(columns) == 1 and min(least) >= _LEAST_GROUP
 
 
 def _channels_of(structure: Structure) -> bool:

@@ -22,7 +22,15 @@ from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import Pass
-from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
+from motet.compiler.passes.fuse.group import (
+    INTERLEAVED,
+    SEPARATE_SIBLINGS,
+    TOGETHER,
+    Group,
+    Grouping,
+    captured_values,
+    group_block,
+)
 from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape
 
 KIND = "motet.kind"  # function attribute: the role of the group that became the kernel
@@ -234,7 +242,8 @@ class _KernelOutliner:
         if role is Role.ALIAS:
             users = [use.owner.operation for use in operation.results[0].uses]
             return is_unit_reshape(operation) and any(
-                user.name == "linalg.generic" or TOGETHER in user.attributes
+                user.name == "linalg.generic" or TOGETHER in user.attributes or INTERLEAVED in user.attributes
+                or self.grouping.roles.get(user) is Role.VIEW
                 or (user.name in ALIASES and self._is_copied(user)) for user in users
             )
         return role in COPIED and operation not in self.grouping.owner

@@ -113,7 +113,7 @@ def _match(operation: ir.Operation) -> _Upsampling | None:
 
 def spread_of(insert: ir.Operation) -> tuple[list[int], list[int]] | None:
     """The offsets and steps with which a tensor is inserted among zeros; None for other operations."""
-    if insert.name != "tensor.insert_slice" or len(insert.operands) != 2 or not _is_zero(insert.operands[1]):
+    if insert.name != "tensor.insert_slice" or len(insert.operands) != 2 or not is_zero(insert.operands[1]):
         return None
     offsets, sizes, steps = (
         list(ir.DenseI64ArrayAttr(insert.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
@@ -121,7 +121,7 @@ def spread_of(insert: ir.Operation) -> tuple[list[int], list[int]] | None:
     return (offsets, steps) if sizes == shape_of(insert.operands[0]) else None
 
 
-def _is_zero(value: ir.Value) -> bool:
+def is_zero(value: ir.Value) -> bool:
     """Whether all elements of a tensor are zero."""
     owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if owner is None or owner.name not in ("linalg.generic", "linalg.fill") or not owner.operands:
@@ -230,7 +230,7 @@ def padded(value: ir.Value, low: Sequence[int], high: Sequence[int], at: ir.Inse
     element = kind.element_type
     index = ir.IndexType.get(element.context)
     zero = ir.Operation.create(
-        "arith.constant", results=[element], attributes={"value": _zero(element)}, ip=at,
+        "arith.constant", results=[element], attributes={"value": zero_attribute(element)}, ip=at,
     ).result
     pad = ir.Operation.create(
         "tensor.pad", results=[ir.RankedTensorType.get(extents, element)], operands=[value],
@@ -245,7 +245,8 @@ def padded(value: ir.Value, low: Sequence[int], high: Sequence[int], at: ir.Inse
     return pad.result
 
 
-def _zero(element: ir.Type) -> ir.Attribute:
+def zero_attribute(element: ir.Type) -> ir.Attribute:
+    """Zero as an attribute of type `element`."""
     if isinstance(element, ir.IntegerType):
         return ir.IntegerAttr.get(element, 0)
     return ir.FloatAttr.get(element, 0.0)

@@ -40,12 +40,13 @@ _MOST_PHASES = 128  # each is a stage of the kernel that interleaves them
 
 @dataclass(frozen=True)
 class TransposedConvByPhases(FunctionPass):
-    """Keeps convolutions with dynamic extents, with filters that are computed from inputs, and with steps of 1."""
+    """Keeps convolutions with dynamic extents (see `dynamic-transposed-conv`), with filters that are computed from
+    inputs, and with steps of 1."""
 
     name = "transposed-conv-by-phases"
 
     def run_on(self, function: ir.Operation) -> bool:
-        constants = _parameters(function)
+        constants = parameters_of(function)
         found = 0
         for block in function.regions[0].blocks:
             while (upsampling := _first(block, constants)) is not None:  # a rewriting erases other operations
@@ -99,7 +100,7 @@ def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Transposed | N
         found = [a for a, entry in enumerate(structure.maps[-1]) if entry.single in own - seen]
         if axes is None or len(found) != 1 or all(axis.step == 1 for axis in axes):
             continue
-        known = _is_constant(operation.operands[filters], constants) and is_initial(operation.operands[2])
+        known = is_constant(operation.operands[filters], constants) and is_initial(operation.operands[2])
         if known and math.prod(axis.step for axis in axes) <= _MOST_PHASES:
             filter_dim = structure.maps[-1][found[0]].single
             assert filter_dim is not None
@@ -165,7 +166,8 @@ def _axes(
     return tuple(axes) or None
 
 
-def _parameters(function: ir.Operation) -> set[ir.Value]:
+def parameters_of(function: ir.Operation) -> set[ir.Value]:
+    """The arguments of a function that are parameters of the program."""
     arguments = function.regions[0].blocks[0].arguments
     if "arg_attrs" not in function.attributes:
         return set()
@@ -176,7 +178,7 @@ def _parameters(function: ir.Operation) -> set[ir.Value]:
     }
 
 
-def _is_constant(value: ir.Value, constants: set[ir.Value]) -> bool:
+def is_constant(value: ir.Value, constants: set[ir.Value]) -> bool:
     """Whether a tensor is computed from parameters alone."""
     seen: set[ir.Value] = set()
     stack = [value]

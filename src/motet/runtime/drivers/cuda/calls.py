@@ -36,6 +36,7 @@ from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
 
 _ALIGNMENT = 16  # bytes, the alignment that kernels rely on
+enqueues_state = False
 _SHARED_STREAMS = (0, 1, 2)  # handles of special streams, valid in every context
 
 
@@ -92,9 +93,7 @@ def is_on_gpu(value: Any) -> bool:
     return hasattr(value, "__cuda_array_interface__")
 
 
-def call(
-    callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any
-) -> tuple[Any, TorchCall | None]:
+def call(callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any) -> tuple[Any, TorchCall | None]:
     """See `motet.runtime.foreign.StreamCalls`."""
     return _StreamCall(callee, arguments, out, stream).run()
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from motet.errors import DeviceError
 from motet.runtime.drivers.opencl.loader import load_library
+from motet.runtime.drivers.opencl.prototypes import PROTOTYPES
 
 Handle = int
 
@@ -36,7 +37,7 @@ _ERRORS = {
     -46: "CL_INVALID_KERNEL_NAME", -48: "CL_INVALID_KERNEL", -49: "CL_INVALID_ARG_INDEX", -50: "CL_INVALID_ARG_VALUE",
     -51: "CL_INVALID_ARG_SIZE", -52: "CL_INVALID_KERNEL_ARGS", -54: "CL_INVALID_WORK_GROUP_SIZE",
     -57: "CL_INVALID_EVENT_WAIT_LIST", -58: "CL_INVALID_EVENT", -59: "CL_INVALID_OPERATION",
-    -63: "CL_INVALID_GLOBAL_WORK_SIZE", -1001: "CL_PLATFORM_NOT_FOUND_KHR",
+    -61: "CL_INVALID_BUFFER_SIZE", -63: "CL_INVALID_GLOBAL_WORK_SIZE", -1001: "CL_PLATFORM_NOT_FOUND_KHR",
 }
 
 # Properties of platforms and devices.
@@ -47,6 +48,8 @@ DEVICE_AVAILABLE, DEVICE_COMPUTE_UNITS, DEVICE_MEMORY, DEVICE_LARGEST = 0x1027, 
 DEVICE_QUEUE_PROPERTIES, DEVICE_SVM, DEVICE_SINGLE_FP = 0x102A, 0x1053, 0x101B
 DEVICE_PLATFORM, DEVICE_DRIVER, DEVICE_HOST_UNIFIED = 0x1031, 0x102D, 0x1035
 DEVICE_PCI_BUS = 0x410F
+DEVICE_ALIGNMENT = 0x1019  # of parts of a cl_mem, in bits
+DEVICE_VENDOR, DEVICE_ID_INTEL, DEVICE_SUB_GROUPS = 0x1001, 0x4251, 0x4108  # the last two are Intel's
 
 # Properties of a caller's objects.
 QUEUE_CONTEXT, QUEUE_DEVICE, CONTEXT_DEVICES = 0x1090, 0x1091, 0x1081
@@ -54,56 +57,6 @@ MEMORY_KIND, MEMORY_BYTES, MEMORY_CONTEXT, MEMORY_BUFFER = 0x1100, 0x1102, 0x110
 EVENT_STATUS, EVENT_CONTEXT, EVENT_COMPLETE = 0x11D3, 0x11D4, 0
 _TURNS, _PAUSE = 50, 50e-6  # looks at an event without a pause, then seconds between them
 USM_KIND, USM_BASE, USM_BYTES = 0x419A, 0x419B, 0x419C
-
-# The result (None: a code) and parameters of each function.
-_EVENTS = (c_uint, c_void_p, c_void_p)
-_PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "clGetPlatformIDs": (None, (c_uint, c_void_p, c_void_p)),
-    "clGetPlatformInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetDeviceIDs": (None, (c_void_p, c_uint64, c_uint, c_void_p, c_void_p)),
-    "clGetDeviceInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clCreateContext": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p)),
-    "clReleaseContext": (None, (c_void_p,)),
-    "clCreateCommandQueueWithProperties": (c_void_p, (c_void_p, c_void_p, c_void_p, c_void_p)),
-    "clReleaseCommandQueue": (None, (c_void_p,)),
-    "clSVMAlloc": (c_void_p, (c_void_p, c_uint64, c_size_t, c_uint)),
-    "clSVMFree": (c_void_p, (c_void_p, c_void_p)),
-    "clEnqueueSVMMemcpy": (None, (c_void_p, c_uint, c_void_p, c_void_p, c_size_t, *_EVENTS)),
-    "clEnqueueSVMMemFill": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, *_EVENTS)),
-    "clCreateProgramWithIL": (c_void_p, (c_void_p, c_char_p, c_size_t, c_void_p)),
-    "clCreateProgramWithSource": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p)),
-    "clBuildProgram": (None, (c_void_p, c_uint, c_void_p, c_char_p, c_void_p, c_void_p)),
-    "clGetProgramBuildInfo": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetProgramInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clReleaseProgram": (None, (c_void_p,)),
-    "clCreateKernel": (c_void_p, (c_void_p, c_char_p, c_void_p)),
-    "clReleaseKernel": (None, (c_void_p,)),
-    "clSetKernelArg": (None, (c_void_p, c_uint, c_size_t, c_void_p)),
-    "clSetKernelArgSVMPointer": (None, (c_void_p, c_uint, c_void_p)),
-    "clEnqueueNDRangeKernel": (None, (c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_void_p, *_EVENTS)),
-    "clFlush": (None, (c_void_p,)),
-    "clCreateUserEvent": (c_void_p, (c_void_p, c_void_p)),
-    "clSetUserEventStatus": (None, (c_void_p, c_int)),
-    "clFinish": (None, (c_void_p,)),
-    "clRetainContext": (None, (c_void_p,)),
-    "clRetainMemObject": (None, (c_void_p,)),
-    "clRetainEvent": (None, (c_void_p,)),
-    "clReleaseMemObject": (None, (c_void_p,)),
-    "clGetContextInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetCommandQueueInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetMemObjectInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clGetEventInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
-    "clCreateBuffer": (c_void_p, (c_void_p, c_uint64, c_size_t, c_void_p, c_void_p)),
-    "clCreateSubBuffer": (c_void_p, (c_void_p, c_uint64, c_uint, c_void_p, c_void_p)),
-    "clEnqueueReadBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
-    "clEnqueueWriteBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
-    "clEnqueueCopyBuffer": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_EVENTS)),
-    "clEnqueueMarkerWithWaitList": (None, (c_void_p, *_EVENTS)),
-    "clCreateProgramWithBinary": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
-    "clGetExtensionFunctionAddressForPlatform": (c_void_p, (c_void_p, c_char_p)),
-    "clWaitForEvents": (None, (c_uint, c_void_p)),
-    "clReleaseEvent": (None, (c_void_p,)),
-}
 
 
 class OpenClError(DeviceError):
@@ -132,7 +85,7 @@ class OpenClApi:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.counts = Counts()
         self._functions: dict[str, Any] = {}
-        for name, (result, parameters) in _PROTOTYPES.items():
+        for name, (result, parameters) in PROTOTYPES.items():
             try:
                 function = library[name]
             except AttributeError as error:
@@ -256,10 +209,6 @@ class OpenClApi:
 
     # -- commands ---------------------------------------------------------------------------------
 
-    def move(self, queue: Handle, target: int, source: int, size: int) -> None:
-        """Copy between shared virtual memory and any memory of the process; returns when the copy has ended."""
-        self.end(queue, self.copy(queue, target, source, size))
-
     def end(self, queue: Handle, event: Handle) -> None:
         """Return when a command of `queue` has ended, and release its event. Raises OpenClError if it failed.
 
@@ -315,17 +264,31 @@ class OpenClApi:
         )
         return event.value or 0
 
+    def fill_buffer(
+        self, queue: Handle, buffer: Handle, offset: int, byte: int, size: int, waits: Sequence[Handle]
+    ) -> Handle:
+        """Fill a part of a `cl_mem`."""
+        event = c_void_p()
+        self.counts.copies += 1
+        pattern = ctypes.byref(ctypes.c_ubyte(byte))
+        self._call(
+            "clEnqueueFillBuffer", queue, buffer, pattern, 1, offset, size, *list_of(waits), ctypes.byref(event)
+        )
+        return event.value or 0
+
     def marker(self, queue: Handle, waits: Sequence[Handle]) -> Handle:
         """The end of all of `waits`; of all commands before it, if there are none."""
         event = c_void_p()
         self._call("clEnqueueMarkerWithWaitList", queue, *list_of(waits), ctypes.byref(event))
         return event.value or 0
 
-    def launch(self, queue: Handle, kernel: Handle, items: int, waits: Sequence[Handle] = ()) -> Handle:
-        """Run `items` work-items, each a work-group."""
-        event, count, one = c_void_p(), c_size_t(items), c_size_t(1)
+    def launch(
+        self, queue: Handle, kernel: Handle, groups: int, waits: Sequence[Handle] = (), group: int = 1
+    ) -> Handle:
+        """Run `groups` work-groups of `group` work-items each."""
+        event, count, own = c_void_p(), c_size_t(groups * group), c_size_t(group)
         self._call(
-            "clEnqueueNDRangeKernel", queue, kernel, 1, None, ctypes.byref(count), ctypes.byref(one),
+            "clEnqueueNDRangeKernel", queue, kernel, 1, None, ctypes.byref(count), ctypes.byref(own),
             *list_of(waits), ctypes.byref(event),
         )
         return event.value or 0
@@ -396,9 +359,14 @@ class OpenClApi:
         """Set an argument to a `cl_mem`."""
         self._call("clSetKernelArg", kernel, index, 8, ctypes.byref(c_void_p(buffer)))
 
-    def set_number(self, kernel: Handle, index: int, number: int) -> None:
-        """Set an argument of 64 bits."""
-        self._call("clSetKernelArg", kernel, index, 8, ctypes.byref(c_int64(number)))
+    def set_number(self, kernel: Handle, index: int, number: int, bits: int = 64) -> None:
+        """Set an argument of 64 or 32 bits."""
+        value = c_int64(number) if bits == 64 else c_int(number)
+        self._call("clSetKernelArg", kernel, index, bits // 8, ctypes.byref(value))
+
+    def set_local(self, kernel: Handle, index: int, size: int) -> None:
+        """Set an argument to `size` bytes of local memory."""
+        self._call("clSetKernelArg", kernel, index, size, None)
 
 
 @functools.cache

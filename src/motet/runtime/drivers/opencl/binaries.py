@@ -41,6 +41,10 @@ class Binaries:
             return program
         return self._built(self._api.program_create(context, code), options)
 
+    def load(self, context: Handle, binary: bytes) -> Handle:
+        """A program of the device's own code. Raises OpenClError if the device does not take it."""
+        return self._loaded(context, binary, "")
+
     def _loaded(self, context: Handle, binary: bytes, options: str) -> Handle:
         return self._built(self._api.program_load(context, self._device, binary), options)
 

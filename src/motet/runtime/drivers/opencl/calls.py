@@ -22,9 +22,12 @@ from motet.runtime.drivers.opencl.external import ExternalWork
 from motet.runtime.drivers.opencl.handles import OpenClBuffer, empty, handle_of
 from motet.runtime.drivers.opencl.objects import Objects, QueueFacts, load_objects
 from motet.runtime.drivers.opencl.repeated import RepeatedCall, wait_list
+from motet.runtime.drivers.opencl.staged import StagedCall
 from motet.runtime.foreign import Again, Callee, Enqueued
 from motet.runtime.instantiate import Shape
 from motet.runtime.plan_executor import Alone, PlacedInstance
+
+enqueues_state = True
 
 
 def call(callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any) -> tuple[Any, None]:
@@ -86,6 +89,7 @@ class _QueueCall:
         signature = self.signature
         inputs = [
             adopt(self.objects, self.queue, value, spec, where, writable=index in self.destinations)
+            if spec.state is None else Adopted(value, None, tuple(value.shape))
             for index, (value, spec, where) in enumerate(
                 zip(self.arguments, signature.inputs, self.callee.where, strict=True)
             )
@@ -94,11 +98,16 @@ class _QueueCall:
         for argument, shape, where in zip(inputs, instance.inputs, self.callee.where, strict=True):
             if argument.shape != shape.extents:
                 tensors.check_shape(argument, shape.extents, where)  # pyright: ignore[reportArgumentType]
-        work = self._work(instance)  # instance.direct has the function now
+        work = self._work(instance)  # instance.direct has the function now, unless it is None
         results, returned = self._results(inputs, instance.results)
         _check_overlaps(signature.name, [spec.destination for spec in signature.results], inputs, results)
-        self._warn(instance.direct[0], results)
         waits = self._waits(wait, [*inputs, *results])
+        if work is None:
+            made, ended = StagedCall(self.objects, self.queue, self.callee, waits).run(inputs, results)
+            values = [new if spec.state is not None else value
+                      for new, value, spec in zip(made, returned, signature.results, strict=True)]  # fmt: skip
+            return Enqueued(values[0] if len(values) == 1 else tuple(values) if values else None, ended)
+        self._warn(instance.direct[0], results)
         self.uses_host = any(each.array is not None for each in (*inputs, *results))
         places: list[MemoryPart | np.ndarray[Any, Any]] = []
         for each in (*inputs, *results):
@@ -112,26 +121,30 @@ class _QueueCall:
         given = (*self.arguments, *self.out)
         if all(type(each) is OpenClBuffer for each in (*self.arguments, *returned)) and not self.uses_host:
             held = (self.arguments, returned)
-            self.again = RepeatedCall(self.objects, given, self.given, self.queue, work, externals, held, value)
+            order = () if self.destinations or None in self.out else instance.direct[0].alone.places
+            self.again = RepeatedCall(self.objects, given, self.given, self.queue, work, externals, held, value, order)
         return Enqueued(value, event)
 
     # -- the function in the queue's context -------------------------------------------------------
 
-    def _work(self, instance: Any) -> ExternalWork:
+    def _work(self, instance: Any) -> ExternalWork | None:
+        """None if the queue's device does not compute the function as a whole."""
         name = self.signature.name
         if not isinstance(instance, PlacedInstance):
             raise CallError(f"{name}: a command queue given, but the session runs on the host; load it with "
                             'devices="opencl:0"')  # fmt: skip
-        alone = instance.direct[0].alone if instance.direct else instance.alone()
+        devices = [loaded.device for loaded in instance.devices]
+        if not any(isinstance(each, OpenClDevice) and each.handle == self.queue.device for each in devices):
+            theirs = self.objects.api.device_text(self.queue.device, DEVICE_NAME)
+            here = ", ".join(dict.fromkeys(f"{each.info.uri} ({each.info.name})" for each in devices))
+            raise CallError(f"{name}: the queue is of {theirs}; the session runs on {here}")
+        has_state = any(spec.state is not None for spec in (*self.signature.inputs, *self.signature.results))
+        alone = None if has_state else instance.direct[0].alone if instance.direct else instance.alone()
         if alone is None:
-            here = ", ".join(dict.fromkeys(loaded.device.info.uri for loaded in instance.devices))
-            raise CallError(f"{name}: it runs in several steps on {here}; a caller's queue takes functions that one "
-                            "OpenCL device computes as a whole")  # fmt: skip
+            return None
         device = alone.loaded.device
         if not isinstance(device, OpenClDevice) or device.handle != self.queue.device:
-            theirs = self.objects.api.device_text(self.queue.device, DEVICE_NAME)
-            raise CallError(f"{name}: the queue is of {theirs}; the session runs on {device.info.uri} "
-                            f"({device.info.name})")  # fmt: skip
+            return None
         if not instance.direct:
             instance.direct.append(InContexts(alone))
         return instance.direct[0].in_context(device, self.queue.context)
@@ -152,7 +165,9 @@ class _QueueCall:
         returned: list[Any] = []
         for index, (spec, shape, given) in enumerate(zip(self.signature.results, shapes, self.out, strict=True)):
             where = f"{self.signature.name}: result {index}" + (f' ("{spec.name}")' if spec.name else "")
-            if spec.destination is not None:
+            if spec.state is not None:
+                value, found = None, Adopted(None, None, shape.extents)
+            elif spec.destination is not None:
                 value, found = self.arguments[spec.destination], inputs[spec.destination]
                 if given is not None and given is not value:
                     raise CallError(f"{where}: is written to argument {spec.destination}; out must be that or None")
@@ -228,13 +243,4 @@ def _check_overlaps(
 def _overlap(a: Adopted, b: Adopted) -> bool:
     if a.array is not None and b.array is not None:
         return tensors.overlap(a.array, b.array)
-    if a.place is None or b.place is None or (a.place.kind == "cl_mem") != (b.place.kind == "cl_mem"):
-        return False
-    first, second = a.place, b.place
-    if first.kind == "cl_mem":
-        if first.handle != second.handle:
-            return False
-        begin, other = first.offset, second.offset
-    else:
-        begin, other = first.handle, second.handle
-    return begin < other + second.bytes and other < begin + first.bytes
+    return a.place is not None and b.place is not None and a.place.overlaps(b.place)

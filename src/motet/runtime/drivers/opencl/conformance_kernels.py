@@ -15,11 +15,13 @@ _TASKS = """
 def opencl_units() -> Mapping[str, Mapping[str, bytes]]:
     """The files of each unit."""
     text = _TASKS + "".join(_kernel(name, *kernel) for name, kernel in _KERNELS.items())
+    many = _TASKS + _kernel("gather", GATHERED + 1, 0, _GATHER)
     missing = _TASKS + "void motet_conformance_missing(void);" + _kernel(
         "unresolved", 0, 0, "motet_conformance_missing();"
     )
     return {
-        "kernels": {"kernels.cl": text.encode()}, "helper": {}, "unresolved": {"unresolved.cl": missing.encode()},
+        "kernels": {"kernels.cl": text.encode()}, "helper": {}, "many": {"gather.cl": many.encode()},
+        "unresolved": {"unresolved.cl": missing.encode()},
     }
 
 
@@ -72,7 +74,6 @@ _KERNELS: Mapping[str, tuple[int, int, str]] = {
     "affine": (2, 1, _AFFINE),
     "multiply_add": (4, 0, _MULTIPLY_ADD),
     "show_sizes": (1, len(EDGES), _SHOW_SIZES),
-    "gather": (GATHERED + 1, 0, _GATHER),
     "use_scratch": (1, 1, _USE_SCRATCH),
     "spin": (1, 1, _SPIN),
     "move": (3, 3, _MOVE),

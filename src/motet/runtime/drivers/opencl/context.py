@@ -3,6 +3,7 @@ child of a fork, where they are the parent's. A `MemoryPart` describes memory, a
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
@@ -10,9 +11,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from motet.errors import DeviceError, OutOfMemoryError
-from motet.runtime.drivers.opencl.api import DEVICE_LARGEST, Handle, OpenClApi, OpenClError
+from motet.runtime.drivers.opencl.api import (
+    DEVICE_ALIGNMENT,
+    DEVICE_LARGEST,
+    DEVICE_MEMORY,
+    Handle,
+    OpenClApi,
+    OpenClError,
+)
 from motet.runtime.drivers.opencl.binaries import Binaries
 from motet.runtime.drivers.opencl.objects import load_objects
+from motet.runtime.drivers.opencl.pool import SvmPool
+
+_SPACE = 1 << 44  # between the numbers of two cl_mem
+_POOLED = 16  # a context keeps at most this part of the device's memory after it was given back
 
 
 class MemoryPart(NamedTuple):
@@ -29,6 +41,17 @@ class MemoryPart(NamedTuple):
             return MemoryPart(self.kind, self.handle, size, self.offset + offset)
         return MemoryPart(self.kind, self.handle + offset, size)
 
+    def overlaps(self, other: MemoryPart) -> bool:
+        """Whether both have a byte in common, as far as their handles tell."""
+        if (self.kind == "cl_mem") != (other.kind == "cl_mem"):
+            return False
+        begin, start = self.handle, other.handle
+        if self.kind == "cl_mem":
+            if begin != start:
+                return False
+            begin, start = self.offset, other.offset
+        return begin < start + other.bytes and start < begin + self.bytes
+
 
 # Each work-item copies a range.
 _COPY_ITEMS = 16
@@ -42,9 +65,10 @@ void motet_copy(global const uchar *source, global uchar *target, long size) {
 
 
 class Context:
-    """A new context of a device, or a caller's context `handle`; `name` is for errors."""
+    """A new context of a device, or a caller's context `handle`; `name` is for errors. Its memory is shared virtual
+    memory, or a `cl_mem` without `svm`."""
 
-    def __init__(self, api: OpenClApi, device: Handle, name: str, handle: Handle = 0) -> None:
+    def __init__(self, api: OpenClApi, device: Handle, name: str, handle: Handle = 0, *, svm: bool = True) -> None:
         self.api = api
         self.device = device
         self.name = name
@@ -53,19 +77,45 @@ class Context:
             api.retain("Context", handle)
         self.handle = handle or api.context_create(device)
         self._binaries = Binaries(api, device)
-        self._usm = load_objects().usm(device)
+        self._svm = svm
+        self._objects = load_objects()
+        self._usm = self._objects.usm(device)
+        self._alignment = max(1, api.device_number(device, DEVICE_ALIGNMENT) // 8)
+        self._addresses = itertools.count(1)
         self._programs: weakref.WeakValueDictionary[tuple[bytes, str], Owned] = weakref.WeakValueDictionary()
         self.constants: dict[int, Memory] = {}  # of an artifact in a caller's context, by number
         self._building = threading.Lock()
         self._largest = api.device_number(device, DEVICE_LARGEST)
-        _at_end_of(self, self.process, api.release, "Context", self.handle)
+        memory = api.device_number(device, DEVICE_MEMORY)
+        self._pool = SvmPool(api, self.handle, min(self._largest, memory // _POOLED))
+        _at_end_of(self, self.process, _close, api, self.handle, self._pool)
+
+    @property
+    def nothing(self) -> MemoryPart:
+        """No memory, as an argument of a kernel."""
+        return MemoryPart("svm" if self._svm else "cl_mem", 0, 0)
 
     def allocate(self, size: int) -> Memory:
         """Raises OutOfMemoryError."""
-        address = 0 if size > self._largest else self.api.allocate(self.handle, max(size, 1))
+        if size > self._largest:
+            raise OutOfMemoryError(size, self.name)
+        if not self._svm:
+            try:
+                handle = self.api.buffer_create(self.handle, max(size, 1))
+            except OpenClError as error:
+                raise OutOfMemoryError(size, self.name) from error
+            return Memory(self, MemoryPart("cl_mem", handle, size), next(self._addresses) * _SPACE)
+        address = self._pool.take(size)
         if not address:
             raise OutOfMemoryError(size, self.name)
-        return Memory(self, address, size)
+        return Memory(self, MemoryPart("svm", address, size), address)
+
+    def give_back(self, place: MemoryPart) -> None:
+        """Give back memory of `allocate` that no command uses."""
+        if place.kind == "cl_mem":
+            self.api.release("MemObject", place.handle)
+        else:
+            self._pool.give(place.handle, place.bytes)
 
     def program(self, code: bytes, options: str) -> Owned:
         """The program of SPIR-V or OpenCL C `code`, built once as long as it is in use. Raises OpenClError."""
@@ -74,6 +124,15 @@ class Context:
             if program is None:
                 program = self.own("Program", self._binaries.build(self.handle, code, options))
                 self._programs[code, options] = program
+            return program
+
+    def native_program(self, code: bytes) -> Owned:
+        """The program of machine code. Raises OpenClError if the device does not take it."""
+        with self._building:
+            program = self._programs.get((code, ""))
+            if program is None:
+                program = self.own("Program", self._binaries.load(self.handle, code))
+                self._programs[code, ""] = program
             return program
 
     # -- commands on memory of any kind -----------------------------------------------------------
@@ -86,7 +145,7 @@ class Context:
             self.api.set_pointer(kernel, index, handle)
         elif kind != "cl_mem":
             self._usm.set_pointer(kernel, index, handle)
-        elif not offset:
+        elif not offset or not size:
             self.api.set_buffer(kernel, index, handle)
         else:
             try:
@@ -97,6 +156,23 @@ class Context:
             self.api.set_buffer(kernel, index, part)
             return part
         return 0
+
+    def takes(self, place: MemoryPart) -> bool:
+        """Whether memory can be an argument of a kernel: parts of a `cl_mem` begin where the device can address. With
+        shared virtual memory, these are the caller's alone, and `set_argument` refuses them."""
+        return self._svm or place.kind != "cl_mem" or not place.bytes or not place.offset % self._alignment
+
+    def transfer(
+        self, queue: Handle, place: MemoryPart, address: int, waits: Sequence[Handle] = (), *, write: bool
+    ) -> Handle:
+        """Copy between memory and memory of the process; returns an event."""
+        return self._objects.transfer(queue, self.device, place, address, waits, write=write)
+
+    def fill(self, queue: Handle, place: MemoryPart, byte: int, waits: Sequence[Handle] = ()) -> Handle:
+        """Fill memory of `allocate`; returns an event."""
+        if place.kind == "cl_mem":
+            return self.api.fill_buffer(queue, place.handle, place.offset, byte, place.bytes, waits)
+        return self.api.fill(queue, place.handle, byte, place.bytes, waits)
 
     def copy(self, queue: Handle, source: MemoryPart, target: MemoryPart, waits: Sequence[Handle]) -> Handle:
         """Copy memory of any two kinds; returns an event, 0 if there is nothing to do."""
@@ -139,15 +215,16 @@ class Context:
 
 
 class Memory:
-    """Shared virtual memory, which has the same address in kernels and in this process: a device's buffer."""
+    """A device's buffer. `address` is that of shared virtual memory, the same in kernels and in this process, or else
+    a number that tells it from others."""
 
-    def __init__(self, context: Context, address: int, size: int) -> None:
+    def __init__(self, context: Context, place: MemoryPart, address: int) -> None:
         self.context = context
+        self.place = place
         self.address = address
-        self.bytes = size
-        self.place = MemoryPart("svm", address, size)
+        self.bytes = place.bytes
         # `context` is an argument so that it outlives the memory.
-        _at_end_of(self, context.process, _free, context, address)
+        _at_end_of(self, context.process, _free, context, place)
 
 
 class Owned:
@@ -158,8 +235,13 @@ class Owned:
         _at_end_of(self, context.process, _release, context, kind, handle)
 
 
-def _free(context: Context, address: int) -> None:
-    context.api.free(context.handle, address)
+def _free(context: Context, place: MemoryPart) -> None:
+    context.give_back(place)
+
+
+def _close(api: OpenClApi, handle: Handle, pool: SvmPool) -> None:
+    pool.clear()
+    api.release("Context", handle)
 
 
 def _release(context: Context, kind: str, handle: Handle) -> None:

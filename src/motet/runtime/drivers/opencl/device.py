@@ -1,4 +1,4 @@
-"""An OpenCL device: shared virtual memory, programs, and out-of-order queues.
+"""An OpenCL device: memory, programs, and out-of-order queues.
 
 Every queue has a thread, which enqueues a submission's commands with wait lists made from their dependences and waits
 for their end. Points of other devices are waited for by that thread.
@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from motet.artifact.intel_gpus import VENDOR, gpu_of_id
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
@@ -24,18 +25,23 @@ from motet.runtime.drivers.opencl.api import (
     DEVICE_COMPUTE_UNITS,
     DEVICE_EXTENSIONS,
     DEVICE_FLOATS,
+    DEVICE_ID_INTEL,
     DEVICE_IL,
     DEVICE_SINGLE_FP,
+    DEVICE_SUB_GROUPS,
+    DEVICE_SVM,
+    DEVICE_VENDOR,
     Handle,
     OpenClApi,
 )
-from motet.runtime.drivers.opencl.context import Context, Memory
+from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart
 from motet.runtime.drivers.opencl.external import ExternalWork
 from motet.runtime.drivers.opencl.program import OpenClCommands, OpenClExecutable, load_programs, record_commands
 from motet.runtime.plan_executor import Alone
 from motet.runtime.timeline import Point
 
 FAMILY = "opencl"
+INTEL = "intel"  # the family of code for Intel's GPUs, and of tile programs for all devices with sub-groups
 SOURCE = "opencl-c"  # what the names of targets of programs in OpenCL C begin with
 WIDE = "vectors-of-512-bits"  # a feature that targets may need
 _ROUNDED_DIVISION = 1 << 7  # of the floating-point properties
@@ -46,10 +52,11 @@ _MOST_CONTEXTS = 8  # of callers
 class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
     """See `motet.runtime.device.Device`."""
 
-    def __init__(self, info: DeviceInfo, api: OpenClApi, device: Handle, queues: int) -> None:
+    def __init__(self, info: DeviceInfo, api: OpenClApi, device: Handle, queues: int, svm: bool) -> None:
         super().__init__(info, queues)
         self._api = api
-        self._context = Context(api, device, info.uri)
+        self._svm = svm and bool(api.device_number(device, DEVICE_SVM))
+        self._context = Context(api, device, info.uri, svm=self._svm)
         self._handles = [
             self._context.own("CommandQueue", api.queue_create(self._context.handle, device)) for _ in range(queues)
         ]
@@ -69,19 +76,21 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
 
     def _write(self, target: Memory, source: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
-            self._move(queue, target.address + offset, source.ctypes.data, source.nbytes)
+            self._transfer(queue, target.place.part(offset, source.nbytes), source, write=True)
 
         return self._start("write", source.nbytes, work, waits, queue)
 
     def _read(self, source: Memory, target: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
-            self._move(queue, target.ctypes.data, source.address + offset, target.nbytes)
+            self._transfer(queue, source.place.part(offset, target.nbytes), target, write=False)
 
         return self._start("read", target.nbytes, work, waits, queue)
 
     def _copy(self, source: Memory, target: Memory, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
-            self._move(queue, target.address, source.address, source.bytes)
+            handle = self._handles[queue].handle
+            if event := self._context.copy(handle, source.place, target.place.part(0, source.bytes), ()):
+                self._api.end(handle, event)
 
         return self._start("copy", source.bytes, work, waits, queue)
 
@@ -89,13 +98,14 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
         def work() -> None:
             if target.bytes:
                 handle = self._handles[queue].handle
-                self._api.end(handle, self._api.fill(handle, target.address, byte, target.bytes))
+                self._api.end(handle, self._context.fill(handle, target.place, byte))
 
         return self._start("fill", target.bytes, work, waits, queue)
 
-    def _move(self, queue: int, target: int, source: int, size: int) -> None:
-        if size and target != source:
-            self._api.move(self._handles[queue].handle, target, source, size)
+    def _transfer(self, queue: int, place: MemoryPart, array: Array, *, write: bool) -> None:
+        if place.bytes:
+            handle = self._handles[queue].handle
+            self._api.end(handle, self._context.transfer(handle, place, array.ctypes.data, write=write))
 
     def _start(self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int) -> Point:
         """Queue a transfer of `size` bytes; it runs in the caller's thread if it does not have to wait."""
@@ -111,10 +121,15 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
     # -- code and work ---------------------------------------------------------------------------
 
     def obstacle(self, variant: Variant) -> str | None:
-        if variant.family != FAMILY:
+        if variant.family not in (FAMILY, INTEL):
             return f"for {variant.family} devices"
         device = self._context.device
         taken = {SOURCE, *self._api.device_text(device, DEVICE_EXTENSIONS).split()}
+        if self._api.device_number(device, DEVICE_VENDOR) == VENDOR:
+            gpu = gpu_of_id(self._api.device_number(device, DEVICE_ID_INTEL))
+            taken |= {gpu.feature} if gpu is not None else set()
+        lengths = np.frombuffer(self._api.device_bytes(device, DEVICE_SUB_GROUPS), np.uint64)
+        taken |= {f"sub-groups-of-{length}" for length in lengths}
         if self._api.device_number(device, DEVICE_FLOATS) >= 16:
             taken.add(WIDE)
         if lacking := [feature for feature in variant.features if feature not in taken]:
@@ -180,7 +195,9 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
         with self._calling:
             caller = self._callers.get(context)
             if caller is None:
-                caller = self._callers[context] = Context(self._api, self.handle, self.info.uri, context)
+                caller = self._callers[context] = Context(
+                    self._api, self.handle, self.info.uri, context, svm=self._svm
+                )
                 if len(self._callers) > _MOST_CONTEXTS:
                     self._callers.popitem(last=False)
             self._callers.move_to_end(context)
@@ -202,7 +219,8 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             found = caller.constants[index] = caller.allocate(array.nbytes)
             queue = caller.own("CommandQueue", self._api.queue_create(caller.handle, self.handle))
             if array.nbytes:
-                self._api.move(queue.handle, found.address, np.ascontiguousarray(array).ctypes.data, array.nbytes)
+                whole = np.ascontiguousarray(array)
+                self._api.end(queue.handle, caller.transfer(queue.handle, found.place, whole.ctypes.data, write=True))
         return found
 
     # -- lifetime --------------------------------------------------------------------------------

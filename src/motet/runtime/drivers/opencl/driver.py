@@ -2,6 +2,7 @@
 
     opencl:0                    the first device of all platforms
     opencl:0?queues=2           with two queues
+    opencl:0?svm=0              without shared virtual memory, as if the device had none
     opencl:intel, opencl:pocl   the first device of a platform, by the suffix of its functions
     opencl:0000:03:00.0         a device by its place on the PCI bus
     opencl:Xeon                 the first device with this in its name, or in that of its platform
@@ -21,7 +22,6 @@ from motet.runtime.drivers.opencl.api import (
     DEVICE_MEMORY,
     DEVICE_NAME,
     DEVICE_PCI_BUS,
-    DEVICE_SVM,
     DEVICE_VERSION,
     PLATFORM_NAME,
     PLATFORM_SUFFIX,
@@ -38,7 +38,7 @@ from motet.runtime.uri import number_options
 api = 1
 dlpack_types = (DLPACK_OPENCL,)
 
-_OPTIONS = {"queues": (2, 1)}
+_OPTIONS = {"queues": (2, 1), "svm": (1, 0)}
 _UNSTOPPABLE = "kernels may run in this process, and nothing can stop them but its end"
 conformance_exempt = {
     "fault-illegal-instruction": _UNSTOPPABLE,
@@ -70,7 +70,7 @@ def probe() -> Sequence[DeviceInfo]:
 def open(info: DeviceInfo) -> OpenClDevice:
     """Raises DeviceError for unknown options, and if the device cannot be opened."""
     options = number_options(info.uri, _OPTIONS)
-    return OpenClDevice(info, load_api(), device_handle(info), int(options["queues"]))
+    return OpenClDevice(info, load_api(), device_handle(info), int(options["queues"]), bool(options["svm"]))
 
 
 def device_handle(info: DeviceInfo) -> Handle:
@@ -123,9 +123,7 @@ def _aliases(opencl: OpenClApi, platform: Handle, device: Handle) -> tuple[str, 
 
 def _obstacle(opencl: OpenClApi, device: Handle) -> str:
     """Why a device cannot be used; empty if it can."""
-    if not opencl.device_number(device, DEVICE_AVAILABLE):
-        return "its platform says that it is not available"
-    return "" if opencl.device_number(device, DEVICE_SVM) else "it has no shared virtual memory (OpenCL 2.0)"
+    return "" if opencl.device_number(device, DEVICE_AVAILABLE) else "its platform says that it is not available"
 
 
 def _missing(reason: str) -> DeviceInfo:

@@ -131,21 +131,22 @@ class ExternalWork:
             if number >= inputs:
                 after.append((memory, place))
             elif place.nbytes:
-                own.append(api.copy(queue, memory.address, place.ctypes.data, place.nbytes, waits))
+                part = memory.place.part(0, place.nbytes)
+                own.append(context.transfer(queue, part, place.ctypes.data, waits, write=True))
                 first.append(own[-1])
-        taken.append(lease.arena.place if lease.arena is not None else MemoryPart("svm", 0, 0))
+        taken.append(lease.arena.place if lease.arena is not None else context.nothing)
         taken += self._fixed
         if lease.status is not None:
-            own.append(api.fill(queue, lease.status.address, 0, lease.status.bytes, waits))
+            own.append(context.fill(queue, lease.status.place, 0, waits))
             first.append(own[-1])
             taken.append(lease.status.place)
         last = self._commands.enqueue(queue, taken, lease.scratch, first, own)
         ends = [
-            api.copy(queue, array.ctypes.data, memory.address, array.nbytes, last)
+            context.transfer(queue, memory.place.part(0, array.nbytes), array.ctypes.data, last, write=False)
             for memory, array in after if array.nbytes
         ]
         if lease.status is not None and lease.told is not None:
-            ends.append(api.copy(queue, lease.told.ctypes.data, lease.status.address, lease.status.bytes, last))
+            ends.append(context.transfer(queue, lease.status.place, lease.told.ctypes.data, last, write=False))
         own += ends
         ends = ends or last
         if len(ends) != 1 or ends[0] not in own:

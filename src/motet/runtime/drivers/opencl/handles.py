@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import numbers
+import operator
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import spelling
-from motet.errors import CallError
+from motet.errors import CallError, DeviceError
 from motet.runtime.device_array import dtype_of
-from motet.runtime.drivers.opencl.api import EVENT_STATUS, Handle, OpenClApi
+from motet.runtime.drivers.opencl.api import DEVICE_NAME, EVENT_STATUS, Handle, OpenClApi, OpenClError
 from motet.runtime.drivers.opencl.context import MemoryPart
-from motet.runtime.drivers.opencl.objects import KINDS, USM_KINDS, load_objects
+from motet.runtime.drivers.opencl.objects import KINDS, USM_KINDS, Objects, QueueFacts, load_objects
 
 DLPACK_OPENCL = 4
 
@@ -42,17 +43,17 @@ class OpenClBuffer:
         self, handle: Any, kind: str, shape: Sequence[int], dtype: Any, *, owner: object = None
     ) -> None:
         self.kind = kind
-        self.shape = tuple(shape)
+        self.shape = _extents(shape, "opencl.Buffer")
         self.dtype = dtype_of(dtype)
         self.owner = owner
         self.bytes = math.prod(self.shape) * self.dtype.itemsize
-        if kind not in KINDS:
-            raise CallError(f"{self!r}: kind {kind!r}; expected one of {', '.join(KINDS)}")
+        _check_kind(kind, "opencl.Buffer")
         found = handle_of(handle)
         if found is None:
             raise CallError(f"{self!r}: handle: {type(handle).__name__} given; expected an int, a ctypes pointer or an "
                             "object with int_ptr")  # fmt: skip
         self.handle = found
+        self.place = MemoryPart(kind, found, self.bytes)
         self.context: Handle = 0
         self.is_kept = kind == "cl_mem"  # whether the buffer keeps its memory
         if kind == "cl_mem":
@@ -62,13 +63,9 @@ class OpenClBuffer:
     def ndim(self) -> int:
         return len(self.shape)
 
-    @property
-    def place(self) -> MemoryPart:
-        return MemoryPart(self.kind, self.handle, self.bytes)
-
     def _keep(self) -> None:
         objects = load_objects()
-        self.context, size = objects.buffer(self.handle, repr(self))
+        self.context, size = objects.buffer(self.handle, self)
         if size < self.bytes:
             raise CallError(f"{self!r}: the cl_mem has {size:,} bytes; expected {self.bytes:,}")
         objects.api.retain("MemObject", self.handle)
@@ -95,16 +92,12 @@ class OpenClBuffer:
         if not self.bytes:
             return
         address = array.ctypes.data
-        if self.kind == "cl_mem":
-            event = api.transfer(own.handle, self.handle, 0, address, self.bytes, (), write=write)
-        elif self.kind == "host":
+        if self.kind == "host":
             ctypes.memmove(*((self.handle, address) if write else (address, self.handle)), self.bytes)
             return
-        else:
+        if self.kind != "cl_mem":
             objects.check_pointer(self.handle, self.kind, self.bytes, own, repr(self))
-            ends = (self.handle, address) if write else (address, self.handle)
-            copy = api.copy if self.kind == "svm" else objects.usm(own.device).copy
-            event = copy(own.handle, *ends, self.bytes, ())
+        event = objects.transfer(own.handle, own.device, self.place, address, (), write=write)
         try:
             api.wait([event])
         finally:
@@ -162,10 +155,24 @@ def empty(queue: Any, kind: str, shape: Sequence[int], dtype: Any) -> OpenClBuff
     the calls that use it have ended. Raises CallError, DeviceError."""
     objects = load_objects()
     own = objects.queue(_handle(queue, "opencl.empty"), "opencl.empty")
-    size = max(1, math.prod(shape) * dtype_of(dtype).itemsize)
-    api, usm = objects.api, objects.usm(own.device)
+    extents = _extents(shape, "opencl.empty")
+    _check_kind(kind, "opencl.empty")
+    size = max(1, math.prod(extents) * dtype_of(dtype).itemsize)
+    try:
+        return _allocated(objects, own, kind, size, extents, dtype)
+    except OpenClError as error:
+        name = objects.api.device_text(own.device, DEVICE_NAME)
+        raise DeviceError(f"opencl.empty: {size:,} bytes of {kind} memory of {name}: {error}; expected less, or a kind "
+                          "of memory that it has") from error  # fmt: skip
+
+
+def _allocated(
+    objects: Objects, queue: QueueFacts, kind: str, size: int, shape: tuple[int, ...], dtype: Any
+) -> OpenClBuffer:
+    """Raises OpenClError."""
+    api, usm = objects.api, objects.usm(queue.device)
     if kind == "cl_mem":
-        handle = api.buffer_create(own.context, size)
+        handle = api.buffer_create(queue.context, size)
         try:
             return OpenClBuffer(handle, kind, shape, dtype)
         finally:
@@ -174,14 +181,32 @@ def empty(queue: Any, kind: str, shape: Sequence[int], dtype: Any) -> OpenClBuff
         array = np.empty(size, np.uint8)
         return OpenClBuffer(array.ctypes.data, kind, shape, dtype, owner=array)
     if kind in USM_KINDS.values():
-        address, free = usm.allocate(kind, own.context, own.device, size), usm.free
+        address, free = usm.allocate(kind, queue.context, queue.device, size), usm.free
     else:
-        address, free = api.allocate(own.context, size), api.free
+        address, free = api.allocate(queue.context, size), api.free
+        if not address:
+            raise OpenClError("there is not enough memory")
     made = OpenClBuffer(address, kind, shape, dtype)
-    made.context, made.is_kept = own.context, True
-    api.retain("Context", own.context)
-    weakref.finalize(made, _free, api, free, own.context, address).atexit = False
+    made.context, made.is_kept = queue.context, True
+    api.retain("Context", queue.context)
+    weakref.finalize(made, _free, api, free, queue.context, address).atexit = False
     return made
+
+
+def _extents(shape: Sequence[int], where: str) -> tuple[int, ...]:
+    """Raises CallError for anything but extents."""
+    try:
+        extents = tuple(map(operator.index, shape))
+    except TypeError:
+        raise CallError(f"{where}: shape {shape!r}; expected a sequence of integers") from None
+    if any(extent < 0 for extent in extents):
+        raise CallError(f"{where}: shape {'x'.join(map(str, extents))}; expected no negative extent")
+    return extents
+
+
+def _check_kind(kind: str, where: str) -> None:
+    if kind not in KINDS:
+        raise CallError(f"{where}: kind {kind!r}; expected one of {', '.join(KINDS)}")
 
 
 def _free(api: OpenClApi, free: Callable[[Handle, int], None], context: Handle, address: int) -> None:

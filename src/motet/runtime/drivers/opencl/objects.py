@@ -39,6 +39,7 @@ from motet.runtime.drivers.opencl.api import (
 )
 
 USM_KINDS = {0x4197: "usm_host", 0x4198: "usm_device", 0x4199: "usm_shared"}
+Place = tuple[str, Handle, int, int]  # a `context.MemoryPart`
 KINDS = ("cl_mem", *USM_KINDS.values(), "svm", "host")
 
 
@@ -142,6 +143,17 @@ class Objects:
             found = self._usm[device] = Usm(self.api, platform)
         return found
 
+    def transfer(
+        self, queue: Handle, device: Handle, place: Place, address: int, waits: Sequence[Handle], *, write: bool
+    ) -> Handle:
+        """Copy between memory that is not `host` and memory of the process; returns an event."""
+        kind, handle, size, offset = place
+        if kind == "cl_mem":
+            return self.api.transfer(queue, handle, offset, address, size, waits, write=write)
+        ends = (handle, address) if write else (address, handle)
+        copy = self.api.copy if kind == "svm" else self.usm(device).copy
+        return copy(queue, *ends, size, waits)
+
     def queue(self, handle: Handle, where: str) -> QueueFacts:
         """Raises CallError for anything but a queue."""
         context = self._context_of("CommandQueue", handle, QUEUE_CONTEXT, where, "a command queue")
@@ -156,7 +168,7 @@ class Objects:
         if context != queue.context:
             raise CallError(f"{where}: an event of another context; expected one of the context of the call's queue")
 
-    def buffer(self, handle: Handle, where: str) -> tuple[Handle, int]:
+    def buffer(self, handle: Handle, where: object) -> tuple[Handle, int]:
         """The context and the bytes of a `cl_mem`. Raises CallError for anything else."""
         context = self._context_of("MemObject", handle, MEMORY_CONTEXT, where, "a cl_mem")
         kind = self.api.describe("MemObject", handle, MEMORY_KIND)
@@ -197,7 +209,7 @@ class Objects:
             return not self.is_object(address)
         return self.usm(queue.device).kind(queue.context, address) == kind
 
-    def _context_of(self, kind: str, handle: Handle, what: int, where: str, name: str) -> Handle:
+    def _context_of(self, kind: str, handle: Handle, what: int, where: object, name: str) -> Handle:
         if self.is_object(handle):
             try:
                 return self.api.describe(kind, handle, what)

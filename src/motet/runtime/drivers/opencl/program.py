@@ -5,7 +5,8 @@ its parameters:
 
     kernel void NAME__2b1s(global uchar *b0, global uchar *b1, long s0, long tasks, global uchar *scratch, long stride)
 
-A work-item is a work-group. Of n work-items, work-item i runs the tasks [i * tasks / n, (i + 1) * tasks / n), and
+Programs with a launch record are tile programs, with other parameters and work-groups (`tiles.py`). In all others a
+work-item is a work-group. Of n work-items, work-item i runs the tasks [i * tasks / n, (i + 1) * tasks / n), and
 `scratch + i * stride` is its own memory.
 """
 
@@ -16,11 +17,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.artifact.launch import Launch
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime.device import Work
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError, PlatformDied
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart, Owned
+from motet.runtime.drivers.opencl.stand_ins import StandIns
+from motet.runtime.drivers.opencl.tiles import build_tile, check_alignment, set_fixed_arguments, split_tiles
 
 _ENTRY = re.compile(r"(.+)__(\d+)b(\d+)s")
 _ALIGNMENT = 64
@@ -35,6 +39,7 @@ class Entry:
     name: str
     buffers: int
     sizes: int
+    tile: Launch | None = None  # of a tile program
 
 
 class OpenClExecutable:
@@ -55,7 +60,17 @@ def load_programs(
     """Build `objects`; with `rounded`, division and square roots of f32 are rounded correctly. Raises DeviceError with
     the first error of the platform's compiler, DeviceLost if that dies."""
     entries: dict[str, Entry] = {}
-    for code, name in zip(objects, names, strict=True):
+    tiles, others = split_tiles(context.name, objects, names)
+    for tile in tiles:
+        launch = tile.launch
+        try:
+            program = build_tile(context, tile)
+        except PlatformDied as error:
+            raise DeviceLost(context.name, f"{tile.path}: {error}") from error
+        except OpenClError as error:
+            raise DeviceError(f"device {context.name}: {tile.path}: {error}") from error
+        entries[launch.kernel] = Entry(program, launch.entry, launch.buffers, len(launch.sizes), launch)
+    for name, code in others:
         try:
             program = context.program(code, _ROUNDED if rounded else "")
             kernels = context.api.kernel_names(program.handle)
@@ -77,6 +92,7 @@ class _Launch:
     buffers: int
     sizes: int
     items: int
+    tile: Launch | None = None
 
 
 class OpenClCommands:
@@ -109,6 +125,10 @@ class OpenClCommands:
                     if given != expected:
                         raise DeviceError(f"{where}: {given} {what} for {item.kernel}; expected {expected}")
                 kernel = self.executable.context.own("Kernel", api.kernel_create(entry.program.handle, entry.name))
+                if entry.tile is not None:
+                    set_fixed_arguments(api, kernel.handle, entry.tile, item.sizes)
+                    self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, item.tasks, entry.tile)
+                    continue
                 items = min(item.tasks, most_items) if scratch else item.tasks
                 self._launches[index] = _Launch(kernel, entry.buffers, entry.sizes, items)
                 numbers = (*item.sizes, item.tasks)
@@ -137,14 +157,14 @@ class OpenClCommands:
         """Enqueue all commands, each after those that it names or, if there are none, after the events `first`. Adds
         the commands' events to `own`, also if it raises OpenClError; returns those after which all have ended."""
         api = self.executable.context.api
-        address = scratch.address if scratch is not None else 0
+        own_memory = scratch.place if scratch is not None else None
         events: list[list[Handle]] = []
         with self._lock:
             for index, item in enumerate(self.work):
                 waits = [event for other in item.after for event in events[other]] if item.after else [*first]
                 if self.stride and own:
                     waits.append(own[-1])  # launches share the scratch memory
-                event = self._enqueue(index, queue, places, address, waits)
+                event = self._enqueue(index, queue, places, own_memory, waits)
                 events.append([event] if event else waits)
                 if event:
                     own.append(event)
@@ -154,7 +174,8 @@ class OpenClCommands:
         return list(dict.fromkeys(event for index in self._last for event in events[index]))
 
     def _enqueue(
-        self, index: int, queue: Handle, places: Sequence[MemoryPart], scratch: int, waits: Sequence[Handle]
+        self, index: int, queue: Handle, places: Sequence[MemoryPart], scratch: MemoryPart | None,
+        waits: Sequence[Handle],
     ) -> Handle:
         """Enqueue a command; 0 if it has nothing to do."""
         context, item = self.executable.context, self.work[index]
@@ -164,18 +185,44 @@ class OpenClCommands:
         launch = self._launches.get(index)
         if launch is None:
             return 0
-        if not scratch and parts:
-            parts.append(parts[0])  # an unused argument, which platforms want to be set
-        else:
-            parts.append(MemoryPart("svm", scratch, 0))
+        if not all(map(context.takes, parts)):
+            with StandIns(context, queue, parts, waits) as stand_ins:
+                stand_ins.end(self._launch(launch, queue, stand_ins.parts, scratch, stand_ins.ready))
+            return stand_ins.event
+        return self._launch(launch, queue, parts, scratch, waits)
+
+    def _launch(
+        self, launch: _Launch, queue: Handle, parts: Sequence[MemoryPart], scratch: MemoryPart | None,
+        waits: Sequence[Handle],
+    ) -> Handle:
+        if launch.tile is not None:
+            return self._enqueue_tile(queue, launch, launch.tile, parts, waits)
+        context = self.executable.context
+        # Platforms want the argument for scratch memory to be set, also if it is unused.
+        unused = parts[0] if parts else context.nothing
         made: list[Handle] = []
         try:
-            for number, part in enumerate(parts):
+            for number, part in enumerate((*parts, scratch or unused)):
                 # Set anew for each launch: memory given back and allocated again may have the same address, and
                 # Intel's platform then still writes to what was there.
                 where = number if number < launch.buffers else launch.buffers + launch.sizes + 1
                 made.append(context.set_argument(launch.kernel.handle, where, part))
             return context.api.launch(queue, launch.kernel.handle, launch.items, waits)
+        finally:
+            context.release_parts(made)
+
+    def _enqueue_tile(
+        self, queue: Handle, launch: _Launch, tile: Launch, parts: Sequence[MemoryPart], waits: Sequence[Handle]
+    ) -> Handle:
+        context = self.executable.context
+        made: list[Handle] = []
+        try:
+            for number, part in enumerate(parts):
+                if part.kind != "cl_mem":
+                    check_alignment(context.name, tile, part.handle)
+                made.append(context.set_argument(launch.kernel.handle, number, part))
+            items = tile.warps * tile.sub_group
+            return context.api.launch(queue, launch.kernel.handle, launch.items, waits, items)
         finally:
             context.release_parts(made)
 

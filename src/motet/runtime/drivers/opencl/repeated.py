@@ -1,11 +1,13 @@
-"""A call like the one before it: with the same buffers, on the same queue.
+"""A call like an earlier one: on the same queue, with the same buffers or with others of the same kinds and types.
 
-What an earlier call has checked of the arguments holds as long as their objects live; what the caller may have released
-since, the queue and the memory that buffers do not keep, is checked by each call.
+What the earlier call has checked of the same buffers holds as long as their objects live; what the caller may have
+released since, the queue and the memory that buffers do not keep, is checked by each call. Of other buffers, their
+context, memory and overlaps are checked.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +16,15 @@ from motet.errors import CallError
 from motet.runtime.drivers.opencl.api import Handle
 from motet.runtime.drivers.opencl.context import MemoryPart
 from motet.runtime.drivers.opencl.external import Array, ExternalWork
-from motet.runtime.drivers.opencl.handles import handle_of
+from motet.runtime.drivers.opencl.handles import OpenClBuffer, handle_of
 from motet.runtime.drivers.opencl.objects import Objects, QueueFacts
 from motet.runtime.foreign import Enqueued
 
 
 @dataclass(frozen=True)
 class RepeatedCall:
-    """`given` are the arguments and `out` of the call before it; all of its memory is `held`."""
+    """`given` are the arguments and `out` of the earlier call; all of its memory is `held`. `order` tells which of
+    `given` each of `externals` is; it is empty if calls with other buffers must take the general way."""
 
     objects: Objects
     given: Sequence[Any]
@@ -31,6 +34,7 @@ class RepeatedCall:
     externals: Sequence[MemoryPart | Array]
     held: tuple[Sequence[Any], Sequence[Any]]
     result: Any
+    order: Sequence[int]
 
     def __call__(
         self, arguments: Sequence[Any], out: Sequence[Any], stream: Any, wait: Sequence[Any]
@@ -40,9 +44,6 @@ class RepeatedCall:
         if stream is not self.stream and (type(stream) is not int or stream != self.stream):
             return None
         given = (*arguments, *out)
-        for one, other in zip(given, self.given, strict=True):
-            if one is not other:
-                return None
         if None in out and any(each is None for each in self.given[len(arguments) :]):
             return None  # new results
         try:
@@ -51,17 +52,50 @@ class RepeatedCall:
             return None
         if queue != self.queue or not self.work.is_kept():
             return None
-        for buffers in self.held:
-            for buffer in buffers:
-                if not buffer.is_kept and not self.objects.is_still(buffer.handle, buffer.kind, queue):
-                    return None
+        held, externals, result = self.held, self.externals, self.result
+        if all(map(operator.is_, given, self.given)):
+            if not self._is_still(queue):
+                return None
+        elif self.order and self._is_alike(given, len(arguments), queue):
+            held, externals = (arguments, out), [given[number].place for number in self.order]
+            result = out[0] if len(out) == 1 else tuple(out) if out else None
+        else:
+            return None
         waits = wait_list(self.objects, queue, wait, self.work.name) if wait else ()
-        return Enqueued(self.result, self.work(queue.handle, self.externals, waits, self.held))
+        return Enqueued(result, self.work(queue.handle, externals, waits, held))
+
+    def _is_still(self, queue: QueueFacts) -> bool:
+        """Whether memory that the buffers of the earlier call do not keep is what it was."""
+        return all(
+            buffer.is_kept or self.objects.is_still(buffer.handle, buffer.kind, queue)
+            for buffers in self.held for buffer in buffers
+        )
+
+    def _is_alike(self, given: Sequence[Any], inputs: int, queue: QueueFacts) -> bool:
+        """Whether a call with `given` is right, and differs from the earlier one by its addresses only."""
+        places: list[MemoryPart] = []
+        for one, other in zip(given, self.given, strict=True):
+            if type(one) is not OpenClBuffer or one.kind != other.kind or one.shape != other.shape:
+                return False
+            if one.dtype != other.dtype or (one.context and one.context != queue.context):
+                return False
+            place = one.place
+            try:
+                if not one.is_kept and one.bytes:
+                    self.objects.check_pointer(one.handle, one.kind, one.bytes, queue, "")
+            except CallError:
+                return False
+            if any(place.overlaps(each) for each in (places if len(places) >= inputs else ())):
+                return False
+            places.append(place)
+        return True
 
 
 def wait_list(objects: Objects, queue: QueueFacts, wait: Sequence[Any], name: str) -> list[Handle]:
     """The handles of a call's events. Raises CallError for anything but an event of the queue's context."""
     found: list[Handle] = []
+    if not isinstance(wait, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CallError(f"{name}: wait: {type(wait).__name__} given; expected a list of events")
     for number, event in enumerate(wait):
         where = f"{name}: wait {number}"
         handle = handle_of(event)

@@ -228,6 +228,11 @@ class Invocation:
                 self._buffers[number] = moved
                 self._pointers[number] = moved.ctypes.data
 
+    def share(self, argument: int, result: int) -> None:
+        """Put a result where an argument is; both are positions among the kernel's externals."""
+        self._buffers[result] = self._buffers[argument]
+        self._pointers[result] = self._pointers[argument]
+
     def results(self) -> list[np.ndarray]:
         kernel = self._executable.kernel
         found: list[np.ndarray] = []

@@ -70,7 +70,8 @@ def check(image, count, geometry, target=None, split=1, seed=0, **options):
     (got,) = build(convolution.CLASS.generate, kernel, target)(x, w, start, split=split)
     expected = reference(x, w, geometry)
     if init != "zero":
-        expected = expected + (start[:, None, None] if init == "bias" else start).astype(np.float64)
+        along = start.reshape(-1, *[1] * (len(image) - 2)) if init == "bias" else start
+        expected = expected + along.astype(np.float64)
     if options.get("clamp"):
         expected = np.clip(expected, 0, 6)
     tolerance = {"f32": 1e-5, "f64": 1e-13, "f16": 5e-3, "bf16": 4e-2, "i32": 0}[wide]
@@ -102,6 +103,23 @@ def test_any_geometry_for_any_partition(data):
     orders = {name: data.draw(st.sampled_from([NCHW, NHWC])) for name in ("source", "result")}
     target = data.draw(st.sampled_from([native_target(), X86_64_V3]))
     check(image, data.draw(st.integers(2, 40)), geometry, target, data.draw(st.integers(1, 4)), **orders)
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_volumes_along_pixels(data):
+    def triple(low, high):
+        return data.draw(st.tuples(*[st.integers(low, high)] * 3))
+
+    taps, stride, dilation, low, high = triple(2, 4), triple(1, 3), triple(1, 2), triple(0, 2), triple(0, 2)
+    geometry = Geometry(taps, stride, dilation, low, high, data.draw(st.sampled_from([0.0, -1.5])))
+    reach = [(k - 1) * d + 1 for k, d in zip(taps, dilation, strict=True)]
+    size = [max(1, r - lo - hi) + extra for r, lo, hi, extra in zip(reach, low, high, triple(3, 11), strict=True)]
+    target = data.draw(st.sampled_from([native_target(), X86_64_V3]))
+    dtype, wide = data.draw(st.sampled_from([("f32", "f32"), ("f64", "f64"), ("f16", "f32")]))
+    image = (data.draw(st.integers(1, 2)), data.draw(st.integers(2, 7)), *size)
+    split, count, order = data.draw(st.integers(1, 4)), data.draw(st.integers(2, 19)), tuple(range(5))
+    check(image, count, geometry, target, split, dtype=dtype, wide=wide, clamp=True, source=order, result=order)
 
 
 @pytest.mark.parametrize("result", [NCHW, NHWC])

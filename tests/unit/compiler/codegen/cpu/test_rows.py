@@ -33,7 +33,7 @@ def row_reduction(shape, name: str, initial: float, dtype: str = "f32", order=()
 @pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=lambda target: target.name)
 def test_softmax(columns, target):
     x = (RNG.standard_normal((5, columns)) * 6).astype(np.float32)
-    (got,) = build(rows.emit, softmax(5, columns), target)(x)
+    (got,) = build(loops.CLASS.generate, softmax(5, columns), target)(x)
     np.testing.assert_allclose(got, reference_softmax(x), rtol=2e-6, atol=1e-12)
 
 
@@ -51,7 +51,7 @@ def test_softmax_of_unknown_size_is_the_same_for_any_partition(count, columns, s
 @pytest.mark.parametrize("dtype, tolerance", [("f16", 4e-3), ("bf16", 4e-2), ("f64", 1e-13)])
 def test_softmax_of_other_types(dtype, tolerance):
     x = (RNG.standard_normal((6, 77)) * 2).astype(DTYPES[dtype])
-    (got,) = build(rows.emit, softmax(6, 77, dtype))(x)
+    (got,) = build(loops.CLASS.generate, softmax(6, 77, dtype))(x)
     np.testing.assert_allclose(got.astype(np.float64), reference_softmax(x), rtol=tolerance, atol=tolerance)
 
 
@@ -60,7 +60,7 @@ def test_softmax_of_masked_and_undefined_rows():
     x[0, 3:] = -np.inf
     x[1, 7] = np.nan
     x[2] = 1e30
-    (got,) = build(rows.emit, softmax(4, 40))(x)
+    (got,) = build(loops.CLASS.generate, softmax(4, 40))(x)
     assert np.isnan(got[1]).all()
     np.testing.assert_allclose(got[[0, 2, 3]], reference_softmax(x)[[0, 2, 3]], rtol=2e-6)
 
@@ -103,7 +103,7 @@ def test_rows_may_begin_anywhere_in_a_line(dtype, columns, offset):
     """Large inputs are read from their first whole vector on, wherever numpy put them."""
     count = (2 << 20) // columns // np.dtype(DTYPES[dtype]).itemsize + 3
     x = (RNG.standard_normal((count, columns)) * 3).astype(DTYPES[dtype])
-    invocation = build(rows.emit, softmax(count, columns, dtype)).prepare([x])
+    invocation = build(loops.CLASS.generate, softmax(count, columns, dtype)).prepare([x])
     invocation.move_arguments(offset)
     invocation.run(2)
     tolerance = 2e-6 if dtype != "f16" else 4e-3
@@ -127,7 +127,7 @@ def test_extremes_tell_zeros_apart(name, better, dtype, columns, target):
     x[3, 1] = 1.0 if name == "minimumf" else -1.0
     x[4] = better
     start = -np.inf if name == "maximumf" else np.inf
-    (got,) = build(rows.emit, row_reduction((5, columns), name, start, dtype), target)(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((5, columns), name, start, dtype), target)(x)
     assert (got == 0).all()
     expected = [better, better, better, -better, better]
     assert np.signbit(got.astype(np.float64)).tolist() == np.signbit(expected).tolist()
@@ -145,7 +145,7 @@ def test_extremes_of_strange_rows(data):
         for place, number in data.draw(st.lists(entries, max_size=6)):
             x[row, place] = number
     start, function = (-np.inf, np.max) if name == "maximumf" else (np.inf, np.min)
-    (got,) = build(rows.emit, row_reduction((4, columns), name, start))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((4, columns), name, start))(x)
     np.testing.assert_array_equal(got, function(x, axis=1))
 
 
@@ -153,7 +153,7 @@ def test_extremes_of_strange_rows(data):
 def test_layer_norm(columns):
     x = (RNG.standard_normal((7, columns)) * 3 + 5).astype(np.float32)
     g, b = RNG.standard_normal((2, columns)).astype(np.float32)
-    (got,) = build(rows.emit, layer_norm(7, columns))(x, g, b, split=3)
+    (got,) = build(loops.CLASS.generate, layer_norm(7, columns))(x, g, b, split=3)
     wide = x.astype(np.float64)
     expected = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5) * g + b
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
@@ -185,7 +185,7 @@ def test_reduction(name, initial, function, columns):
 def test_maximum_of_a_row_with_nan_is_nan(name):
     x = RNG.standard_normal((3, 100)).astype(np.float32)
     x[1, 99] = np.nan
-    (got,) = build(rows.emit, row_reduction((3, 100), name, -np.inf if name == "maximumf" else np.inf))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((3, 100), name, -np.inf if name == "maximumf" else np.inf))(x)
     assert np.isnan(got).tolist() == [False, True, False]
 
 
@@ -203,13 +203,13 @@ def test_maximum_of_a_row_with_nan_is_nan(name):
 )
 def test_integer_reduction(dtype, name, initial, function):
     x = RNG.integers(0 if dtype == "i1" else -3, 2, (5, 131)).astype(DTYPES[dtype])
-    (got,) = build(rows.emit, row_reduction((5, 131), name, initial, dtype))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((5, 131), name, initial, dtype))(x)
     np.testing.assert_array_equal(got, function(x, 1).astype(DTYPES[dtype]))
 
 
 def test_sums_of_narrow_numbers_are_kept_wide():
     x = np.ones((2, 5000), np.float16)
-    (got,) = build(rows.emit, row_reduction((2, 5000), "addf", 0.0, "f16"))(x)
+    (got,) = build(loops.CLASS.generate, row_reduction((2, 5000), "addf", 0.0, "f16"))(x)
     assert got.tolist() == [5000.0, 5000.0]
 
 

@@ -1,4 +1,4 @@
-"""SPIR-V of many units in one compilation: each module is right, and the same in each compilation."""
+"""SPIR-V of many units in one compilation: the module is right, and the same in each compilation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 
+from motet.compiler.codegen.backend import UnloadableCode
 from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
+from motet.compiler.codegen.cpu.programs import join
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.families import resolve_target
 
@@ -61,13 +63,66 @@ def _results(code: bytes) -> Counter[int]:
     return found
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_numbers_are_unique_and_modules_the_same(jobs: int) -> None:
+def _target() -> CpuTarget:
     target = resolve_target("opencl:spirv64")
     assert isinstance(target, CpuTarget)
+    return target
+
+
+def _joined(units: list[ObjectUnit], jobs: int = 1) -> bytes:
+    codes = compile_units(units, _target(), jobs)
+    return join({unit.name: code for unit, code in zip(units, codes, strict=True)}, _target())[1]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_numbers_are_unique_and_programs_the_same(jobs: int) -> None:
     units = [_unit(number) for number in (7, 1, 5, 2, 9, 3, 12, 4)]
-    first = compile_units(units, target, jobs)
-    for code in first:
-        assert struct.unpack_from("<I", code) == (0x07230203,)
-        assert max(_results(code).values()) == 1
-    assert compile_units(units[::-1], target, jobs)[::-1] == first
+    first = _joined(units, jobs)
+    assert struct.unpack_from("<I", first) == (0x07230203,)
+    assert max(_results(first).values()) == 1
+    assert all(f"k{number}__1b0s".encode() in first for number in (7, 1, 5, 2, 9, 3, 12, 4))
+    assert _joined(units, jobs) == first
+
+
+def test_functions_of_one_name_in_two_units_stay_two() -> None:
+    """Each unit has its own definition of `add`, of other linkages in each."""
+    units: list[ObjectUnit] = []
+    for number, linkage in enumerate(("", "internal ", "linkonce_odr hidden ", "")):
+        text = f"""
+@table = {linkage}constant [1 x float] [float {number}.0]
+define {linkage}float @add(float %x) noinline {{
+  %t = load float, ptr @table, align 4
+  %r = fadd float %x, %t
+  ret float %r
+}}
+define void @k{number}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch) {{
+  %x = load ptr, ptr %buffers, align 8
+  %v = load float, ptr %x, align 4
+  %r = call float @add(float %v)
+  store float %r, ptr %x, align 4
+  ret void
+}}
+"""
+        units.append(ObjectUnit(f"k{number}", text, False, entries=((f"k{number}", 1, 0),)))
+    code = _joined(units)
+    assert all(struct.pack("<f", number) in code for number in range(1, 4))
+
+
+def test_all_kernels_without_spirv_are_refused_by_name() -> None:
+    """LLVM ends its process for assembly text, and no OpenCL has a function `missing`."""
+    bodies = {"good": "", "assembly": 'call void asm sideeffect "nop", ""()', "calls": "call void @missing()"}
+    units = [
+        ObjectUnit(name, f"""
+declare void @missing()
+define void @{name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch) {{
+  {body}
+  ret void
+}}
+""", False, entries=((name, 0, 0),)) for name, body in bodies.items()
+    ]  # fmt: skip
+    with pytest.raises(UnloadableCode, match=r"kernel assembly: .*LLVM ends with .*nline assembly") as refusal:
+        _joined(units)
+    assert refusal.value.symbols == ("assembly", "calls")
+    with pytest.raises(UnloadableCode, match=r"kernel calls: .* calls missing, which OpenCL lacks") as refusal:
+        _joined([units[0], units[2]])
+    assert refusal.value.symbols == ("calls",)

@@ -14,7 +14,7 @@ from tests.unit.runtime.drivers.opencl.callers import KINDS, Array, Caller, call
 
 import motet
 from motet import opencl
-from motet.errors import CallError, CompileError
+from motet.errors import CallError, CompileError, DeviceError
 from motet.runtime.drivers.opencl.api import OpenClApi
 
 # y = x · w + x with a number of w for each column, and z = exp(y) summed over rows
@@ -112,7 +112,7 @@ def test_nothing_on_the_device_is_copied_or_allocated(
     out = tuple(opencl.empty(caller.queue, "cl_mem", shape, "f32") for shape in ((50, 16), (50,)))
     session.enqueue(*given, out=out, stream=caller.queue).wait()
     counted: list[str] = []
-    for name in ("move", "copy", "fill", "transfer", "copy_buffer", "allocate", "buffer_create", "program_create"):
+    for name in ("copy", "fill", "transfer", "copy_buffer", "allocate", "buffer_create", "program_create"):
         def note(*arguments: Any, name: str = name, **named: Any) -> Any:
             counted.append(name)
             raise AssertionError(name)
@@ -189,6 +189,8 @@ def test_mistakes_are_one_line(session: Any, caller: Caller, uri: str) -> None:
     fails("argument 0 .*: shape 4x4 given", opencl.Buffer(a.handle, "cl_mem", (4, 4), "f32"), b)
     fails("dtype i32 given, f32 expected", opencl.Buffer(a.handle, "cl_mem", (8, 16), "i32"), b)
     fails("shares memory with argument 0", a, b, out=(a, None))
+    with pytest.raises(CallError, match="wait: int given; expected a list of events"):
+        session.enqueue(a, b, stream=caller.queue, wait=7)
     with caller_of(uri) as other:
         fails("argument 1 .*: its memory is of another context than the call's queue", a, other.given(w, "cl_mem"))
 
@@ -196,15 +198,25 @@ def test_mistakes_are_one_line(session: Any, caller: Caller, uri: str) -> None:
 def test_a_wrong_buffer_is_one_line(caller: Caller) -> None:
     x, _ = inputs(8)
     a = caller.given(x, "cl_mem")
-    for arguments, text in (
+    wrong: list[tuple[tuple[Any, ...], str]] = [
         ((x.ctypes.data, "cl_mem", (8, 16), "f32"), "is not a cl_mem: it is released, or another kind"),
         ((a.handle, "cl_mem", (9, 16), "f32"), "the cl_mem has 512 bytes; expected 576"),
         ((a.handle, "vram", (8, 16), "f32"), "kind 'vram'; expected one of cl_mem, usm_host"),
         (("x", "cl_mem", (8, 16), "f32"), "handle: str given; expected an int"),
         ((a.handle, "cl_mem", (8, 16), "f99"), "dtype 'f99': unknown"),
-    ):
+        ((a.handle, "cl_mem", (-8, 16), "f32"), "opencl.Buffer: shape -8x16; expected no negative extent"),
+        ((a.handle, "cl_mem", 8, "f32"), "opencl.Buffer: shape 8; expected a sequence of integers"),
+        ((a.handle, "cl_mem", (8.0, 16), "f32"), "expected a sequence of integers"),
+    ]
+    for arguments, text in wrong:
         with pytest.raises(CallError, match=text):
             opencl.Buffer(*arguments)
+    for kind in ("cl_mem", "svm", "usm_device"):
+        with pytest.raises(DeviceError, match=f"4,398,046,511,104 bytes of {kind} memory of .*; expected"):
+            opencl.empty(caller.queue, kind, (1 << 40,), "f32")
+    for kind, shape, text in (("vram", (1,), "kind 'vram'; expected one of"), ("svm", (-1,), "no negative extent")):
+        with pytest.raises(CallError, match=f"opencl.empty: .*{text}"):
+            opencl.empty(caller.queue, kind, shape, "f32")
     handle = a.handle
     del a
     gc.collect()
@@ -251,6 +263,33 @@ def test_a_repeated_call_is_checked_like_the_first(session: Any, caller: Caller,
     if kind != "cl_mem":
         with pytest.raises(CallError, match="it is freed"):
             session.enqueue(raw, b, out=outs[0], stream=caller.queue)
+
+
+def test_a_call_like_an_earlier_one_with_other_buffers_is_right_and_checked(
+    session: Any, caller: Caller, uri: str
+) -> None:
+    kind = "usm_device" if has_usm(caller) else "cl_mem"
+
+    def call(rows: int, kind: str = kind) -> tuple[Any, Any, Any, Any]:
+        x, w = inputs(rows)
+        a, b = caller.given(x, kind), caller.given(w, kind)
+        outs = tuple(opencl.empty(caller.queue, kind, shape, "f32") for shape in ((rows, 16), (rows,)))
+        stated = opencl.Buffer(a.handle, kind, (rows, 16), "f32")
+        assert session.enqueue(stated, b, out=outs, stream=caller.queue).wait() == outs
+        check(outs, x, w, caller)
+        return a, b, outs[0], outs[1]
+
+    kept = [call(rows) for rows in (8, 8, 8, 5, 8, 0, 8, 5, 1)]
+    call(8, "svm")
+    a, b, y, z = kept[0]
+    with pytest.raises(CallError, match="out for result 0 shares memory with argument 0"):
+        session.enqueue(a, b, out=(a, z), stream=caller.queue)
+    with pytest.raises(CallError, match="out for result 1 shares memory with result 0"):
+        part = opencl.Buffer(y.handle, kind, (8,), "f32")
+        session.enqueue(a, b, out=(y, part), stream=caller.queue)
+    wrong = r"another context|no unified shared memory of the"
+    with caller_of(uri) as other, pytest.raises(CallError, match=wrong):
+        session.enqueue(a, other.given(inputs(8)[1], kind), out=(y, z), stream=caller.queue)
 
 
 def test_a_result_over_the_bus_gives_one_warning(

@@ -151,7 +151,7 @@ class Channels(Emitter):
         count = len(c.filters)
         a, panels = f.arguments[2], f.arguments[3 : 3 + count]
         column, row, w = f.arguments[3 + count : 6 + count]
-        at = self.coordinates(f, column, row, w, count)
+        at = self.place_in_space(f.arguments[6 + count :], column, row, w)
         views = Views(f, c.places, at, c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
         sums = self.begin_tile(f, views, height, lanes)
@@ -177,11 +177,12 @@ class Channels(Emitter):
         else:
             self.finish_tile(f, views, height, lanes, read)
 
-    def coordinates(self, f: TileFrame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
+    def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
+        """The coordinates, one for each dimension of the convolution's iteration space."""
         c = self.c
         at: list[Index] = [0] * len(c.main.sizes)
-        for position, (_, dim) in enumerate(c.outer):
-            at[dim] = f.arguments[6 + count + position]
+        for value, (_, dim) in zip(outer, c.outer, strict=True):
+            at[dim] = value
         at[c.filter_dim] = column
         for window, coordinate in ((c.rows, row), (c.columns, w)):
             if window.out >= 0:

@@ -7,7 +7,8 @@ run along the contiguous dimension of the result:
   to scratch as [row][column][channel], unless they have that layout already. Each tile is then a contraction whose rows
   are output pixels and whose K is (window row, window column, channel). Filters are packed when compiling.
 - along output pixels (`pixels.py`; row-major NCHW results). A task copies image rows once per window column, shifted.
-  The rows of a tile are then filters, broadcast, and its vectors are pixels of any output rows.
+  The rows of a tile are then filters, broadcast, and its vectors are pixels of any output rows. So are volumes: a task
+  copies the rows of all planes that the windows of one plane of the result cover.
 
 Convolutions of one image with the same geometry whose results are added are computed as one sum. Source of the direct
 form: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions", 2018.
@@ -33,9 +34,9 @@ def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
     found = match_convolution(kernel)
     if found is None:
         return None
-    if found.planes:
-        return None
     if along_filters(found):
+        if found.planes:
+            return None
         return found if all(kernel.values[p.value].role == "constant" for p in found.filters) else None
     return found if pixels_are_flat(found) else None
 

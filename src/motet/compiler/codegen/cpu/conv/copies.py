@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I32, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
+from motet.compiler.codegen.cpu.emit.strided_loads import interleaved
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     PartialVector,
@@ -23,6 +24,7 @@ from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.kernels.windows import Window
 
 _MOST_INTERLEAVED = 8  # channels that shuffles interleave; the number of shuffles grows with its square
+_MOST_SKIPPED = 8  # a step of columns up to which whole vectors are loaded and shuffled
 
 
 class Imaged(Protocol):
@@ -137,7 +139,11 @@ class RowCopies:
 
     def _read(self, f: TileFrame, address: ir.Value, step: int, width: PartialVector) -> ir.Value:
         c = self.c
-        raw = read_vector(f, address, c.image.dtype, step, width)
+        present = width.lanes if width.count is None else width.count
+        if 1 < step <= _MOST_SKIPPED and isinstance(present, int):
+            raw = interleaved(f, address, self.image_element, present, step, width.lanes)
+        else:
+            raw = read_vector(f, address, c.image.dtype, step, width)
         return widen(f, raw, c.image.dtype, c.product.lhs.casts, c.product.dtype)
 
     def _transpose(self, f: TileFrame, source: ir.Value, target: ir.Value, count: Index) -> None:

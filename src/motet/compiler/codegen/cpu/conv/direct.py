@@ -174,18 +174,6 @@ class _Direct(Channels):
         found = [value for value, (_, d) in zip(task.outer, self.c.outer, strict=True) if d == plane.out]
         return found[0] if found else 0
 
-    def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
-        """The coordinates, one for each dimension of the convolution's iteration space."""
-        c = self.c
-        at: list[Index] = [0] * len(c.main.sizes)
-        for value, (_, dim) in zip(outer, c.outer, strict=True):
-            at[dim] = value
-        at[c.filter_dim] = column
-        for window, coordinate in ((c.rows, row), (c.columns, w)):
-            if window.out >= 0:
-                at[window.out] = coordinate
-        return at
-
     def _next(self, f: TileFrame, panel: ir.Value, number: Index) -> ir.Value:
         """The address in the next panel where tile `number` of this panel begins to prefetch."""
         if not self.ahead:

@@ -81,7 +81,7 @@ def _pixel_share(c: Convolution, target: CpuTarget) -> float:
         if c.planes or c.columns.stride > 1:
             return 0.5
         return 0.85 if c.depth <= _SHALLOW else 0.7
-    if c.planes or not pixels_are_flat(c):  # loops
+    if not pixels_are_flat(c):  # loops
         return 0.05
     row = c.columns.size * c.channels * pixel_copies(c) * c.rows.taps * item_bytes(c.product.dtype)
     if row > target.l2:

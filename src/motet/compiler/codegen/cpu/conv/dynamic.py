@@ -2,8 +2,8 @@
 
 A phase copies the image with its padding as [outer loop][plane][row][column][channel], so that tiles have no edges to
 distinguish. A tile is several neighbouring pixels of one row of the result by a few vectors of filters. Tiles of a few
-heights have code: those of a task have the least that covers its pixels in as few tiles as possible, and the last one
-computes pixels past the end, from memory after the copy, that it does not store.
+heights have code: the last one of a task has the least that covers its pixels, and computes pixels past the end, from
+memory after the copy, that it does not store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llvmlite import ir
 from motet.artifact.expressions import ceildiv, product
 from motet.compiler.codegen.cpu.conv.channels import Channels
 from motet.compiler.codegen.cpu.conv.dynamic_plan import DynamicConvolution, check, choose, heights_of, match
-from motet.compiler.codegen.cpu.conv.emitter import external_bytes
+from motet.compiler.codegen.cpu.conv.emitter import external_bytes, window_rows
 from motet.compiler.codegen.cpu.conv.plan import filter_packing
 from motet.compiler.codegen.cpu.conv.prepared import workspace
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
@@ -52,12 +52,14 @@ CLASS = KernelClass(DynamicConvolutionSchedule, match, choose, check, emit)
 @dataclass(frozen=True)
 class _Stretch:
     """A task's part of a row: coordinates in the iteration space without filter and column, the first filter, and where
-    the windows of column 0 begin in the copy and the filters of the panel."""
+    the windows of column 0 begin in the copy and the filters of the panel. Of the planes and rows of the window, only
+    the `counts` from there on meet the image."""
 
     at: list[Index]
     filter: Index
     image: ir.Value
     panels: Sequence[ir.Value]
+    counts: Sequence[Index]
 
 
 class _Dynamic(Channels):
@@ -128,12 +130,19 @@ class _Dynamic(Channels):
         for size, dim in d.copy.outer:
             copy = f.iadd(f.imul(copy, f.extent(size)), at[dim])
         offset = f.imul(copy, each)
+        begin, depth = f.imul(panel, c.depth * self.plan.width), c.depth
+        counts: list[Index] = []
         for slide, step in zip(d.copy.slides[:-1], steps, strict=False):
-            where = row if slide is d.copy.slides[-2] else at[slide.window.out] if slide.window.out >= 0 else 0
-            offset = f.iadd(offset, f.imul(f.imul(where, slide.window.stride), step))
-        begin = f.imul(panel, c.depth * self.plan.width)
+            w = slide.window
+            where = row if slide is d.copy.slides[-2] else at[w.out] if w.out >= 0 else 0
+            low, high = window_rows(f, w, c.padding == 0, where, f.extent(slide.image))
+            depth //= w.taps
+            offset = f.iadd(offset, f.imul(f.iadd(f.imul(where, w.stride), f.imul(low, w.dilation)), step))
+            begin = f.iadd(begin, f.imul(low, depth * self.plan.width))
+            counts.append(f.isub(high, low))
         panels = [f.at(self.filters_at(f, p, at), begin, MEMORY_TYPES[p.dtype]) for p in c.filters]
-        place = _Stretch(at, f.imul(panel, self.plan.width), f.at(workspace(f), offset, self.element), panels)
+        image = f.at(workspace(f), offset, self.element)
+        place = _Stretch(at, f.imul(panel, self.plan.width), image, panels, counts)
         end = f.imin(f.extent(d.copy.slides[-1].size), f.iadd(first, self.tiles * self.plan.tile_rows))
         whole = c.filter_count // self.plan.width
         if whole in (0, self.panel_count):
@@ -146,19 +155,21 @@ class _Dynamic(Channels):
                 self._choose_height(f, place, first, end, True)
 
     def _choose_height(self, f: TileFrame, place: _Stretch, first: Index, end: Index, tail: bool) -> None:
-        """Compute pixels `[first, end)` in tiles of the least height that covers them in as few as possible."""
-        count = f.isub(end, first)
-        tiles = f.imax(f.iceil(count, self.heights[0]), 1)
-        least = f.idiv(f.isub(f.iadd(count, tiles), 1), tiles)
+        """Compute pixels `[first, end)` in tiles of the greatest height, and the rest in one of the least that covers
+        it."""
+        most = self.heights[0]
+        whole = f.iadd(first, f.imul(f.idiv(f.isub(end, first), most), most))
+        self._run_tiles(f, place, first, whole, most, tail)
+        rest = f.isub(end, whole)
 
         def some(position: int) -> None:
             height = self.heights[position]
             if position + 1 == len(self.heights):
-                self._run_tiles(f, place, first, end, height, tail)
+                self._run_tiles(f, place, whole, end, height, tail)
                 return
-            with f.if_else(f.icmp_signed(">", f.index(least), f.index(self.heights[position + 1]))) as (then, lower):
+            with f.if_else(f.icmp_signed(">", f.index(rest), f.index(self.heights[position + 1]))) as (then, lower):
                 with then:
-                    self._run_tiles(f, place, first, end, height, tail)
+                    self._run_tiles(f, place, whole, end, height, tail)
                 with lower:
                     some(position + 1)
 
@@ -174,14 +185,15 @@ class _Dynamic(Channels):
             row = place.at[c.rows.out] if c.rows.out >= 0 else 0
             count = f.imin(f.isub(end, w), height)
             f.call(function, [*f.arguments[:2], a, *place.panels, *map(f.index, (place.filter, row, w, count)),
-                              *(f.index(place.at[dim]) for _, dim in c.outer)])
+                              *(f.index(place.at[dim]) for _, dim in c.outer), *map(f.index, place.counts)])
 
         f.loop(first, end, height, one)
 
     def _tile_of(self, height: int, tail: bool) -> ir.Value:
-        """The function `(buffers, sizes, image, panels…, first filter, row, column, pixels, outer…)` that computes a
-        tile of `height` pixels and stores the first `pixels`."""
-        arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (4 + len(self.c.outer))
+        """The function `(buffers, sizes, image, panels…, first filter, row, column, pixels, outer…, taps…)` that
+        computes a tile of `height` pixels and stores the first `pixels`. `taps` are the planes and rows of the window
+        that meet the image."""
+        arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer) + len(self.c.windows))
         name = f"{self.c.kernel.name}.tile{height}{'t' if tail else ''}"
         return shared_function(
             self.module, name, arguments, self.c.kernel, lambda f: self._write_dynamic_tile(f, height, tail))
@@ -191,13 +203,8 @@ class _Dynamic(Channels):
         n = len(c.filters)
         a, panels = f.arguments[2], f.arguments[3 : 3 + n]
         column, row, w, present = f.arguments[3 + n : 7 + n]
-        at: list[Index] = [0] * len(c.main.sizes)
-        for position, (_, dim) in enumerate(c.outer):
-            at[dim] = f.arguments[7 + n + position]
-        at[c.filter_dim] = column
-        for window, coordinate in ((c.rows, row), (c.columns, w)):
-            if window.out >= 0:
-                at[window.out] = coordinate
+        outer = 7 + n + len(c.outer)
+        at = self.place_in_space(f.arguments[7 + n : outer], column, row, w)
         views = Views(f, c.places, at, c.columns.out if c.columns.out >= 0 else None, c.filter_dim)
         lanes = self.tile_lanes(tail)
         sums = [
@@ -208,7 +215,7 @@ class _Dynamic(Channels):
             c.product, c.product.dtype, (), c.columns.stride * c.channels, c.filters[0].dtype, c.product.rhs.casts,
             (PartialVector(self.plan.lanes),) * len(lanes))
         for panel in panels:
-            sums = accumulate(f, factors, sums, a, panel, self._loops(f), _FUSED_STEPS)
+            sums = accumulate(f, factors, sums, a, panel, self._loops(f, f.arguments[outer:]), _FUSED_STEPS)
         self._store(f, at, views, lanes, lambda row, v: sums[row * len(lanes) + v], height, present)
 
     def _stored_row(self, f: TileFrame, row: int, present: Index) -> Index:
@@ -219,15 +226,15 @@ class _Dynamic(Channels):
             return row
         return f.imin(row, f.isub(present, 1))
 
-    def _loops(self, f: TileFrame) -> list[Depth]:
-        """The loops along K: planes and rows of the window, and in these columns and channels."""
+    def _loops(self, f: TileFrame, counts: Sequence[Index]) -> list[Depth]:
+        """The loops along K: planes and rows of the window, as many as `counts`, and in these columns and channels."""
         c, width = self.c, self.plan.width
         steps, _ = self.d.copy.steps(f)
         loops: list[Depth] = []
         depth = c.depth
-        for slide, step in zip(self.d.copy.slides[:-1], steps, strict=False):
+        for slide, step, count in zip(self.d.copy.slides[:-1], steps, counts, strict=False):
             depth //= slide.window.taps
-            loops.append(Depth(slide.window.taps, f.imul(slide.window.dilation, step), depth * width))
+            loops.append(Depth(count, f.imul(slide.window.dilation, step), depth * width))
         if c.columns.dilation == 1 or c.columns.taps == 1:
             return [*loops, Depth(c.columns.taps * c.channels, 1, width)]
         column = c.columns.dilation * c.channels

@@ -80,8 +80,9 @@ def check(d: DynamicConvolution, schedule: DynamicConvolutionSchedule, target: C
 
 
 def heights_of(most: int) -> list[int]:
-    """The heights of tiles that have code, from the largest, `most`, on: each is about two thirds of the one before."""
+    """The heights of tiles that have code, from the largest, `most`, on: each is about two thirds of the one before. As
+    rows of images often have seven pixels times a power of two, seven is one of them."""
     found = [most]
     while found[-1] > 1:
         found.append(min(found[-1] - 1, -(-found[-1] * 2 // 3)) if found[-1] > 4 else found[-1] // 2)
-    return found
+    return sorted({*found, *({7} if most > 7 else ())}, reverse=True)

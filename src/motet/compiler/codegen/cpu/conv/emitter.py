@@ -179,13 +179,16 @@ class Emitter:
         return total
 
 
-def window_rows(f: TileFrame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
-    """The range of window rows that meet the image for output row `row`; may be empty."""
+def window_rows(
+    f: TileFrame, w: Window, padded: bool, row: Index, image: Index | None = None
+) -> tuple[Index, Index]:
+    """The range of window rows that meet the image for output row `row`; may be empty. `image` is the extent of the
+    image if that of `w` is a guess."""
     if not padded:
         return 0, w.taps
     top = f.isub(f.imul(row, w.stride), w.low)
     above = _at_least_zero(f, f.isub(0, top))
-    below = _at_least_zero(f, f.isub(w.image, top))
+    below = _at_least_zero(f, f.isub(w.image if image is None else image, top))
     low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
     high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
     return low, high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from llvmlite import ir
@@ -24,6 +25,7 @@ from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule
 from motet.compiler.kernels.strides import ONE, StridedAccess
+from motet.compiler.kernels.windows import Window
 
 _STREAM = 32 << 20  # bytes of a result from which on it is written with non-temporal stores
 
@@ -37,19 +39,21 @@ class Pixels(Emitter):
         self.pixels = plan.block * c.columns.size
         self.shared_rows = c.rows.stride == 1
         self.copied_rows = c.rows.span(plan.block) if self.shared_rows else c.rows.taps * plan.block
-        self.plane = self.copied_rows * c.columns.size  # one channel, one window column
+        self.plane = self.copied_rows * c.columns.size  # one channel, one window column, one plane of the window
+        self.depths = math.prod(plane.taps for plane in c.planes)
+        self.volume = self.depths * self.plane  # one channel, one window column
         self.tiles = -(-c.filter_count // plan.tile_rows)
 
     def splits(self) -> int:
         return -(-self.tiles // self.panels)
 
     def scratch_elements(self) -> int:
-        return self.c.channels * self.c.columns.taps * self.plane + self.plan.width
+        return self.c.channels * self.c.columns.taps * self.volume + self.plan.width
 
     def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
         first = f.imul(block, plan.block)
-        self._copy_rows(f, self.image_at(f, at), first, scratch)
+        self._copy_rows(f, self.image_at(f, at), first, [at[p.out] if p.out >= 0 else 0 for p in c.planes], scratch)
         filters = [self.filters_at(f, place, at) for place in c.filters]
         aligned = self._aligned(f)
         outer = [f.index(at[dim]) for _, dim in c.outer]
@@ -98,40 +102,66 @@ class Pixels(Emitter):
             for b, place in zip(filters, self.c.filters, strict=True)
         ]
 
-    def _copy_rows(self, f: TileFrame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
-        """Copy image rows as [channel][window column][row][output column]."""
-        c, plan = self.c, self.plan
-        function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
-        f.call(function, [*f.arguments[:2], image, scratch, f.index(first)])
+    def _copy_rows(
+        self, f: TileFrame, image: ir.Value, first: Index, planes: Sequence[Index], scratch: ir.Value
+    ) -> None:
+        """Copy the image rows that the results of `planes` from row `first` on read, as
+        [channel][window column][window plane][row][output column]."""
+        c = self.c
+        arguments = [PTR] * 4 + [I64] * (1 + len(planes))
+        function = internal_function(self.module, f"{c.kernel.name}.copy", arguments)
+        f.call(function, [*f.arguments[:2], image, scratch, f.index(first), *map(f.index, planes)])
         g = TileFrame(c.kernel, function)
-        source, target, top = g.arguments[2:5]
+        source, target, top, *starts = g.arguments[2:]
 
-        def copied(channel: Index, r: Index) -> None:
-            if self.shared_rows:
-                where = g.isub(g.iadd(top, r), c.rows.low)
-            else:
-                tap, inner = g.idiv(r, plan.block), g.irem(r, plan.block)
-                where = g.iadd(g.imul(g.iadd(top, inner), c.rows.stride), g.imul(tap, c.rows.dilation))
-                where = g.isub(where, c.rows.low)
-            plane = g.imul(channel, c.columns.taps * self.plane)
-            to = g.at(target, g.iadd(plane, g.imul(r, c.columns.size)), self.element)
-            at = g.at(
-                source, g.iadd(g.imul(channel, c.channel_step), g.imul(where, c.rows.step)), self.image_element
-            )
+        def deep(number: int, places: list[tuple[Window, Index]], source: ir.Value, target: ir.Value) -> None:
+            """Copy the planes of the window from axis `number` on, those before it at `places`."""
+            if number < len(c.planes):
+                w = c.planes[number]
+                inner = math.prod(plane.taps for plane in c.planes[number + 1:]) * self.plane
 
-            def inside() -> None:
-                for k in range(c.columns.taps):
-                    self._copy_shifted(g, at, g.at(to, k * self.plane, self.element), k)
+                def one(k: Index, _: list[ir.Value]) -> None:
+                    shift = g.isub(g.imul(k, w.dilation), w.low)
+                    where = g.iadd(g.imul(starts[number], w.stride), shift)
+                    deep(number + 1, [*places, (w, where)], g.at(source, g.imul(shift, w.step), self.image_element),
+                         g.at(target, g.imul(k, inner), self.element))
 
-            def outside() -> None:
-                for k in range(c.columns.taps):
-                    self.image_copies.fill_run(g, g.at(to, k * self.plane, self.element), c.columns.size)
+                g.loop(0, w.taps, 1, one)
+                return
+            g.loop(0, self.copied_rows, 1, lambda r, _: self._copy_row(g, source, target, places, top, r))
 
-            self.image_copies.guarded(g, [(c.rows, where)], inside, outside)
+        def channel(k: Index, _: list[ir.Value]) -> None:
+            at = g.at(source, g.imul(k, c.channel_step), self.image_element)
+            deep(0, [], at, g.at(target, g.imul(k, c.columns.taps * self.volume), self.element))
 
-        g.loop(0, c.channels, 1, lambda channel, _: g.loop(
-            0, self.copied_rows, 1, lambda r, _: copied(channel, r)) and None)
+        g.loop(0, c.channels, 1, channel)
         g.ret_void()
+
+    # Parameters: what is copied from where to where.
+    def _copy_row(
+        self, f: TileFrame, source: ir.Value, target: ir.Value, places: list[tuple[Window, Index]], top: Index, r: Index
+    ) -> None:
+        """Copy row `r` of those that results from row `top` on read, once for each column of the window. `source` is
+        the first row of an image whose planes are at `places`."""
+        c, plan = self.c, self.plan
+        if self.shared_rows:
+            where = f.isub(f.iadd(top, r), c.rows.low)
+        else:
+            tap, inner = f.idiv(r, plan.block), f.irem(r, plan.block)
+            where = f.iadd(f.imul(f.iadd(top, inner), c.rows.stride), f.imul(tap, c.rows.dilation))
+            where = f.isub(where, c.rows.low)
+        to = f.at(target, f.imul(r, c.columns.size), self.element)
+        at = f.at(source, f.imul(where, c.rows.step), self.image_element)
+
+        def inside() -> None:
+            for k in range(c.columns.taps):
+                self._copy_shifted(f, at, f.at(to, k * self.volume, self.element), k)
+
+        def outside() -> None:
+            for k in range(c.columns.taps):
+                self.image_copies.fill_run(f, f.at(to, k * self.volume, self.element), c.columns.size)
+
+        self.image_copies.guarded(f, [*places, (c.rows, where)], inside, outside)
 
     def _copy_shifted(self, f: TileFrame, row: ir.Value, target: ir.Value, tap: int) -> None:
         """Copy one image row as output columns see it through window column `tap`."""
@@ -206,8 +236,14 @@ class Pixels(Emitter):
             return f.extent(place.strides[dim]) if dim >= 0 else 0
 
         tap_rows = c.rows.dilation if self.shared_rows else self.plan.block
+        deep: list[Depth] = []
+        covered = self.volume
+        for w in c.planes:
+            covered //= w.taps
+            deep.append(Depth(w.taps, step(w.kernel), covered))
         return [
-            Depth(c.channels, step(c.channel_dim), c.columns.taps * self.plane),
-            Depth(c.columns.taps, step(c.columns.kernel), self.plane),
+            Depth(c.channels, step(c.channel_dim), c.columns.taps * self.volume),
+            Depth(c.columns.taps, step(c.columns.kernel), self.volume),
+            *deep,
             Depth(c.rows.taps, step(c.rows.kernel), tap_rows * c.columns.size),
         ]

@@ -85,9 +85,10 @@ def filter_packing(c: Convolution, width: int) -> Packing | None:
 
 
 def pixel_copies(c: Convolution) -> int:
-    """How many copies of each image row a convolution vectorised along pixels needs: one per window column, and, for
-    strided rows, one per window row as well."""
-    return c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
+    """How many copies of each image row a convolution vectorised along pixels needs: one per window column and plane,
+    and, for strided rows, one per window row as well."""
+    planes = math.prod(plane.taps for plane in c.planes)
+    return planes * c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
 
 
 def _choose_pixels(c: Convolution, target: CpuTarget) -> ConvolutionSchedule:

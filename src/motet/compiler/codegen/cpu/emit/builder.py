@@ -139,9 +139,8 @@ class Builder(ir.IRBuilder):
             return scalar
         kind = ir.VectorType(scalar.type, lanes)
         first = self.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
-        return self.shuffle_vector(
-            first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
-        )
+        everywhere = ir.Constant(ir.VectorType(I32, lanes), None)
+        return self.shuffle_vector(first, ir.Constant(kind, ir.Undefined), everywhere)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """Fused `a * b + c` on floating scalars or vectors."""

@@ -22,21 +22,27 @@ def descending(f: Builder, address: Value, kind: Any, count: int, active: Index 
     return f.shuffle_vector(loaded, loaded, order)
 
 
-def interleaved(f: Builder, address: Value, kind: Any, count: int, stride: int) -> Value:
-    """Load every `stride`-th element by contiguous loads and shuffles; the last load ends with the last element."""
+def interleaved(f: Builder, address: Value, kind: Any, count: int, stride: int, lanes: int | None = None) -> Value:
+    """Load every `stride`-th element by contiguous loads and shuffles, `count` of them, in a vector of `lanes` (None:
+    `count`). Nothing after the last element is read: the last load ends with it, or is masked if one vector is more
+    than they span."""
+    lanes = lanes or count
     span = (count - 1) * stride + 1
-    pick = ir.VectorType(I32, count)
+    pick = ir.VectorType(I32, lanes)
     result: Value = None
     done = 0
-    for start in [*range(0, span - count, count), span - count]:
-        part = f.load_vector(f.at(address, start, kind), kind, count)
-        mine = [lane for lane in range(done, count) if lane * stride < start + count]
+    for start in [*range(0, span - lanes, lanes), max(0, span - lanes)]:
+        if span < lanes:
+            part = f.masked_load(address, kind, lanes, f.lane_mask(span, lanes))
+        else:
+            part = f.load_vector(f.at(address, start, kind), kind, lanes)
+        mine = [lane for lane in range(done, count) if lane * stride < start + lanes]
         if result is None:
             result = f.shuffle_vector(
-                part, part, ir.Constant(pick, [lane * stride if lane in mine else 0 for lane in range(count)])
+                part, part, ir.Constant(pick, [lane * stride if lane in mine else 0 for lane in range(lanes)])
             )
         else:
-            order = [count + lane * stride - start if lane in mine else lane for lane in range(count)]
+            order = [lanes + lane * stride - start if lane in mine else lane for lane in range(lanes)]
             result = f.shuffle_vector(result, part, ir.Constant(pick, order))
         done += len(mine)
     return result

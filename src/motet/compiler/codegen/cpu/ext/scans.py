@@ -3,24 +3,33 @@
     %y:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x) outs(%e, %begin) { %a + %b }
         for each line:  total = x[0];  y[0] = total;  total += x[1];  y[1] = total;  …
 
-If the dimension is the last one, tasks are blocks of lines, and several lines are scanned together, since each step
-waits for the one before. Otherwise tasks are strips of neighbouring lines, and vectors run across the lines; lines
-beyond whole vectors are lanes of a masked one in the same pass. Sums of f16 and bf16 are accumulated in f32 and rounded
-when stored.
+If the dimension is the last one, tasks are blocks of lines. Vectors run along a line (`vector_scans.py`); the total of
+all vectors before does not wait for the results, so that neighbouring vectors overlap. Of short lines, or where vectors
+are not faster, several are scanned together, element by element. Otherwise tasks are strips of neighbouring lines, and
+vectors run across the lines; lines beyond whole vectors are lanes of a masked one in the same pass. Sums of f16 and
+bf16 are accumulated in f32 and rounded when stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.addressing import Frame
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
-from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, storage_type, to_storage
+from motet.compiler.codegen.cpu.emit.compute_types import (
+    Unsupported,
+    constant,
+    from_storage,
+    storage_type,
+    to_storage,
+    widen,
+)
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
+from motet.compiler.codegen.cpu.ext import vector_scans
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import guess, traffic
@@ -31,8 +40,10 @@ from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _VECTORS = 4  # of neighbouring lines at a time
-_LINES = 4  # scanned together along memory
+_LINES = 4  # scanned together along memory, element by element
+_VECTOR_LINES = 2  # likewise in vectors
 _ALONG, _ACROSS = 1.2, 0.5  # nanoseconds: of an element scanned along memory, and of a vector of neighbouring lines
+_VECTOR_ALONG = 4.0  # nanoseconds of a vector along memory
 
 
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
@@ -46,12 +57,14 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     begin = whole.outputs[1]
     if not whole.inclusive and begin.value < 0 and begin.number is None:
         raise Unsupported("an exclusive scan without an initial value")
-    lanes = 1 if line_of(whole.inputs[0].shape, whole.dimension).inner == ONE else target.lanes(
-        8 * item_bytes(each.accumulator)
-    )
+    line = line_of(whole.inputs[0].shape, whole.dimension)
+    if line.inner == ONE:
+        lanes = vector_scans.lanes_along(each, line.length, target)
+    else:
+        lanes = target.lanes(8 * item_bytes(each.accumulator))
     module = ir.Module(whole.kernel.name)
     f = Frame(module, whole.kernel.name, whole.kernel, {}, {})
-    tasks = _ScanEmitter(f, whole, line_of(whole.inputs[0].shape, whole.dimension), each, lanes).run()
+    tasks = _ScanEmitter(f, whole, line, each, lanes).run()
     return KernelCode(
         "scan", str(module), (Phase(whole.kernel.name, tasks.tasks),),
         bytes=traffic(whole.kernel),
@@ -81,7 +94,8 @@ class _ScanEmitter:
         f, line = self.f, self.line
         length = guess(line.length)
         if line.inner == ONE:
-            division = Division.of([], line.outer, length * _ALONG / _LINES, cut=True)
+            point = _ALONG / _LINES if self.lanes == 1 else _VECTOR_ALONG / self.lanes
+            division = Division.of([], line.outer, length * point, cut=True)
             division.loop(f, lambda _, first, end: self._lines(first, end))
         else:
             width = _VECTORS * self.lanes
@@ -94,15 +108,41 @@ class _ScanEmitter:
         """Scan the lines `[first, end)`, which are contiguous."""
         f = self.f
         length = f.extent(self.line.length)
-        for lines in (_LINES, 1):
+        together, scan = (_LINES, self._scan) if self.lanes == 1 else (_VECTOR_LINES, self._scan_vectors)
+        for lines in (together, 1):
             whole = f.iadd(first, f.imul(f.idiv(f.isub(end, first), lines), lines))
 
             def block(i: Index, _: object, lines: int = lines) -> None:
                 numbers = [f.iadd(i, number) for number in range(lines)]
-                self._scan([_Strand(number, f.imul(number, length), 1) for number in numbers], 1)
+                scan([_Strand(number, f.imul(number, length), 1) for number in numbers], 1)
 
             f.loop(first, whole, lines, block)
             first = whole
+
+    def _scan_vectors(self, strands: Sequence[_Strand], _step: Index) -> None:
+        """Scan contiguous lines in vectors along them."""
+        f, lanes = self.f, self.lanes
+        length = f.extent(self.line.length)
+        whole = f.isub(length, f.irem(length, lanes))
+
+        def vector(i: Index, totals: list[Value], active: Index | None = None) -> list[Value]:
+            places = [replace(each, place=f.iadd(each.place, i), lanes=lanes, active=active) for each in strands]
+            return [self._vector(place, total) for place, total in zip(places, totals, strict=True)]
+
+        totals = [widen(f, self._begin(strand), lanes) for strand in strands]
+        totals = f.loop(0, whole, lanes, vector, totals)
+        f.loop(whole, length, lanes, lambda i, carried: vector(i, carried, f.isub(length, whole)), totals)
+
+    def _vector(self, strand: _Strand, total: Value) -> Value:
+        """Scan a vector of a line; `total` is that of all elements before, in all lanes. Returns the next."""
+        f = self.f
+        terms = widened(f, self.each, self._load(self.whole.inputs[0], strand.place, strand))
+        found = vector_scans.scanned(f, self.each, terms)
+        result = combine(f, self.each, total, found)
+        if not self.whole.inclusive:
+            result = vector_scans.moved_up(f, total, result)
+        self._store(len(f.kernel.values) - 1, strand.place, result, strand)
+        return combine(f, self.each, total, vector_scans.last_lane(f, found))
 
     def _columns(self, outer: Index, first: Index, end: Index) -> None:
         """Scan the lines `[first, end)` of the neighbouring ones with index `outer`."""

@@ -57,7 +57,7 @@ class _Block:
 @dataclass(frozen=True)
 class _PanelOperands:
     """The operands of a panel of `left` columns from `column` on: `a` begins at row `row` where it is packed, `tail`
-    says that the panel is incomplete; `b` is the panel, `source` the one that it was widened from, if any."""
+    says that the panel is incomplete; `b` is the panel, `next` what its tiles prefetch."""
 
     column: Index
     left: Index
@@ -65,7 +65,7 @@ class _PanelOperands:
     a: ir.Value
     row: Index
     b: ir.Value
-    source: ir.Value
+    next: ir.Value
     sums: ir.Value
 
 
@@ -100,7 +100,7 @@ class ContractionEmitter(PackedOperands, Tiles):
 
     def packings(self) -> dict[int, Packing]:
         """The packings of constants, by value."""
-        packing = packing_of(self.c, self.plan.width) if self.plan.b_mode == "packed" else None
+        packing = packing_of(self.c, self.plan.packed_width) if self.plan.b_mode == "packed" else None
         return {self.c.b.value: packing} if packing is not None else {}
 
     def block(
@@ -165,7 +165,8 @@ class ContractionEmitter(PackedOperands, Tiles):
             acc = task.tile
             if plan.depth_block:
                 acc = f.at(acc, f.imul(f.isub(p, task.panels[0]), plan.width), self.element)
-            self._rows(f, task, _PanelOperands(n, left, tail, a_base, row0, b, source or b, acc), deep)
+            following = self._next_panel(f, task, p, source or b, deep) if plan.ahead else b
+            self._rows(f, task, _PanelOperands(n, left, tail, a_base, row0, b, following, acc), deep)
 
         self.panels_of(f, task.panels, panel)
 
@@ -181,20 +182,38 @@ class ContractionEmitter(PackedOperands, Tiles):
             at = panel.sums
             if plan.depth_block:
                 at = f.at(at, f.imul(local, self.tile_width), self.element)
-            function = self.tile(rows, panel.tail)
             coordinates = [f.index(task.outer[dim]) for _, dim in c.outer]
             extents = [f.index(m), f.index(panel.column), f.index(panel.left), f.index(deep)]
-            ahead = self._next_panel(f, panel.source, deep, f.isub(t, task.tiles[0])) if plan.ahead else panel.b
-            f.call(function, [*f.arguments[:2], a, panel.b, at, *extents, *coordinates, ahead])
+            operands = [*f.arguments[:2], a, panel.b, at, *extents, *coordinates]
+            number = f.isub(t, task.tiles[0])
+            if not self.first_prefetches:
+                share = f.imul(f.idiv(deep, AHEAD_STEPS), plan.ahead * LINE)
+                ahead = f.at(panel.next, f.imul(number, share), ir.IntType(8)) if plan.ahead else panel.b
+                f.call(self.tile(rows, panel.tail), [*operands, ahead])
+                return
+            with f.if_else(f.icmp_signed("==", f.index(number), f.index(0))) as (first, others):
+                with first:
+                    f.call(self.tile(rows, panel.tail), [*operands, panel.next])
+                with others:
+                    f.call(self.tile(rows, panel.tail, prefetches=False), [*operands, panel.b])
 
         self.row_tiles(f, task.tiles, one)
 
-    def _next_panel(self, f: TileFrame, b: ir.Value, deep: Index, number: Index) -> ir.Value:
-        """The address in the panel after `b` at which tile `number` of a panel begins to prefetch."""
+    def _next_panel(self, f: TileFrame, task: _Block, p: Index, source: ir.Value, deep: Index) -> ir.Value:
+        """The address of what the tiles of panel `p`, at `source`, prefetch: the next packed panel, or an equal part of
+        it if they read a part of theirs. The last parts in a block of K prefetch from the first panel of the next."""
         plan = self.plan
-        stride = f.imul(deep, plan.width)
-        if plan.depth_block is not None and plan.panels > 1:
-            stride = f.imul(f.extent(product_of(self.c.depth)), plan.width)
+        width, depth = plan.packed_width, f.extent(product_of(self.c.depth))
         element = MEMORY_TYPES[self.c.b.dtype] if plan.b_mode == "packed" else self.element
-        share = f.imul(f.idiv(deep, AHEAD_STEPS), plan.ahead * LINE)
-        return f.at(f.at(b, stride, element), f.imul(number, share), ir.IntType(8))
+        inside = self.inside_packed(f, f.imul(p, plan.width))
+        part = f.isub(f.imul(inside, deep), inside)
+        several = plan.depth_block is not None and plan.panels > 1
+        following = f.at(source, f.iadd(f.imul(depth if several else deep, width), part), element)
+        if not several or width == plan.width:
+            return following
+        here, first, last = (
+            f.idiv(f.imul(each, plan.width), width) for each in (p, task.panels[0], f.isub(task.panels[1], 1))
+        )
+        back = f.imul(f.isub(here, first), f.imul(depth, width))
+        again = f.at(source, f.isub(f.iadd(f.imul(deep, width), part), back), element)
+        return f.select(f.icmp_signed("==", f.index(here), f.index(last)), again, following)

@@ -14,6 +14,7 @@ _MOST = 1 << 20  # bound of fields that are otherwise limited by scratch memory 
 _MOST_SCRATCH = 256 << 20  # bytes of one thread
 _MOST_AHEAD = 64  # cache lines, each a prefetch instruction in the innermost loop
 _MOST_UNROLLED = 1024  # multiply-adds
+_MOST_PACKED = 4096  # columns of a panel, the last of which is padded to its width
 
 
 def check(c: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> list[Reason]:
@@ -52,12 +53,18 @@ def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
     """Check that the right operand can be read by `b_mode`."""
     single = len(c.depth) == 1 and c.depth[0][1] >= 0
     inner = c.depth[-1][1]
-    if s.b_mode == "packed":
+    if s.packed_columns and s.b_mode != "packed":
+        yield Reason("packed_columns", s.packed_columns, "0, without b_mode=packed")
+    elif s.packed_columns % s.width or not 0 <= s.packed_columns <= _MOST_PACKED:
+        text = f"0, or a multiple of {s.width}, the columns of a tile, of at most {_MOST_PACKED}"
+        yield Reason("packed_columns", s.packed_columns, text)
+    elif s.b_mode == "packed":
         if c.kernel.values[c.b.value].role != "constant":
             yield Reason("b_mode", s.b_mode, "scratch, place or along_k: the right operand is no constant")
-        elif packing_of(c, s.width) is None:
-            yield Reason("b_mode", s.b_mode, f"another one: the constant does not divide into panels of {s.width}")
-    elif s.b_mode == "place" and c.b.strides[c.column] != ONE:
+        elif packing_of(c, s.packed_width) is None:
+            text = f"another one: the constant does not divide into panels of {s.packed_width}"
+            yield Reason("b_mode", s.b_mode, text)
+    if s.b_mode == "place" and c.b.strides[c.column] != ONE:
         yield Reason("b_mode", s.b_mode, "packed, scratch or along_k: columns of the right operand are not contiguous")
     elif s.b_mode == "scratch" and s.depth_block is None and product_of(c.depth).known is None:
         yield Reason("depth_block", s.depth_block, f"1 to {_MOST}: a panel of unknown depth has no size")

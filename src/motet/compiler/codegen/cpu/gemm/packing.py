@@ -46,10 +46,16 @@ class PackedOperands(ContractionSpace):
         for size, dim in c.outer:
             if c.b.strides[dim] != ZERO:
                 index = f.iadd(f.imul(index, f.extent(size)), at[dim])
-        index = f.iadd(f.imul(index, f.iceil(f.extent(self.n), plan.width)), p)
+        column, width = f.imul(p, plan.width), plan.packed_width
+        index = f.iadd(f.imul(index, f.iceil(f.extent(self.n), width)), f.idiv(column, width))
         deep = f.extent(product_of(c.depth))
-        offset = f.imul(f.iadd(f.imul(index, deep), k), plan.width)
+        offset = f.iadd(f.imul(f.iadd(f.imul(index, deep), k), width), self.inside_packed(f, column))
         return f.at(f.pointer(c.b.value), offset, MEMORY_TYPES[c.b.dtype])
+
+    def inside_packed(self, f: TileFrame, column: Index) -> Index:
+        """The place, within the packed panel that has it, of column `column` of B, the first of a tile."""
+        plan = self.plan
+        return 0 if plan.packed_width == plan.width else f.irem(column, plan.packed_width)
 
     def widen_panel(self, f: TileFrame, source: ir.Value, target: ir.Value, deep: Index) -> None:
         """Widen a packed panel of `deep` steps to `target`."""
@@ -60,12 +66,13 @@ class PackedOperands(ContractionSpace):
 
             def vector(i: Index, _: list[ir.Value]) -> None:
                 for v in range(plan.vectors):
-                    at = g.iadd(i, v * lanes)
-                    raw = g.load_vector(g.at(g.arguments[2], at, element), element, lanes)
+                    from_ = g.iadd(g.imul(i, plan.packed_width), v * lanes)
+                    at = g.iadd(g.imul(i, plan.width), v * lanes)
+                    raw = g.load_vector(g.at(g.arguments[2], from_, element), element, lanes)
                     wide = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
                     g.store_vector(wide, g.at(g.arguments[3], at, self.element), self.element)
 
-            g.loop(0, g.imul(g.arguments[4], plan.width), plan.width, vector)
+            g.loop(0, g.arguments[4], 1, vector)
 
         function = shared_function(self.module, f"{c.kernel.name}.widen", [PTR] * 4 + [I64], c.kernel, write)
         f.call(function, [*f.arguments[:2], source, target, f.index(deep)])

@@ -17,7 +17,7 @@ from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing, item_bytes
 from motet.compiler.kernels.schedule import ContractionSchedule
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, product_of
-from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.cpu import CPU_TARGETS, CpuTarget
 
 _TASK_FLOPS = 500_000  # a few microseconds of one core
 _TASK_BYTES = 128 << 10  # bytes of B, likewise
@@ -49,6 +49,8 @@ def choose(c: Contraction, target: CpuTarget) -> ContractionSchedule | None:
         most = 2
     if m.known is not None and m.known <= 4:
         most = 4
+    if m == ONE and target.packs_as:
+        most = 8
     vectors = most
     if n.known is not None:
         needed = -(-n.known // lanes)
@@ -57,16 +59,29 @@ def choose(c: Contraction, target: CpuTarget) -> ContractionSchedule | None:
         vectors = register_tile(m.known, n.known, lanes, target, lambda panels: unevenness(panels) ** 0.25)[1]
     if mode == "place" and m.known is not None and 4 < m.known <= 8 and target.vector_registers > 16:
         vectors = min(vectors, 2)  # so that all rows fit in one tile, and B is read once
+    packed_columns = _shared_columns(c, target) if mode == "packed" else 0
+    while packed_columns % (vectors * lanes):
+        vectors -= 1
     rows = registers(target, vectors)
     if m.known is not None:
         rows = min(rows, -(-m.known // -(-m.known // rows)))
-    plan = ContractionSchedule(lanes, rows, vectors, 1, 1, mode)
-    if mode == "packed" and packing_of(c, plan.width) is None:
+    plan = ContractionSchedule(lanes, rows, vectors, 1, 1, mode, packed_columns=packed_columns)
+    if mode == "packed" and packing_of(c, plan.packed_width) is None:
         plan = replace(plan, b_mode="scratch")
     if plan.b_mode == "scratch" and k is not None and k.known is not None and _has_many_rows(c, m, n, k.known):
         keeps = k.known <= _most_depth(plan, c, target)
         plan = replace(plan, keeps=True) if keeps else _with_pack_tasks(c, plan, n, k)
     return _plan_blocks(c, plan, m, n, k, target)
+
+
+def _shared_columns(c: Contraction, target: CpuTarget) -> int:
+    """The width of the panels that `target` shares with the level that it packs constants as; 0 if there is none, or
+    if that level does not pack this one."""
+    if not target.packs_as:
+        return 0
+    other = choose(c, CPU_TARGETS[target.packs_as])
+    shares = other is not None and other.b_mode == "packed" and other.packed_width % lanes_of(c, target) == 0
+    return other.packed_width if other is not None and shares else 0
 
 
 def lanes_of(c: Contraction, target: CpuTarget) -> int:
@@ -238,11 +253,20 @@ def _plan_blocks(
 
 def _ahead(c: Contraction, plan: ContractionSchedule) -> int:
     """The cache lines of the next panel that each tile prefetches, so that all tiles together prefetch the whole panel;
-    0 if tiles are so few that they are limited by memory anyway."""
-    if len(c.depth) != 1 or plan.tile_rows < 3 or not (plan.b_mode == "packed" or plan.shared):
+    0 if tiles are so few that they are limited by memory anyway, which reads what follows on its own if a tile reads
+    whole panels."""
+    parts = plan.packed_width > plan.width
+    if len(c.depth) != 1 or (plan.tile_rows < 3 and not parts) or not (plan.b_mode == "packed" or plan.shared):
         return 0
     bytes_each = item_bytes(c.b.dtype) if plan.b_mode == "packed" else item_bytes(c.product.dtype)
-    return -(-AHEAD_STEPS * plan.width * bytes_each // (LINE * plan.tile_rows))
+    tiles = 1 if prefetches_by_first_tile(c, plan) else plan.tile_rows
+    return -(-AHEAD_STEPS * plan.width * bytes_each // (LINE * tiles))
+
+
+def prefetches_by_first_tile(c: Contraction, plan: ContractionSchedule) -> bool:
+    """Whether the first of a task's tiles alone prefetches, since there may be no other: the number of rows is not
+    known, and tiles read parts of packed panels."""
+    return plan.packed_width > plan.width and c.m is not None and c.m[0].known is None
 
 
 def _grid(

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame
-from motet.compiler.codegen.cpu.gemm.plan import scratch_layout, sums_stay, widens_panels
+from motet.compiler.codegen.cpu.gemm.plan import prefetches_by_first_tile, scratch_layout, sums_stay, widens_panels
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ContractionSchedule
@@ -30,6 +30,7 @@ class ContractionSpace:
         self.straight = sums_stay(c, plan)
         self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
         self.widens = widens_panels(c, plan)
+        self.first_prefetches = prefetches_by_first_tile(c, plan) and plan.ahead > 0
         self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
         self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
 

@@ -31,14 +31,21 @@ from motet.compiler.kernels.strides import StridedAccess
 class Tiles(ContractionSpace):
     """Emits register tiles as functions of the module, one for each number of rows."""
 
-    def tile(self, rows: int, tail: bool) -> ir.Function:
+    def tile(self, rows: int, tail: bool, prefetches: bool = True) -> ir.Function:
         """The function that computes one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…,
         ahead)`.
         """
-        name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}"
+        name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}{'' if prefetches else '_plain'}"
         arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer)) + [PTR]
-        emit = self._emit_tile_along_k if self.plan.b_mode == "along_k" else self._emit_tile
-        return shared_function(self.module, name, arguments, self.c.kernel, lambda f: emit(f, rows, tail))
+        ahead = self.plan.ahead if prefetches else 0
+
+        def emit(f: TileFrame) -> None:
+            if self.plan.b_mode == "along_k":
+                self._emit_tile_along_k(f, rows, tail)
+            else:
+                self._emit_tile(f, rows, tail, ahead)
+
+        return shared_function(self.module, name, arguments, self.c.kernel, emit)
 
     def tile_lanes(self, f: TileFrame, tail: bool, left: Index) -> list[PartialVector]:
         """The vectors of a tile; of a tail, those that exist, with a mask for an incomplete one."""
@@ -62,7 +69,7 @@ class Tiles(ContractionSpace):
         result[c.column] = n
         return result
 
-    def _emit_tile(self, f: TileFrame, rows: int, tail: bool) -> None:
+    def _emit_tile(self, f: TileFrame, rows: int, tail: bool, lines: int) -> None:
         c, plan = self.c, self.plan
         a, b, sums, _, _, left, deep = f.arguments[2:9]
         lanes = self.tile_lanes(f, tail, left)
@@ -81,7 +88,7 @@ class Tiles(ContractionSpace):
             self.initial(f, views, row, v * plan.lanes, lane)
             for row in range(rows) for v, lane in enumerate(lanes)
         ]
-        ahead = Ahead(f.arguments[-1], plan.ahead, plan.ahead * LINE) if plan.ahead else None
+        ahead = Ahead(f.arguments[-1], lines, lines * LINE) if lines else None
         result = accumulate(f, factors, start, a, b, depth, plan.unroll, ahead)
         if views is not None and self.straight:
             for row in range(rows):
@@ -99,7 +106,7 @@ class Tiles(ContractionSpace):
     def _depth(self, f: TileFrame, a_step: Index, packed: bool, deep: Index) -> list[Depth]:
         c, plan = self.c, self.plan
         result: list[Depth] = []
-        b_step: Index = plan.width
+        b_step: Index = plan.packed_width if plan.b_mode == "packed" and not self.widens else plan.width
         for level, (size, dim) in reversed(list(enumerate(c.depth))):
             last = level + 1 == len(c.depth)
             length = deep if plan.depth_block is not None else f.extent(size)

@@ -2,8 +2,9 @@
 
     y[n, f, h, w] += x[n, c, h + i, w + j] * g[f, c, i, j]     →     lines (n, h, w), columns f, K = (i, j, c)
 
-K runs over the channels first, which are contiguous in a channels-last image, then over the taps from the last axis on.
-An image with contiguous pixels is transposed before (`ByteImage.transposed`).
+Each group of a convolution in groups is such a product. K runs over the channels first, which are contiguous in a
+channels-last image, then over the taps from the last axis on. An image with contiguous pixels is transposed before
+(`ByteImage.transposed`).
 """
 
 from __future__ import annotations
@@ -79,17 +80,19 @@ def match_image(kernel: Kernel, read: Windows) -> tuple[Contraction, ByteImage] 
     filters = kernel.values[read.filters.value]
     if epilogue is None or init is None or output is None or filters.role != "constant":
         return None
-    if dims.batch or dims.broadcast or dims.summed or len(dims.n) != 1 or not dims.m or not dims.k:
+    if dims.broadcast or dims.summed or len(dims.n) != 1 or not dims.m or not dims.k:
         return None
     stored = stored_place(epilogue) or output
     found = _channels_last(kernel, stage, read.image)
-    order = None if found is None else _filter_axes(stage, read.filters, dims.n[0], found[0], found[1])
+    order = None if found is None else _filter_axes(
+        stage, read.filters, (*dims.batch, dims.n[0]), found[0], found[1])
     if found is None or order is None or kernel.values[read.image.value].role == "temporary":
         return None
     axes, channel, transposed = found
     places = [stored, *epilogue.places, *([init] if isinstance(init, StridedAccess) else [])]
     sizes = [Extent.of(size) for size in stage.sizes]
     lines, outer = _lines(sizes, dims.m, stored, places)
+    groups = [(sizes[d], d) for d in dims.batch]
     column_axis = next(number for number, entry in enumerate(read.filters.map) if entry.single == dims.n[0])
     channels = 1 if channel < 0 else stage.sizes[channel]
     column = (sizes[dims.n[0]], dims.n[0])
@@ -104,19 +107,24 @@ def match_image(kernel: Kernel, read: Windows) -> tuple[Contraction, ByteImage] 
     if image.depth > _DEEPEST:
         return None
     deep = dims.k[0]
-    a, b = _places(image, len(sizes), column[1], deep)
+    a, b = _places(image, len(sizes), [*groups, column], deep)
     m, n = (row, column) if is_a else (column, row)
     product = dims.product if is_a else dims.swapped.product
     depth = ((Extent(image.depth), deep),)
     rank = len(sizes)
-    return Contraction(kernel, product, a, b, init, output.dtype, tuple(outer), m, n, depth, epilogue, rank), image
+    return Contraction(kernel, product, a, b, init, output.dtype, (*groups, *outer), m, n, depth, epilogue, rank), image
 
 
-def _places(image: ByteImage, rank: int, column: int, deep: int) -> tuple[StridedAccess, StridedAccess]:
-    """The accesses of both operands as lines of K; that of the image, which is gathered, has no strides."""
+def _places(
+    image: ByteImage, rank: int, columns: Sequence[tuple[Extent, int]], deep: int
+) -> tuple[StridedAccess, StridedAccess]:
+    """The accesses of both operands as lines of K; that of the image, which is gathered, has no strides. `columns` are
+    the loops over groups and filters."""
     strides = [ZERO] * rank
     lines = StridedAccess(image.value, "i8", (), tuple(strides))
-    strides[column], strides[deep] = Extent(image.depth), ONE
+    strides[deep], step = ONE, Extent(image.depth)
+    for size, dim in reversed(columns):
+        strides[dim], step = step, step * size
     filters = StridedAccess(image.filters, "i8", (), tuple(strides))
     return (lines, filters) if image.is_a else (filters, lines)
 
@@ -187,11 +195,12 @@ def _axis(axis: Axis, stride: Extent, padded: bool) -> ImageAxis | None:
 
 
 def _filter_axes(
-    stage: Stage, filters: Access, column: int, axes: Sequence[ImageAxis], channel: int
+    stage: Stage, filters: Access, columns: Sequence[int], axes: Sequence[ImageAxis], channel: int
 ) -> tuple[int, ...] | None:
-    """The axes of the filters in the order (filter, taps from the first axis on, channels); None if it has others."""
+    """The axes of the filters in the order (`columns`: groups and filters, taps from the first axis on, channels); None
+    if it has others."""
     axis_of = {entry.single: number for number, entry in enumerate(filters.map) if entry.single is not None}
-    wanted = [column, *(axis.tap_dim for axis in axes if axis.taps > 1), *([channel] if channel >= 0 else [])]
+    wanted = [*columns, *(axis.tap_dim for axis in axes if axis.taps > 1), *([channel] if channel >= 0 else [])]
     if any(d not in axis_of for d in wanted) or filters.padding is not None:
         return None
     own = [axis_of[d] for d in wanted]

@@ -86,7 +86,8 @@ class Int8Space(LineSpace):
             self.image_workspace = self.workspace(apply("*", what.count.expression, what.channels * what.pixels))
         if image.is_a:
             return
-        lines = round_up(self.m.expression, BLOCK)
+        groups = count_of(used_loops(self.c.outer, self.c.a))
+        lines = apply("*", groups, round_up(self.m.expression, BLOCK))
         if not self.plan.in_place or self.aligns_a:
             self.a_workspace = self.workspace(product((lines, round_up(self.k.expression, DEPTH), self.how.a_bytes)))
         if self.row_sums:

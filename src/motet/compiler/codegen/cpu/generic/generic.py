@@ -23,6 +23,7 @@ from motet.compiler.codegen.cpu.emit.elementary import call_elementary, define_e
 from motet.compiler.codegen.cpu.generic.check_exits import define_exit, exit_on_failure
 from motet.compiler.codegen.cpu.generic.check_loops import check_behind, hoist_checks, hoist_loads
 from motet.compiler.codegen.cpu.generic.checks import add_checks
+from motet.compiler.codegen.cpu.generic.truth_bytes import load_truth_as_bytes
 from motet.compiler.codegen.cpu.recurrence.bodies import Generate
 from motet.compiler.codegen.cpu.recurrence.calls import LoopCalls, call_kernels
 from motet.compiler.codegen.cpu.rows.tasks import PRIVATE, Rows, mark_private, split_rows
@@ -308,6 +309,7 @@ def _lower(
         raise CompileError(f"upstream's lowering fails: {detail}", source_location(function)) from error
     text = _INTERNAL.sub("define internal ", to_llvmlite(translate_to_llvm(module)))
     text = define_elementary(define_exit(text) if checked else text, called)
+    text = load_truth_as_bytes(text)
     return _Lowered(
         text, _tasks(ranges, arguments, extents), ranges is not None, temporaries, tuple(checks) if checked else ()
     )

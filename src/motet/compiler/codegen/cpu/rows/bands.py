@@ -159,8 +159,14 @@ def transposed_pieces(f: Builder, pieces: Sequence[Value], width: int) -> list[V
     many vectors as rows have elements."""
     if width == 1:
         return [joined(f, pieces)]
-    result = [joined(f, pieces[number::width]) for number in range(width)]
-    lanes, half = len(pieces), width // 2
+    return transposed_squares(f, [joined(f, pieces[number::width]) for number in range(width)])
+
+
+def transposed_squares(f: Builder, vectors: Sequence[Value]) -> list[Value]:
+    """Vectors of n · k elements, n of them, a power of two: as `vectors[i]` with element j, of the k-th group of n,
+    exchanged with element i of `vectors[j]`."""
+    result, width, lanes = list(vectors), len(vectors), vectors[0].type.count
+    half = width // 2
     kind = ir.VectorType(I32, lanes)
     masks: list[ir.Constant] = []
     for begin in (0, half):  # the elements of both in turn, from the first half or the second of each square

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
+from motet.compiler.codegen.cpu.rows.columns import column_dimension, lanes_across, suits_across
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
@@ -38,6 +39,7 @@ class RowGroup:
     kept: frozenset[int] = frozenset()  # private temporaries that need memory
     offsets: Mapping[int, int] = field(default_factory=dict[int, int])
     scratch: int = 0
+    across: bool = False  # whether vectors run across neighbouring rows
 
     @property
     def reduces(self) -> bool:
@@ -49,9 +51,12 @@ class RowGroup:
         return self.nests[self.wide.index(True)].sizes
 
 
-def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
-    """The stages as one group, or None. Raises `Unsupported` for a stage that no class has code for."""
-    nests = [nest_of(kernel, kernel.stages[s]) for s in stages]
+def group(
+    kernel: Kernel, stages: range, target: CpuTarget, known: Sequence[Nest] | None = None
+) -> RowGroup | None:
+    """The stages as one group, or None; `known` are the nests of all stages of the kernel, for a caller that tries
+    many groups. Raises `Unsupported` for a stage that no class has code for."""
+    nests = [nest_of(kernel, kernel.stages[s]) if known is None else known[s] for s in stages]
     chosen = [kernel.stages[s] for s in stages]
     classes = linked_dimensions(chosen, lambda stage, dimension: True, _link)
     if classes is None or any(operand.bounds for nest in nests for operand in nest.inputs):
@@ -60,18 +65,23 @@ def group(kernel: Kernel, stages: range, target: CpuTarget) -> RowGroup | None:
     if arranged is None:
         return None
     nests, wide, inner = arranged
-    nests = [_multiplied(nest) if is_wide else nest for nest, is_wide in zip(nests, wide, strict=True)]
-    if not _suited(nests, wide, inner, target) or not _consistent(nests, wide, inner):
+    last = [len(nest.sizes) - 1 if is_wide else None for nest, is_wide in zip(nests, wide, strict=True)]
+    nests = [nest if along is None else multiplied(nest, along) for nest, along in zip(nests, last, strict=True)]
+    across = suits_across(nests, wide, inner, target)
+    if not (across or _suited(nests, wide, inner, target)) or not _consistent(nests, wide, inner):
         return None
     passes = _passes(nests, wide)
-    return _placed(kernel, stages, RowGroup(tuple(nests), tuple(wide), passes, frozenset(), inner))
+    return _placed(kernel, stages, RowGroup(tuple(nests), tuple(wide), passes, frozenset(), inner, across=across))
 
 
 def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequence[tuple[int, int]] | None:
     if here.is_constant and there.is_constant and here.constant == there.constant:
         return ()
     if here.single is None or there.single is None:
-        return None
+        if here.constant != there.constant or len(here.terms) < 2:
+            return None
+        ours, theirs = ({c: d for d, c in entry.terms} for entry in (here, there))  # tiles: dimensions by their steps
+        return [(d, theirs[c]) for c, d in ours.items()] if ours.keys() == theirs.keys() else None
     return ((here.single, there.single),)
 
 
@@ -144,7 +154,7 @@ def _suited(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target: Cpu
     """Whether vectors along the row, or along its segments, are worthwhile."""
     if inner > 1 and not any("reduction" in nest.kinds for nest in nests):
         return False
-    if len(nests) == 1 and _runs_along_results(nests[0], target):
+    if len(nests) == 1 and (_runs_along_results(nests[0], target) or _runs_across(nests[0], target)):
         return False
     for nest, is_wide in zip(nests, wide, strict=True):
         if not is_wide:
@@ -170,6 +180,12 @@ def _runs_along_results(nest: Nest, target: CpuTarget) -> bool:
         and all(operand.strides[d] in (ZERO, ONE) for operand in nest.inputs)
         for d in range(len(nest.sizes))
     ) and "reduction" in nest.kinds
+
+
+def _runs_across(nest: Nest, target: CpuTarget) -> bool:
+    """Whether vectors should run across rows, which are read column by column."""
+    along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
+    return column_dimension(nest, along, lanes_across(nest, target)) is not None
 
 
 def _consistent(nests: Sequence[Nest], wide: Sequence[bool], inner: int) -> bool:
@@ -322,14 +338,15 @@ def _host(
     return None
 
 
-def _multiplied(nest: Nest) -> Nest:
-    """`nest` with f32 and f64 divisions of a row's elements by one value replaced by multiplications.
+def multiplied(nest: Nest, along: int) -> Nest:
+    """`nest` with f32 and f64 divisions of the elements along dimension `along` by one value replaced by
+    multiplications.
 
     Both factors are scaled by 2^±64 first if the reciprocal could overflow or be subnormal.
     """
     stage = nest.stage
     inputs = len(stage.inputs) + len(stage.outputs)
-    uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] == ZERO}
+    uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[along] == ZERO}
     constants = set[int]()
     moved = {i: i for i in range(inputs)}
     body: list[Scalar] = []

@@ -17,7 +17,9 @@ from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
+from motet.compiler.codegen.cpu.rows.across import columns_in_scratch, emit_across
 from motet.compiler.codegen.cpu.rows.bands import BandWriter
+from motet.compiler.codegen.cpu.rows.columns import ColumnWriter
 from motet.compiler.codegen.cpu.rows.interleaved_results import write_interleaved
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
@@ -29,9 +31,10 @@ from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.strides import product_of
+from motet.compiler.kernels.tiled_producers import tile_producers
 from motet.compiler.targets.cpu import CpuTarget
 
-_ENOUGH = 16  # rows that keep threads busy
+_ENOUGH = 4  # rows that are not worth splitting: phases wait for each other, and more memory is read
 
 
 def match(kernel: Kernel, target: CpuTarget) -> Kernel:
@@ -44,7 +47,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Kernel:
     whole = found is not None and found.reduces
     if whole and found is not None and product_of([(size, 0) for size in row_extents(found)[0]]).factor >= _ENOUGH:
         return kernel
-    return split_reductions(kernel)
+    return tile_producers(split_reductions(kernel))
 
 
 def emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelCode | None:
@@ -70,7 +73,10 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
     scratch = 0
     for number, (phase, group) in enumerate(zip(schedule.phases, groups, strict=True)):
         symbol = f"{kernel.name}_{number}" if len(groups) > 1 else kernel.name
-        if isinstance(group, rows.RowGroup):
+        if isinstance(group, rows.RowGroup) and group.across:
+            tasks = emit_across(module, symbol, kernel, group, workspaces, phase, target.scales)
+            scratch = max(scratch, columns_in_scratch(group, phase.lanes)[1])
+        elif isinstance(group, rows.RowGroup):
             tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces, phase)
             scratch = max(scratch, group.scratch)
         else:
@@ -121,7 +127,11 @@ def _emit_stage(
     nest, along, other, outer = loop.nest, loop.along, loop.other(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})
     f.scales = target.scales
-    writer = NestWriter(f, nest, along, phase.lanes, loop.vectors)
+    reduced = None if phase.lanes < loop.lanes else loop.columns
+    if along is None or reduced is None:
+        writer = NestWriter(f, nest, along, phase.lanes, loop.vectors)
+    else:
+        writer = ColumnWriter(f, nest, along, phase.lanes, reduced)
     cut = along if other is None else other
     last = None if cut is None else nest.sizes[cut]
     division = Division(tuple(nest.sizes[d] for d in outer), last, phase.strip, phase.grain)

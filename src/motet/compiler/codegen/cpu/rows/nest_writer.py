@@ -182,6 +182,18 @@ class NestWriter:
         """The outputs' values, in compute types, for every vector of points in order."""
         f = self.f
         running = [value for point in points for value in self.initial(point, lanes)]
+        result = self.reduce_points(points, lanes, known, running, checked)
+        narrow: list[Value] = []
+        for position, value in enumerate(result):
+            gather = self.gathers[position % len(self.nest.outputs)]
+            narrow.append(narrowed(f, gather, value) if gather is not None else value)
+        return narrow
+
+    def reduce_points(
+        self, points: Sequence[list[Index]], lanes: Lanes, known: dict[int, Value], running: list[Value], checked: bool
+    ) -> list[Value]:
+        """The accumulators of every vector of points after all points of the reduction dimensions; `running` are the
+        initial ones."""
 
         def step(indices: Sequence[Index], values: list[Value]) -> list[Value]:
             result: list[Value] = []
@@ -193,12 +205,7 @@ class NestWriter:
                 result += self.once(here, lanes, known, values[u * width : (u + 1) * width], checked)
             return result
 
-        result = self.reduce(step, running)
-        narrow: list[Value] = []
-        for position, value in enumerate(result):
-            gather = self.gathers[position % len(self.nest.outputs)]
-            narrow.append(narrowed(f, gather, value) if gather is not None else value)
-        return narrow
+        return self.reduce(step, running)
 
     def reduce(self, step: Step, running: list[Value]) -> list[Value]:
         """Apply `step` to all points of the reduction dimensions, unrolled if they are few."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, is_float
-from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group
+from motet.compiler.codegen.cpu.rows import columns
+from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group, multiplied
 from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage, item_bytes
@@ -31,8 +32,15 @@ class StageLoop:
     @property
     def vectors(self) -> int:
         """The number of vectors per iteration."""
+        if self.columns is not None:
+            return columns.VECTORS
         heavy = any(scalar.op.startswith("math.") for scalar in self.nest.body)
         return 1 if self.along is None else 2 if heavy or len(self.nest.body) > 24 else 4
+
+    @property
+    def columns(self) -> int | None:
+        """The dimension of short rows that are read column by column."""
+        return columns.column_dimension(self.nest, self.along, self.lanes)
 
     def transposed(self, lanes: int) -> int | None:
         """The parallel dimension along which all inputs are contiguous that are not contiguous along `along`, if this
@@ -77,15 +85,9 @@ class StageLoop:
 def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
     nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
     along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
-    return StageLoop(nest, along, 1 if along is None else vector_lanes(kernel, stage, target))
-
-
-def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
-    """The number of lanes that the widest type allows that the stage computes with or moves."""
-    dtypes = [kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
-    dtypes += [scalar.dtype for scalar in stage.body if scalar.dtype not in ("index", "i1")]
-    widths = [max(32, ITEM_BITS[d]) if d in ("f16", "bf16") else ITEM_BITS[d] for d in dtypes]
-    return target.lanes(max(widths))
+    if along is not None and len(kernel.stages) > 1 and "reduction" not in nest.kinds:
+        nest = multiplied(nest, along)
+    return StageLoop(nest, along, 1 if along is None else columns.lanes_across(nest, target))
 
 
 def row_lanes(found: RowGroup, target: CpuTarget) -> int:
@@ -107,9 +109,10 @@ def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
     phases: list[LoopPhase] = []
     first = 0
     try:
+        nests = [nest_of(kernel, stage) for stage in kernel.stages]
         while first < len(kernel.stages):
             for end in range(len(kernel.stages), first, -1):
-                if (found := group(kernel, range(first, end), target)) is not None:
+                if (found := group(kernel, range(first, end), target, nests)) is not None:
                     phases.append(choose_rows(found, end - first, target))
                     first = end
                     break
@@ -128,6 +131,10 @@ def choose_rows(found: RowGroup, stages: int, target: CpuTarget) -> LoopPhase:
     cost = sum(nanoseconds(each, lanes) for each in found.nests)
     for size in segments:
         cost *= guess(size)
+    if found.across:
+        length = guess(found.extents[-1])
+        division = Division.of(rows[:-1], rows[-1], cost * length, cut=True, multiple=4 * lanes)
+        return LoopPhase(stages, lanes, division.grain, division.strip, by_rows=True)
     division = Division.of(rows, found.extents[-1], cost, cut=not found.reduces, multiple=4 * lanes)
     return LoopPhase(stages, lanes, division.grain, division.strip, by_rows=True)
 
@@ -200,7 +207,7 @@ def _check_phase(kernel: Kernel, stages: range, phase: LoopPhase, target: CpuTar
         if found is None:
             yield Reason("by_rows", True, "false: these stages do not go over the same rows")
             return
-        cut, most = not found.reduces, row_lanes(found, target)
+        cut, most = not found.reduces or found.across, row_lanes(found, target)
     elif phase.stages != 1:
         yield Reason("stages", phase.stages, "1, without by_rows")
         return

@@ -49,10 +49,10 @@ _FIRST = 16 << 10  # bytes of a row up to which it is prefetched to the first-le
 
 
 def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for a kernel that is one row group with a reduction; None for any other kernel."""
+    """Code for a kernel that is one row group with a reduction and vectors along its rows; None for any other."""
     try:
         found = group(kernel, range(len(kernel.stages)), target)
-        if found is None or not found.reduces:
+        if found is None or not found.reduces or found.across:
             return None
         if any(v.role == "temporary" and i not in found.private for i, v in enumerate(kernel.values)):
             return None

@@ -9,7 +9,7 @@ from motet.compiler.codegen.gpu.tasks import Loop, power_of_two, total
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.strides import ONE, Extent
-from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.targets.gpu import GpuTarget, XpuDevice
 
 LEAST = 16  # minimum side of a tile
 _FEW = 64  # rows that one tile holds entirely
@@ -93,6 +93,8 @@ def choose_tiles(space: AttentionSpace, target: GpuTarget) -> list[AttentionTile
 def _tiles(space: AttentionSpace, width: int, target: GpuTarget) -> list[AttentionTile]:
     """The tiles, from measurements on an H200 in bf16. Loads through descriptors wait until these are created, which
     does not pay for short sequences and for heads of 64."""
+    if target.xpu is not None:
+        return _xpu_tiles(space, target.xpu)
     if space.attention.dtype == "f32":
         side = 64 if width <= 64 else 32
         return [
@@ -121,6 +123,16 @@ def _tiles(space: AttentionSpace, width: int, target: GpuTarget) -> list[Attenti
         *([AttentionTile(128, 64, 4, 2)] if width <= 64 else []), AttentionTile(128, 64, 8, 2),
         AttentionTile(64, 64, 4, 2), *small
     ]
+
+
+def _xpu_tiles(space: AttentionSpace, device: XpuDevice) -> list[AttentionTile]:
+    """Tiles for Intel's GPUs, by the registers that they spill: less fits if loads have masks, and without a matrix
+    engine every work-item keeps whole rows of queries and keys."""
+    if not device.matrix_engine or space.attention.dtype == "f32":
+        return [AttentionTile(16, 32, 2, 1), AttentionTile(16, 16, 2, 1)]
+    whole = not any((extent.known or 1) % 64 for extent in (space.row_count, space.keys))
+    large = [AttentionTile(64, 64, 4, 2), AttentionTile(64, 32, 4, 2)] if whole else []
+    return [*large, AttentionTile(32, 32, 4, 2), AttentionTile(16, 32, 4, 1), AttentionTile(16, 16, 4, 1)]
 
 
 def _shared(space: AttentionSpace, tile: AttentionTile, width: int) -> int:

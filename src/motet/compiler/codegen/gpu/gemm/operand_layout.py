@@ -14,7 +14,7 @@ from motet.compiler.codegen.gpu.tasks import Loop
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 
-_ALIGNMENT = 16  # bytes
+_ALIGNMENT, _BLOCK_ALIGNMENT = 16, 64  # bytes
 _LONGEST = 1 << 31  # elements of a line, and lines
 
 
@@ -49,3 +49,12 @@ def matrix_of(
     if any((extent.known or 1) >= _LONGEST for extent in (lines, length)):
         return None
     return Matrix(place, lines, length, stride, across)
+
+
+def suits_block_loads(matrix: Matrix, others: Sequence[Loop]) -> bool:
+    """Whether Intel's 2-D block loads can load a matrix: it begins at a multiple of 64 bytes, for each point of the
+    loops `others`, and lines have at least as many. Source: the OpenCL extension `cl_intel_subgroup_2d_block_io`."""
+    item = item_bytes(matrix.place.dtype)
+    begins = [*matrix.place.offset, *(matrix.place.strides[d] for _, d in others)]
+    aligned = all(each.factor * item % _BLOCK_ALIGNMENT == 0 for each in begins)
+    return aligned and matrix.length.factor * item >= _BLOCK_ALIGNMENT

@@ -16,7 +16,7 @@ from motet.compiler.codegen.gpu.gemm.contraction import match, takes, worth_matr
 from motet.compiler.codegen.gpu.gemm.gemv import GemvBlock
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.gemm.library import library_call
-from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix, matrix_of
+from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix, matrix_of, suits_block_loads
 from motet.compiler.codegen.gpu.gemm.persistent_tiles import Ring, ring_cycles, rings
 from motet.compiler.codegen.gpu.gemm.small_gemm import SmallBlock
 from motet.compiler.codegen.gpu.gemm.tiles import GemmShape, Tile, choose_tiles, cycles, stored_as
@@ -113,7 +113,10 @@ def choices(c: ContractionLaunch, target: GpuTarget) -> tuple[GemmChoice, ...]:
     left, right = _described(c)
     m, n, k, batch = (total(loops).known or _GUESS for loops in (c.m, c.n, c.k, c.batch))
     narrow = _is_narrow(c.left, c.m, c.k) or _is_narrow(c.right, c.k, c.n)
-    problem = GemmShape(m, n, k, batch, c.factor, left is not None and right is not None, narrow)
+    described = left is not None and right is not None
+    if left is not None and right is not None and target.xpu is not None:
+        described = all(suits_block_loads(each, c.batch) for each in (left, right))
+    problem = GemmShape(m, n, k, batch, c.factor, described, narrow)
     tiles = choose_tiles(problem, target, _FORMS)
     plain: list[GemmChoice] = [SmallChoice(c, block) for block in small_gemm.blocks_of(c, target)]
     plain += [TileChoice(c, tile, left, right) for tile in tiles]

@@ -4,6 +4,7 @@ How operands are loaded:
 
     pointers      every thread loads its part, by any addresses
     descriptors   TMA loads tiles (`operand_layout.py`)
+    blocks        Intel's 2-D block loads, by block pointers (`xpu_tiles.py`)
 
 Persistent kernels with a ring buffer have separate tiles (`persistent.py`).
 """
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from motet.compiler.codegen.gpu.gemm.xpu_tiles import xpu_tiles
 from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 
-Kind = Literal["pointers", "descriptors"]
+Kind = Literal["pointers", "descriptors", "blocks"]
 PRECISIONS = {"f32": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 _CACHE_BYTES = 64  # that one SM reads from the second-level cache per cycle
 RATES = {  # multiply-adds per cycle
@@ -30,7 +32,7 @@ _DEPTHS = {
 }
 _POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # elements of the largest tile; others: 128 * 256
 _SIDES = (16, 32, 64, 128, 256)
-_BEGIN = {"pointers": 1500, "descriptors": 3000}  # cycles before a program's first multiplication
+_BEGIN = {"pointers": 1500, "descriptors": 3000, "blocks": 1500}  # cycles before a program's first multiplication
 _NARROW = 4  # slowdown of loads of single elements
 _ENGINE = 0.93  # time of TMA loads relative to loads by threads
 _SHORT = 16  # iterations up to which a deep pipeline takes longer to fill than it gains
@@ -104,6 +106,12 @@ def choose_tiles(problem: GemmShape, target: GpuTarget, most: int) -> list[Tile]
 
 
 def _all(problem: GemmShape, target: GpuTarget) -> list[Tile]:
+    if target.xpu is not None:
+        sizes = power_of_two(problem.m), power_of_two(problem.n), power_of_two(problem.k)
+        return [
+            Tile(tile.m, tile.n, tile.k, tile.warps, 2 if tile.blocks else 1, "blocks" if tile.blocks else "pointers")
+            for tile in xpu_tiles(target.xpu, problem.factor, sizes, problem.described)
+        ]
     found: list[Tile] = []
     described = problem.described and target.is_cuda and target.architecture == _HOPPER
     described = described and problem.factor not in ("f32", "f64", "tf32x3")

@@ -1,18 +1,18 @@
 """Compiles the LLVM IR of kernels for processors to programs in OpenCL C.
 
-LLVM inlines each phase into a kernel with parameters that OpenCL can set (`runtime/drivers/opencl/program.py` describes
-them), and simplifies it; what is left is printed.
+LLVM inlines each phase into its kernel (`codegen/llvm/entries.py`) and simplifies it. What is left is printed.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from motet.compiler.codegen.llvm.entries import Entries, entry_name, inlined, with_entries
 from motet.compiler.codegen.llvm.opencl_c.flow import print_kernel
 from motet.compiler.codegen.llvm.opencl_c.model import (
     Aggregate,
@@ -26,8 +26,6 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
 )
 from motet.compiler.codegen.llvm.opencl_c.reader import read_module
 from motet.compiler.codegen.llvm.opencl_c.support import Support
-
-Entries = Sequence[tuple[str, int, int]]  # each phase's symbol, its buffers and its sizes
 
 _TRIPLE = "spirv64-unknown-unknown"  # no vectors, intrinsics or costs of any processor
 _REFUSED = "#error OpenCL C has no "
@@ -81,7 +79,7 @@ def _program(text: str, entries: Entries, parts: Sequence[str]) -> str:
 def _kernel_name(symbol: str, buffers: int, sizes: int) -> str:
     if not re.fullmatch(r"\w+", symbol):
         raise Inexpressible(f"a kernel of the name {symbol}")
-    return f"{symbol}__{buffers}b{sizes}s"
+    return entry_name(symbol, buffers, sizes)
 
 
 def _simplified(text: str, entries: Entries, parts: Sequence[str]) -> str:
@@ -89,9 +87,9 @@ def _simplified(text: str, entries: Entries, parts: Sequence[str]) -> str:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine: Any = llvm.Target.from_triple(_TRIPLE).create_target_machine(opt=3)
-    module: Any = llvm.parse_assembly(_with_kernels(text, entries))
+    module: Any = llvm.parse_assembly(with_entries(_inlined(text), entries))
     for part in parts:
-        module.link_in(llvm.parse_assembly(_inlined(part, ())))
+        module.link_in(llvm.parse_assembly(_inlined(part)))
     module.triple = _TRIPLE
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -102,58 +100,10 @@ def _simplified(text: str, entries: Entries, parts: Sequence[str]) -> str:
     return str(module)
 
 
-def _with_kernels(text: str, entries: Entries) -> str:
-    lines = [_inlined(text, [symbol for symbol, _, _ in entries]), "declare i64 @get_global_id(i32)"]
-    return "\n".join([*lines, "declare i64 @get_global_size(i32)", *(_kernel(*entry) for entry in entries), ""])
-
-
-def _inlined(text: str, phases: Sequence[str]) -> str:
-    """`text` with all functions inlined."""
-    for symbol in phases:
-        text = re.sub(rf'define void @"?{re.escape(symbol)}"?\(', f'define internal void @"{symbol}"(', text)
-    return "\n".join(_lines(text))
-
-
-def _lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        if line.startswith(("target ", "source_filename")):
-            continue
-        if line.startswith("define "):
-            line = re.sub(r"\bnoinline\b", "", line)
-            line = re.sub(r"\)([^()]*)$", r") alwaysinline\1", line, count=1)
-        yield line
-
-
-def _kernel(symbol: str, buffers: int, sizes: int) -> str:
-    """A function that runs the phase `symbol` on a work-item's tasks."""
-    parameters = [*(f"ptr %b{i}" for i in range(buffers)), *(f"i64 %s{i}" for i in range(sizes))]
-    lines = [
-        f'define void @"{_kernel_name(symbol, buffers, sizes)}"('
-        f'{", ".join([*parameters, "i64 %tasks", "ptr %scratch", "i64 %stride"])}) {{',
-        f"  %buffers = alloca [{max(buffers, 1)} x ptr], align 8",
-        f"  %sizes = alloca [{max(sizes, 1)} x i64], align 8",
-    ]
-    for kind, letter, count, array in (("ptr", "b", buffers, "buffers"), ("i64", "s", sizes, "sizes")):
-        for i in range(count):
-            lines += [
-                f"  %{letter}p{i} = getelementptr {kind}, ptr %{array}, i64 {i}",
-                f"  store {kind} %{letter}{i}, ptr %{letter}p{i}, align 8",
-            ]
-    return "\n".join([*lines, *_CALL, f'  call void @"{symbol}"({_ARGUMENTS})', "  ret void", "}"])
-
-
-_CALL = (
-    "  %item = call i64 @get_global_id(i32 0)",
-    "  %items = call i64 @get_global_size(i32 0)",
-    "  %next = add i64 %item, 1",
-    "  %first = mul i64 %item, %tasks",
-    "  %last = mul i64 %next, %tasks",
-    "  %begin = udiv i64 %first, %items",
-    "  %end = udiv i64 %last, %items",
-    "  %offset = mul i64 %item, %stride",
-    "  %own = getelementptr i8, ptr %scratch, i64 %offset",
-)
-_ARGUMENTS = "ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %own"
+def _inlined(text: str) -> str:
+    """`text` without the processor that it is for, with all functions inlined."""
+    lines = (line for line in text.splitlines() if not line.startswith(("target ", "source_filename")))
+    return "\n".join(inlined(lines))
 
 
 def _table(name: str, value: Value) -> str:

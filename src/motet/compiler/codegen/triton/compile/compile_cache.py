@@ -16,10 +16,16 @@ from pathlib import Path
 import msgspec
 
 from motet.cache import Cache
+from motet.compiler.codegen.triton.compile import ocloc
+from motet.compiler.codegen.triton.compile.installation import XPU
 from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request
+from motet.compiler.targets.gpu import GpuTarget
 
 # Motet's sources that affect the machine code of a program.
-_SOURCES = ("compiling.py", "programmatic_launch.py", "fences.py", "hsaco.py", "worker.py", "../../gpu/cubin.py")
+_SOURCES = (
+    "compiling.py", "programmatic_launch.py", "fences.py", "hsaco.py", "worker.py", "../../gpu/cubin.py", "xpu.py",
+    "native_code.py", "ocloc.py", "zebin.py",
+)
 _VARIABLES = ("TRITON_", "PTXAS", "NVPTX_", "LLVM_", "MLIR_", "DISABLE_", "AMDGCN_")
 
 
@@ -44,8 +50,15 @@ def keep(request: Request, made: Mapping[int, Sequence[Made]]) -> None:
 
 
 def _key(forms: Sequence[ProgramUnit], request: Request) -> str:
-    parts = [*_versions(), *_environment(), request.target, request.most, list(forms)]
+    parts = [*_versions(), *_makers(request.target), *_environment(), request.target, request.most, list(forms)]
     return f"kernel {hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()}"
+
+
+def _makers(target: GpuTarget) -> list[str]:
+    """What makes code for Intel's GPUs, and its version."""
+    if target.xpu is None:
+        return []
+    return [f"triton-xpu {XPU}", *([ocloc.version()] if target.xpu.device else [])]
 
 
 @functools.cache
@@ -53,7 +66,11 @@ def _versions() -> tuple[str, str]:
     digest = hashlib.sha256()
     for name in _SOURCES:
         digest.update((Path(__file__).parent / name).read_bytes())
-    return importlib.metadata.version("triton"), digest.hexdigest()
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:  # which code for Intel's GPUs does not need
+        triton = ""
+    return triton, digest.hexdigest()
 
 
 def _environment() -> list[str]:

@@ -16,17 +16,22 @@ import msgspec
 from motet.artifact.candidates import FormCandidate, Tunable
 from motet.artifact.launch import Launch
 from motet.compiler.codegen.triton.compile.compile_cache import find, keep
-from motet.compiler.codegen.triton.compile.process import Pending, begin, worker_crash
+from motet.compiler.codegen.triton.compile.installation import require_intel
+from motet.compiler.codegen.triton.compile.process import Pending, begin, keep_failed, worker_crash
 from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request
 from motet.compiler.codegen.triton.text.program import TritonProgram
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError
 
+SPIRV = "spv"
 TRITON = "3.9"  # the version that programs are written for, as in `pyproject.toml`
 
 
 def require_triton(target: GpuTarget) -> None:
     """Raises OptionError if Triton is not installed, or has another version than the programs are written for."""
+    if target.xpu is not None:
+        require_intel(target)
+        return
     made_by = f"device {target.family}: code for {target.name} is made by Triton"
     if importlib.util.find_spec("triton") is None:
         raise OptionError(f"{made_by}, which is not installed; pip install 'motet[gpu]', or leave the device out")
@@ -69,7 +74,10 @@ class Begun:
             if first.died:
                 raise worker_crash(program.symbol, Request(target, [request.programs[number]], 1), first.error)
             if first.error:
-                raise CompileError(f"kernel {program.symbol}: no code for {target.family} {target.name}: {first.error}")
+                raise CompileError(
+                    f"kernel {program.symbol}: no code for {target.family} {target.name}: {first.error}"
+                    f"{keep_failed(first)}"
+                )
         return made
 
 
@@ -111,14 +119,21 @@ def members_of(program: TritonProgram, made: Made, target: GpuTarget, name: str 
     launch = Launch(
         name, made.entry, made.warps, form.blocks, made.shared, made.scratch, made.registers, made.spills,
         len(program.buffers), list(program.sizes), made.waits,
-        None if program.call is None else msgspec.to_builtins(program.call),
+        None if program.call is None else msgspec.to_builtins(program.call), 0, made.sub_group, made.native,
     )
     path = f"executables/{target.family}/{target.name}/{name}"
+    spirv = {f"{path}.{SPIRV}": made.spirv} if made.spirv else {}
     return {
         f"{path}.{target.binary}": made.code,
         f"{path}.json": msgspec.json.format(msgspec.json.encode(launch), indent=2),
+        **spirv,
         f"{path}.py": form.source.encode(),
     }
+
+
+def objects_of(members: Mapping[str, bytes]) -> list[str]:
+    """Those of a program's `members` that a driver loads: all except the source."""
+    return [name for name in members if not name.endswith(".py")]
 
 
 def tunable_of(

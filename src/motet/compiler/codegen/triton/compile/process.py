@@ -20,6 +20,8 @@ from typing import IO
 
 import msgspec
 
+import motet
+from motet.compiler.codegen.triton.compile.installation import interpreter
 from motet.compiler.codegen.triton.compile.worker import Made, Request
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import WorkerCrash
@@ -49,11 +51,18 @@ def _start(target: GpuTarget) -> _Server:
     with theirs:
         described = msgspec.json.encode(target).decode()
         process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(os.getpid()), str(theirs.fileno()), described],
+            [interpreter(target), "-m", _MODULE, str(os.getpid()), str(theirs.fileno()), described],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_path(target))},
         )
     return _Server(ours, log, process)
+
+
+def _path(target: GpuTarget) -> list[str]:
+    """Where the process finds modules: all that this one has, except for another Python, which has its own packages."""
+    if target.xpu is not None:
+        return [str(Path(motet.__file__).parents[1])]
+    return list(filter(None, sys.path))
 
 
 def stop(family: str) -> None:
@@ -110,8 +119,17 @@ def worker_crash(kernel: str, request: Request, why: str) -> WorkerCrash:
     file = Path(tempfile.mkdtemp(prefix="motet-crash-")) / "request.msgpack"
     file.write_bytes(msgspec.msgpack.encode(request))
     what = f"kernel {kernel}" if kernel else "kernels"
-    command = [Path(sys.executable).name, "-m", _MODULE, str(file)]
+    command = [Path(interpreter(request.target)).name, "-m", _MODULE, str(file)]
     return WorkerCrash(f"{what}: no code for {request.target.name}: {why}", shlex.join(command))
+
+
+def keep_failed(made: Made) -> str:
+    """How to repeat a failure of Intel's offline compiler, whose input is kept; empty for other failures."""
+    if not made.reproduce:
+        return ""
+    folder = Path(tempfile.mkdtemp(prefix="motet-crash-"))
+    (folder / "k.spv").write_bytes(made.spirv)
+    return f"; to reproduce: cd {shlex.quote(str(folder))} && {made.reproduce}"
 
 
 def _last_words(server: _Server | None) -> str:

@@ -33,6 +33,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 # How many times longer programs in Gluon take to compile than others of their length, and programs with products.
 _GLUON, _PRODUCT = 5, 2
+_TRIED = 4  # forms of a program for Intel's GPUs, where a small spill is not a reason to try all
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -94,23 +95,25 @@ class _Program:
     """The progress of a program: the number of forms `begun`, in order, and the results of those that ended."""
 
     forms: list[ProgramUnit]
+    most_tried: int
     begun: int = 0
     made: dict[int, Made] = field(default_factory=dict[int, Made])
 
     @property
     def fitting(self) -> int:
-        return sum(not made.error and not made.spills for made in self.made.values())
+        return sum(not made.error and not made.spilling for made in self.made.values())
 
     def wants(self, most: int) -> bool:
         """Whether the next form is needed, whatever the results of the forms in progress."""
         under_way = self.begun - len(self.made)
-        return self.begun < len(self.forms) and self.fitting + under_way < most
+        tried = self.begun - sum(bool(made.error) for made in self.made.values())
+        return self.begun < len(self.forms) and tried < self.most_tried and self.fitting + under_way < most
 
     def answer(self) -> list[Made]:
         made = [self.made[number] for number in sorted(self.made)]
-        fitting = [each for each in made if not each.error and not each.spills]
+        fitting = [each for each in made if not each.error and not each.spilling]
         spilling = sorted((each for each in made if not each.error), key=lambda each: each.spills)
-        return fitting or spilling[:1] or [Made(error=made[0].error, died=made[0].died)]
+        return fitting or spilling[:1] or made[:1]
 
 
 @dataclass
@@ -132,7 +135,8 @@ class _RequestWork:
     workers: dict[Connection, _ProgramWorker] = field(default_factory=dict[Connection, _ProgramWorker])
 
     def __post_init__(self) -> None:
-        self.programs = [_Program(forms) for forms in self.request.programs]
+        most = _TRIED if self.request.target.xpu is not None else len(max(self.request.programs, key=len, default=[]))
+        self.programs = [_Program(forms, max(most, self.request.most)) for forms in self.request.programs]
 
     def run(self) -> list[list[Made]]:
         try:

@@ -8,18 +8,22 @@ import functools
 import importlib.util
 import os
 import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
+from motet.artifact.launch import Native
 from motet.compiler.codegen.gpu import cubin
 from motet.compiler.codegen.gpu.cubin import Resources
-from motet.compiler.codegen.triton.compile import clusters, hsaco
+from motet.compiler.codegen.triton.compile import clusters, hsaco, ocloc, xpu
 from motet.compiler.codegen.triton.compile import programmatic_launch as dependent
 from motet.compiler.codegen.triton.compile.compiling import Stages, compile_source
 from motet.compiler.codegen.triton.compile.fences import fences_itself
+from motet.compiler.codegen.triton.compile.native_code import FLAGS, SPILL_THRESHOLD, OutOfResources, make_native
 from motet.compiler.targets.gpu import GpuTarget
 
 # Functions of libdevice that are inaccurate if subnormal numbers are flushed to 0, which speeds up the others.
@@ -60,7 +64,8 @@ class Request(msgspec.Struct, frozen=True):
 class Made(msgspec.Struct, frozen=True):
     """The result for a program: the form, its binary and the launch metadata; or `error`. `warps` is the number of
     warps of a launch, which may be more than the form requests. `waits` means that the kernel itself waits for its
-    predecessors (`programmatic_launch.py`)."""
+    predecessors (`programmatic_launch.py`). For Intel's GPUs, `code` is a zebin and `spirv` what it was made from, in
+    sub-groups of `sub_group` work-items."""
 
     form: int = 0
     warps: int = 0
@@ -74,6 +79,16 @@ class Made(msgspec.Struct, frozen=True):
     waits: bool = False
     error: str = ""
     died: bool = False  # of the process that compiled it
+    spirv: bytes = b""
+    sub_group: int = 0
+    native: Native | None = None
+    reproduce: str = ""  # the command that repeats a failure of Intel's offline compiler with the file `spirv`
+
+    @property
+    def spilling(self) -> int:
+        """The bytes spilled, 0 if so few that another form is not worth trying."""
+        few = self.native is not None and self.native.spilled_registers <= SPILL_THRESHOLD
+        return 0 if few else self.spills
 
 
 def prepare(target: GpuTarget) -> None:
@@ -81,6 +96,10 @@ def prepare(target: GpuTarget) -> None:
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
     os.environ["MLIR_DISABLE_MULTITHREADING"] = "1"  # for one function, threads cost a third more work and save no time
     os.environ.pop("TRITON_INTERPRET", None)
+    if target.xpu is not None:
+        xpu.use_table_of_devices()
+        if target.xpu.block_loads:
+            ocloc.has_block_loads(target.xpu.device)  # forks of this process know it then
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
         compile_form(ProgramUnit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
 
@@ -110,6 +129,8 @@ def _change_stages(blocks: int, *given: Any) -> tuple[str, str] | None:
 
 def compile_form(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int) -> Made:
     """Compile `unit`, form `number` of its program; `folder` is for its source."""
+    if target.xpu is not None:
+        return _compile_for_xpu(unit, target, folder, number)
     from triton import knobs
     from triton.backends.compiler import GPUTarget
 
@@ -133,6 +154,39 @@ def compile_form(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int
     except _refusals() as error:
         return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
     return _described(stages, target, number)
+
+
+def _compile_for_xpu(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int) -> Made:
+    """The same for Intel's GPUs."""
+    device = target.xpu
+    assert device is not None
+    if "tl.make_block_ptr(" in unit.source and not ocloc.has_block_loads(device.device):
+        return Made(error=f"{ocloc.version()} does not know 2-D block loads")
+    try:
+        function = load(unit.source, unit.symbol, folder / f"{unit.symbol}_{number}.py")
+        kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
+        signature = dict(zip(function.arg_names, kinds, strict=True))
+        groups = xpu.sub_groups(unit.source, unit.warps, device)
+        made = xpu.compile_to_spirv(function, signature, len(unit.buffers), target, groups, unit.stages)
+    except _refusals() as error:
+        return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
+    if made.shared > target.shared:
+        return Made(error=f"out of resources: {made.shared} bytes of local memory; {target.name} has {target.shared}")
+    result = Made(
+        number, made.warps, made.code, made.text, made.entry, made.shared, sub_group=made.sub_group,
+    )
+    if not device.device:
+        return result
+    try:
+        code, native = make_native(made.code, made.entry, device, made.warps * made.sub_group)
+    except OutOfResources as error:
+        return Made(error=f"out of resources: {error}")
+    except ocloc.CompilerFailure as error:
+        command = shlex.join(ocloc.command(device.device, FLAGS[device.registers]))
+        return Made(error=f"the offline compiler failed: {error}", spirv=made.code, reproduce=command)
+    return structs.replace(
+        result, code=code, spirv=made.code, registers=native.registers, spills=native.spilled_bytes, native=native
+    )
 
 
 def _refusals() -> tuple[type[Exception], ...]:

@@ -12,6 +12,7 @@ from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.gemm.operand_layout import Matrix
 from motet.compiler.codegen.gpu.gemm.tiles import PRECISIONS, Tile, stored_as
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.gemm.block_pointers import next_blocks, point_to_blocks
 from motet.compiler.codegen.triton.gemm.descriptors import describe
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, rounded
@@ -24,7 +25,7 @@ Side = Literal["left", "right"]  # of a product
 
 
 def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
-    """A contraction by `tile`s; `left` and `right` are its operands if TMA can load them."""
+    """A contraction by `tile`s; `left` and `right` are its operands if TMA or block loads can load them."""
     described = None if left is None or right is None or tile.kind == "pointers" else (left, right)
     w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
     _tile(w, c, tile, described)
@@ -41,9 +42,11 @@ def _tile(w: Writer, c: ContractionLaunch, tile: Tile, described: tuple[Matrix, 
     """Write the lines that compute a program's tile."""
     rows, columns, depth = total(c.m), total(c.n), total(c.k)
     batch, pm, pn = tile_of(w, c, tile)
-    if described is not None:
-        _describe(w, described, tile, batch)
     corner = w.define("m", f"{pm} * {tile.m}"), w.define("n", f"{pn} * {tile.n}")
+    if described is not None and tile.kind == "blocks":
+        point_to_blocks(w, described, tile, batch, corner)
+    elif described is not None:
+        _describe(w, described, tile, batch)
     row = w.define("m", f"{corner[0]} + {w.range(0)}")
     column = w.define("n", f"{corner[1]} + {w.range(1)}")
     masks = {
@@ -59,7 +62,10 @@ def _tile(w: Writer, c: ContractionLaunch, tile: Tile, described: tuple[Matrix, 
     if turns:
         w.line(f"for k in range(0, {w.extent(depth)}, {tile.k}):")
         w.level += 1
-    if described is not None:
+    if described is not None and tile.kind == "blocks":
+        x, y = next_blocks(w, described, tile)
+        multiply(w, c, x, y)
+    elif described is not None:
         _described_step(w, c, described, corner)
     else:
         _step(w, c, tile, at, masks, "k + " if turns else "")

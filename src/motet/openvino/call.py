@@ -1,0 +1,99 @@
+"""The operation of OpenVINO that calls a function compiled by Motet.
+
+Its last input is the artifact, a constant of bytes: a model that is saved contains its code, and a process without a
+compiler runs it: `core.add_extension(motet.openvino.MotetCall)`.
+"""
+
+# openvino need not be installed, and has no types for its bindings.
+# pyright: reportUntypedBaseClass=false, reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.reader import Artifact
+from motet.errors import CallError
+from motet.openvino.runner import Runner
+
+
+class MotetCall(ov.Op):
+    """Calls a compiled function on OpenVINO's tensors. `inputs` are its arguments and the artifact. Operations that
+    OpenVINO makes from this one, for streams or other shapes, share its `runner`."""
+
+    def __init__(self, inputs: Sequence[Any] | None = None, runner: Runner | None = None) -> None:
+        super().__init__(self)
+        self.runner = runner
+        if inputs is not None:
+            self.set_arguments([inputs[index] for index in range(len(inputs))])
+            self.constructor_validate_and_infer_types()
+
+    def validate_and_infer_types(self) -> None:
+        """Sets types and shapes of the results; extents that are not known yet are dynamic."""
+        runner = self.runner = self.runner or _read_runner(self)
+        specs = runner.signature.inputs
+        given = self.get_input_size()
+        if given not in (len(specs), len(specs) + 1):
+            raise CallError(f"{self.get_friendly_name()}: {given} inputs; expected {len(specs)}, and the artifact")
+        shapes = [_extents(self.get_input_partial_shape(i), len(spec.shape)) for i, spec in enumerate(specs)]
+        self.set_output_size(len(runner.signature.results))
+        for index, (spec, shape) in enumerate(
+            zip(runner.signature.results, runner.result_extents(shapes), strict=True)
+        ):
+            extents = [-1 if extent is None else extent for extent in shape]
+            self.set_output_type(index, ov.Type(DTYPES[spec.dtype]), ov.PartialShape(extents))
+
+    def clone_with_new_inputs(self, new_inputs: Sequence[Any]) -> MotetCall:
+        return MotetCall(new_inputs, self.runner)
+
+    def visit_attributes(self, visitor: Any) -> bool:
+        return True
+
+    def has_evaluate(self) -> bool:
+        return True
+
+    def evaluate(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> bool:
+        """Computes `outputs`. OpenVINO calls it on a thread that it chooses."""
+        runner = self.runner
+        assert runner is not None, "an operation is validated before it is evaluated"
+        # By number: the iterators of OpenVINO's lists end by a C++ exception, which takes longer than small calls.
+        arguments = [inputs[index].data for index in runner.arguments]
+        shapes = runner.result_shapes(tuple([argument.shape for argument in arguments]))
+        if shapes is None:
+            for index, value in enumerate(runner.run_unshaped(arguments)):
+                tensor = outputs[index]
+                tensor.shape = list(value.shape)
+                np.copyto(tensor.data, value)
+            return True
+        results: list[Any] = []
+        for index, shape in enumerate(shapes):
+            array = outputs[index].data
+            if array.shape != shape:
+                outputs[index].shape = list(shape)
+                array = outputs[index].data
+            results.append(array)
+        runner.run(arguments, results)
+        return True
+
+
+def _read_runner(operation: MotetCall) -> Runner:
+    """The runner of an operation that was read from a file."""
+    count, name = operation.get_input_size(), operation.get_friendly_name()
+    last = operation.input_value(count - 1).get_node() if count else None
+    if last is None or last.get_type_name() != "Constant":
+        raise CallError(f"{name}: its last input is no constant; expected an artifact of Motet")
+    return Runner(Artifact.from_bytes(memoryview(last.data).cast("B"), name=name))
+
+
+def _extents(shape: Any, rank: int) -> list[int | None]:
+    if shape.is_static:
+        extents = shape.get_shape()
+        return [extents[axis] for axis in range(rank)]
+    if shape.rank.is_dynamic:
+        return [None] * rank
+    dimensions = [shape[axis] for axis in range(rank)]
+    return [None if dimension.is_dynamic else dimension.get_length() for dimension in dimensions]

@@ -1,0 +1,74 @@
+"""Models compiled by OpenVINO with calls of Motet: requests whose errors are one line."""
+
+# openvino need not be installed, and has no types for its bindings.
+# pyright: reportUntypedBaseClass=false, reportMissingImports=false
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import openvino as ov
+
+from motet.errors import CallError, CompileError
+from motet.openvino.report import Report
+from motet.openvino.runner import Runner
+from motet.openvino.saving import with_code
+
+
+class InferRequest(ov.InferRequest):
+    """OpenVINO's request. Raises CallError for inputs that a part does not accept."""
+
+    def infer(self, *arguments: Any, **options: Any) -> Any:
+        """See openvino.InferRequest.infer."""
+        with one_line(CallError):
+            return super().infer(*arguments, **options)
+
+    def wait(self) -> None:
+        """See openvino.InferRequest.wait."""
+        with one_line(CallError):
+            super().wait()
+
+
+class CompiledModel(ov.CompiledModel):
+    """OpenVINO's compiled model. `model` is the model with calls of Motet, `report` lists them and what stays with
+    OpenVINO."""
+
+    def __init__(self, compiled: Any, model: Any, report: Report, runners: Sequence[Runner]) -> None:
+        super().__init__(compiled)
+        self.model = model
+        self.report = report
+        self.runners = tuple(runners)
+
+    def create_infer_request(self) -> InferRequest:
+        """See openvino.CompiledModel.create_infer_request."""
+        return InferRequest(super().create_infer_request())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as IR, with the compiled functions inside: `path` ends with .xml, and the constants are in a
+        file that ends with .bin. `compile_model(path)` reads it, and so does a process without a compiler, after
+        `core.add_extension(motet.openvino.MotetCall)`."""
+        ov.save_model(with_code(self.model), os.fspath(path), compress_to_fp16=False)
+
+
+@contextlib.contextmanager
+def one_line(kind: type[CallError] | type[CompileError]) -> Generator[None]:
+    """Raises OpenVINO's exceptions, and those of calls inside it, as one line of class `kind`."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        found = re.search(r"^(?:motet\.errors\.)?(\w*Error): (.*)$", text, re.MULTILINE)
+        if found:
+            raise kind(found[2]) from None
+        raise kind(f"OpenVINO: {meaning(text)}") from None
+
+
+def meaning(text: str) -> str:
+    """The line of an exception's text that says what is wrong; the others are places in OpenVINO's source."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("Exception from", "While validating", "[GPU] Please"))]
+    return re.sub(r"^Check '.*' failed at \S+:?\s*", "", (told or lines or [""])[-1])

@@ -1,0 +1,56 @@
+"""The functions of OpenCL that the driver calls: the result of each (None: a code) and its parameters."""
+
+from __future__ import annotations
+
+from ctypes import c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+_EVENTS = (c_uint, c_void_p, c_void_p)
+PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "clGetPlatformIDs": (None, (c_uint, c_void_p, c_void_p)),
+    "clGetPlatformInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clGetDeviceIDs": (None, (c_void_p, c_uint64, c_uint, c_void_p, c_void_p)),
+    "clGetDeviceInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clCreateContext": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "clReleaseContext": (None, (c_void_p,)),
+    "clCreateCommandQueueWithProperties": (c_void_p, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "clReleaseCommandQueue": (None, (c_void_p,)),
+    "clSVMAlloc": (c_void_p, (c_void_p, c_uint64, c_size_t, c_uint)),
+    "clSVMFree": (c_void_p, (c_void_p, c_void_p)),
+    "clEnqueueSVMMemcpy": (None, (c_void_p, c_uint, c_void_p, c_void_p, c_size_t, *_EVENTS)),
+    "clEnqueueSVMMemFill": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, *_EVENTS)),
+    "clCreateProgramWithIL": (c_void_p, (c_void_p, c_char_p, c_size_t, c_void_p)),
+    "clCreateProgramWithSource": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p)),
+    "clBuildProgram": (None, (c_void_p, c_uint, c_void_p, c_char_p, c_void_p, c_void_p)),
+    "clGetProgramBuildInfo": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clGetProgramInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clReleaseProgram": (None, (c_void_p,)),
+    "clCreateKernel": (c_void_p, (c_void_p, c_char_p, c_void_p)),
+    "clReleaseKernel": (None, (c_void_p,)),
+    "clSetKernelArg": (None, (c_void_p, c_uint, c_size_t, c_void_p)),
+    "clSetKernelArgSVMPointer": (None, (c_void_p, c_uint, c_void_p)),
+    "clEnqueueNDRangeKernel": (None, (c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_void_p, *_EVENTS)),
+    "clFlush": (None, (c_void_p,)),
+    "clCreateUserEvent": (c_void_p, (c_void_p, c_void_p)),
+    "clSetUserEventStatus": (None, (c_void_p, c_int)),
+    "clFinish": (None, (c_void_p,)),
+    "clRetainContext": (None, (c_void_p,)),
+    "clRetainMemObject": (None, (c_void_p,)),
+    "clRetainEvent": (None, (c_void_p,)),
+    "clReleaseMemObject": (None, (c_void_p,)),
+    "clGetContextInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clGetCommandQueueInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clGetMemObjectInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clGetEventInfo": (None, (c_void_p, c_uint, c_size_t, c_void_p, c_void_p)),
+    "clCreateBuffer": (c_void_p, (c_void_p, c_uint64, c_size_t, c_void_p, c_void_p)),
+    "clCreateSubBuffer": (c_void_p, (c_void_p, c_uint64, c_uint, c_void_p, c_void_p)),
+    "clEnqueueReadBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
+    "clEnqueueWriteBuffer": (None, (c_void_p, c_void_p, c_uint, c_size_t, c_size_t, c_void_p, *_EVENTS)),
+    "clEnqueueCopyBuffer": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_EVENTS)),
+    "clEnqueueFillBuffer": (None, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_EVENTS)),
+    "clEnqueueMarkerWithWaitList": (None, (c_void_p, *_EVENTS)),
+    "clCreateProgramWithBinary": (c_void_p, (c_void_p, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "clGetExtensionFunctionAddressForPlatform": (c_void_p, (c_void_p, c_char_p)),
+    "clWaitForEvents": (None, (c_uint, c_void_p)),
+    "clReleaseEvent": (None, (c_void_p,)),
+}

@@ -1,0 +1,26 @@
+// RUN: motet opt %s --pipeline 'func.func(linalg-generalize-named-ops),dynamic-transposed-conv,canonicalize' | filecheck %s
+
+// Step 2, window 3: both phases read two pixels, and the filters of one have a zero. Phases become the innermost axis.
+// CHECK-LABEL: func.func @main
+// CHECK-NOT: tensor.insert_slice
+// CHECK: tensor.pad %arg0
+// CHECK: linalg.generic {{.*}} tensor<18x10x2xf32>
+// CHECK: linalg.generic {{.*}} tensor<1x18x?xf32>
+// CHECK: tensor.expand_shape {{.*}} into tensor<1x2x9x?xf32>
+// CHECK: linalg.generic {{.*}} outs({{.*}} : tensor<1x9x?x2xf32>)
+// CHECK: tensor.collapse_shape {{.*}} into tensor<1x9x?xf32>
+// CHECK: tensor.extract_slice {{.*}} to tensor<1x9x?xf32>
+func.func @main(%x: tensor<1x10x?xf32>, %k: tensor<9x10x3xf32> {motet.parameter = "k"}, %wide: index, %long: index)
+    -> tensor<1x9x?xf32> {
+  %zero = arith.constant 0.0 : f32
+  %two = arith.constant 2 : index
+  %own = tensor.dim %x, %two : tensor<1x10x?xf32>
+  %e = tensor.empty(%wide) : tensor<1x10x?xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x10x?xf32>) -> tensor<1x10x?xf32>
+  %z = tensor.insert_slice %x into %f[0, 0, 1] [1, 10, %own] [1, 1, 2] : tensor<1x10x?xf32> into tensor<1x10x?xf32>
+  %o = tensor.empty(%long) : tensor<1x9x?xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%o : tensor<1x9x?xf32>) -> tensor<1x9x?xf32>
+  %r = linalg.conv_1d_ncw_fcw {strides = dense<1> : tensor<1xi64>, dilations = dense<1> : tensor<1xi64>}
+    ins(%z, %k : tensor<1x10x?xf32>, tensor<9x10x3xf32>) outs(%i : tensor<1x9x?xf32>) -> tensor<1x9x?xf32>
+  return %r : tensor<1x9x?xf32>
+}

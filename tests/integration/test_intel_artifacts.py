@@ -1,0 +1,269 @@
+"""Programs for Intel's GPUs: native code read from the binary, numbers on Intel's platform for processors from the
+SPIR-V of the same programs without the matrix engine, and the driver in capture mode."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.integration.test_gpu_dialect import MATMUL, host
+from tests.unit.compiler.codegen.triton import attention_texts
+from tests.unit.compiler.codegen.triton.attention_texts import Form
+from tests.unit.compiler.codegen.triton.texts import nest, softmax, tensor
+from tests.unit.runtime.drivers.opencl.opening import opencl_device
+
+import motet
+from motet.artifact.launch import Launch
+from motet.artifact.reader import Artifact
+from motet.compiler.codegen.triton.compile import ocloc
+from motet.compiler.codegen.triton.compile.installation import has_intel
+from motet.compiler.codegen.triton.compile.zebin import missing_functions, read_kernel
+from motet.errors import CompileError, DeviceError, OptionError
+from motet.tools.inspect import describe
+
+URI = "opencl:0"
+ALL = "intel{device=pvc+dg2+tgllp}"
+_ICD = Path("/etc/OpenCL/vendors/intel.icd")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tools() -> None:
+    if not has_intel():
+        pytest.skip("no triton-xpu: make intel")
+    if not ocloc.is_available():
+        pytest.skip(f"no offline compiler: {ocloc.INSTALL}")
+
+
+def product(m: int, n: int, k: int, dtype: str, left: str = "i, k", right: str = "k, j") -> str:
+    """A product with operands stored as `left` and `right` say, summed in f32."""
+    sizes = {"i": m, "j": n, "k": k}
+    shapes = [tensor([sizes[d] for d in access.split(", ")], dtype) for access in (left, right)]
+    widen = "f" if dtype in ("f16", "bf16") else ""
+    names = (("%p", "%x0"), ("%q", "%x1")) if widen else ()
+    body = [f"{new} = arith.ext{widen} {old} : {dtype} to f32" for new, old in names]
+    x, y = ("%p", "%q") if widen else ("%x0", "%x1")
+    body += [f"%m = arith.mulf {x}, {y} : f32", "%s = arith.addf %y0, %m : f32"]
+    return nest(
+        list(zip(shapes, (left, right), strict=True)), [(tensor((m, n), "f32"), "i, j", "0.0")], "ppr", body, ["%s"]
+    )
+
+
+def residual(n: int) -> str:
+    """A·B + A in f16."""
+    kind = tensor((n, n), "f16")
+    return f"""
+func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
+  %z = arith.constant 0.0 : f16
+  %e = tensor.empty() : {kind}
+  %f = linalg.fill ins(%z : f16) outs(%e : {kind}) -> {kind}
+  %m = linalg.matmul ins(%a, %b : {kind}, {kind}) outs(%f : {kind}) -> {kind}
+  %r = linalg.add ins(%m, %a : {kind}, {kind}) outs(%e : {kind}) -> {kind}
+  return %r : {kind}
+}}"""
+
+
+def compiled(text: str, devices: str = ALL) -> Artifact:
+    return motet.compile(text, devices=devices)
+
+
+def launches(artifact: Artifact, target: str) -> list[tuple[Launch, bytes]]:
+    """The launch records of a target, each with the machine code or SPIR-V."""
+    variant = next(each for each in artifact.manifest.variants if each.target == target)
+    found: list[tuple[Launch, bytes]] = []
+    for name in variant.objects:
+        if name.endswith(".json"):
+            code = name.removesuffix(".json") + (".spv" if target == "spirv" else ".zebin")
+            found.append((msgspec.json.decode(artifact.member(name), type=Launch), bytes(artifact.member(code))))
+    return found
+
+
+def ran(artifact: Artifact, *inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if "Intel" not in opencl_device(URI).name:
+        pytest.skip(f"{URI} is not Intel's platform: make intel")
+    with motet.load(artifact, devices=URI) as session:
+        return np.asarray(session(*inputs))
+
+
+def random(seed: int, *shapes: Sequence[int], dtype: str = "f4") -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def check_native(artifact: Artifact, target: str) -> None:
+    """The launch records of a target say what its machine code says, which is whole."""
+    for launch, code in launches(artifact, target):
+        facts = read_kernel(code, launch.entry)
+        assert launch.native is not None and not missing_functions(code)
+        assert launch.native.matrix_engine == facts.matrix_engine == (target == "pvc")
+        assert (launch.registers, launch.sub_group) == (facts.registers, facts.sub_group)
+        assert launch.warps * launch.sub_group <= launch.native.max_work_group
+        assert launch.native.device == {"dg2": "acm-g10"}.get(target, target)
+
+
+def test_every_named_device_has_native_code() -> None:
+    artifact = compiled(product(24, 17, 31, "f16"), ALL)
+    assert [v.target for v in artifact.manifest.variants] == ["pvc", "dg2", "tgllp", "spirv"]
+    for target in ("pvc", "dg2", "tgllp"):
+        check_native(artifact, target)
+
+
+@pytest.mark.parametrize(("left", "right"), [("k, i", "k, j"), ("i, k", "j, k")])
+def test_transposed_products_use_the_matrix_engine(left: str, right: str) -> None:
+    artifact = compiled(product(65, 40, 48, "f16", left, right), "intel{device=pvc}")
+    check_native(artifact, "pvc")
+    a, b = random(3, *[[{"i": 65, "j": 40, "k": 48}[d] for d in each.split(", ")] for each in (left, right)],
+                  dtype="f2")  # fmt: skip
+    wide = [a.astype("f8") if left == "i, k" else a.T.astype("f8"), b.astype("f8") if right == "k, j" else b.T]
+    np.testing.assert_allclose(ran(artifact, a, b), wide[0] @ wide[1].astype("f8"), rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_and_a_sum_are_within_one_unit_of_f16() -> None:
+    a, b = random(5, (33, 33), (33, 33), dtype="f2")
+    found = ran(compiled(residual(33), "intel{device=spirv}"), a, b)
+    wanted = (a.astype("f4") @ b.astype("f4") + a.astype("f4")).astype("f2")
+    between = np.abs(found.astype("f8") - wanted.astype("f8"))
+    product_unit = np.spacing(np.abs(a.astype("f4") @ b.astype("f4")).astype("f2")).astype("f8")
+    assert np.all(between <= np.maximum(np.spacing(np.abs(wanted)).astype("f8"), product_unit))
+
+
+def test_attention_on_a_platform_for_processors() -> None:
+    form = Form(batch=1, heads=4, queries=65, keys=97, depth=64, width=64, dtype="f16", scale=0.125)
+    artifact = compiled(attention_texts.text(form), "intel{device=pvc}")
+    assert [kernel.kind for kernel in artifact.manifest.variants[0].kernels] == ["attention"]
+    assert all(launch.native is not None and launch.native.matrix_engine for launch, _ in launches(artifact, "pvc"))
+    q, k, v = random(7, *attention_texts.shapes(form), dtype="f2")
+    scores = np.einsum("bhqd,bhkd->bhqk", q.astype("f8"), k.astype("f8")) * 0.125
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = np.einsum("bhqk,bhkd->bhqd", weights / weights.sum(-1, keepdims=True), v.astype("f8"))
+    np.testing.assert_allclose(ran(artifact, q, k, v), wanted, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_long_attention_on_a_platform_for_processors() -> None:
+    form = Form(batch=1, heads=4, queries=4096, keys=4096, depth=64, width=64, dtype="f16", scale=0.125)
+    artifact = compiled(attention_texts.text(form), "intel{device=spirv}")
+    q, k, v = random(9, *attention_texts.shapes(form), dtype="f2")
+    found = ran(artifact, q, k, v)
+    for head in range(4):
+        scores = q[0, head].astype("f8") @ k[0, head].astype("f8").T * 0.125
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted = weights @ v[0, head].astype("f8") / weights.sum(-1, keepdims=True)
+        np.testing.assert_allclose(found[0, head], wanted, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 1000), (33, 127), (3, 4097)])
+def test_rows_of_odd_lengths(rows: int, columns: int) -> None:
+    (x,) = random(rows * columns, (rows, columns))
+    e = np.exp(x.astype("f8") - x.max(-1, keepdims=True))
+    found = ran(compiled(softmax(rows, columns), "intel{device=spirv}"), x)
+    np.testing.assert_allclose(found, e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+def test_dynamic_rows() -> None:
+    artifact = compiled(softmax("?", 77), "intel{device=tgllp}")
+    for rows in (1, 5, 64):
+        (x,) = random(rows, (rows, 77))
+        e = np.exp(x.astype("f8") - x.max(-1, keepdims=True))
+        np.testing.assert_allclose(ran(artifact, x), e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+def test_launches_of_gpu_kernels_go_as_on_opencl_devices() -> None:
+    text = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
+        %c2 = arith.constant 2 : index
+        %c3 = arith.constant 3 : index
+        %c8 = arith.constant 8 : index
+        gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
+          args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
+    """)  # fmt: skip
+    a, b = random(11, (24, 40), (40, 16))
+    found = ran(compiled(text, "intel{device=pvc}"), a, b, np.zeros((24, 16), np.float32))
+    np.testing.assert_allclose(found, a.astype("f8") @ b.astype("f8"), rtol=1e-4, atol=1e-5)
+
+
+def test_inspect_states_units_and_sources() -> None:
+    artifact = compiled(product(64, 64, 64, "f16"), "intel{device=pvc,registers=large}")
+    pvc, spirv = describe(artifact)["variants"]
+    (fact,) = pvc["launches"]
+    native = fact["native"]
+    assert native["flags"] == "-cl-intel-256-GRF-per-thread" and native["retry"] is None
+    assert native["registers"] == {
+        "value": 256, "unit": "registers of a sub-group", "source": ".ze_info grf_count"}
+    assert native["max_work_group"]["value"] == 512 and native["max_work_group"]["unit"] == "work-items"
+    assert {"spilled_registers", "spilled_bytes", "matrix_engine", "register_bytes"} <= native.keys()
+    assert spirv["launches"][0]["binary"] == "spv" and "native" not in spirv["launches"][0]
+
+
+def test_f64_is_refused_by_name_where_the_device_lacks_it() -> None:
+    text = product(8, 8, 8, "f32").replace("f32", "f64")
+    assert launches(compiled(text, "intel{device=pvc}"), "pvc")
+    with pytest.raises(CompileError, match="it computes in f64, which dg2 lacks"):
+        compiled(text, "intel{device=pvc+dg2}")
+
+
+def test_what_is_missing_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MOTET_INTEL", str(tmp_path))
+    with pytest.raises(OptionError, match=r"triton-xpu .*make intel.*pip install") as error:
+        motet.compile(softmax(4, 4), devices="intel", cache=False)
+    assert "\n" not in str(error.value)
+
+
+def test_a_platform_without_sub_groups_says_so() -> None:
+    opencl_device("opencl:pocl" if _has("opencl:pocl") else "opencl:1")
+    artifact = compiled(softmax(4, 4), "intel{device=pvc}")
+    with pytest.raises(DeviceError, match="needs sub-groups-of-16, which"):
+        motet.load(artifact, devices="opencl:pocl")
+
+
+def _has(alias: str) -> bool:
+    from motet.runtime.device import probe
+
+    return any(alias.partition(":")[2] in info.aliases for info in probe("opencl"))
+
+
+_CAPTURED = """
+import sys
+import numpy as np
+import motet
+from motet.runtime.device import probe
+from motet.runtime.drivers.opencl import tiles
+from motet.runtime.drivers.opencl.context import Context
+
+native = []
+load = Context.native_program
+Context.native_program = lambda self, code: (native.append(len(code)), load(self, code))[1]
+(info,) = [each for each in probe("opencl") if "Graphics" in each.name]
+session = motet.load(sys.argv[1], devices=info.uri)
+(choice,) = session.devices
+session["main"]
+print(choice.variant.target, len(session._bound.opened[0].executable.kernels), len(native))
+if sys.argv[2] == "run":
+    session(np.ones((33, 127), np.float32))
+"""
+
+
+@pytest.mark.parametrize(("product_family", "target", "runs"), [("pvc", "pvc", False), ("tgllp", "tgllp", True)])
+def test_the_driver_loads_native_code(tmp_path: Path, product_family: str, target: str, runs: bool) -> None:
+    if not _ICD.exists():
+        pytest.skip("no intel-opencl-icd, which packages.txt names")
+    (tmp_path / "intel.icd").write_text(_ICD.read_text())
+    file = tmp_path / "a.motet"
+    compiled(softmax(33, 127), "intel{device=pvc+tgllp}").save(file)
+    mode = {"NEOReadDebugKeys": "1", "SetCommandStreamReceiver": "1", "ProductFamilyOverride": product_family}
+    done = subprocess.run(
+        [sys.executable, "-c", _CAPTURED, str(file), "run" if runs else "load"], capture_output=True, text=True,
+        check=False, timeout=120, cwd=tmp_path,
+        env={
+            **os.environ, **mode, "OCL_ICD_VENDORS": str(tmp_path), "MOTET_CACHE_DIR": str(tmp_path / "cache"),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
+        },
+    )
+    if "not enough values to unpack" in done.stderr:
+        pytest.skip("this intel-opencl-icd has no capture mode")
+    assert done.returncode == 0 and done.stdout.split() == [target, "1", "1"], done.stdout + done.stderr

@@ -1,0 +1,166 @@
+"""Machine code for Intel's GPUs: registers and spills, when the large register file is taken, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from motet.compiler.codegen.triton.compile import native_code, ocloc, zebin
+from motet.compiler.codegen.triton.compile.native_code import SPILL_THRESHOLD, OutOfResources, make_native
+from motet.compiler.codegen.triton.compile.ocloc import CompilerFailure, OfflineBuild
+from motet.compiler.codegen.triton.compile.xpu import sub_groups, without_attributes
+from motet.compiler.targets.gpu import GpuTarget, XpuDevice
+from motet.compiler.targets.intel import INTEL
+
+LARGE = native_code.FLAGS["large"]
+# Private arrays, indexed by what is only known when it runs: scratch memory without a spill; and many live values.
+_SPILLS = b"""
+kernel void many(global float *p, int n) {
+  float x[200];
+  #pragma unroll
+  for (int i = 0; i < 200; i++) x[i] = p[i * 1024 + get_global_id(0)];
+  for (int k = 0; k < n; k++) {
+    #pragma unroll
+    for (int i = 0; i < 200; i++) x[i] = x[i] * x[(i + 7) % 200] + p[k];
+  }
+  #pragma unroll
+  for (int i = 0; i < 200; i++) p[i * 1024 + get_global_id(0)] = x[i];
+}
+kernel void few(global int *p) { p[get_global_id(0)] += 1; }
+"""
+
+
+def device(name: str, **changes: object) -> XpuDevice:
+    target = INTEL.targets[name]
+    assert isinstance(target, GpuTarget) and target.xpu is not None
+    return replace(target.xpu, **changes)  # type: ignore[arg-type]
+
+
+class Compiler:
+    """Stands for the offline compiler: the registers that a kernel spills, by flags."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **spilled: int) -> None:
+        self.flags: list[str] = []
+        self._spilled = spilled
+        monkeypatch.setattr(ocloc, "compile_spirv", self.compile)
+        monkeypatch.setattr(ocloc, "version", lambda: "a compiler")
+        monkeypatch.setattr(zebin, "read_kernel", lambda code, kernel: code)
+
+    def compile(self, spirv: bytes, name: str, flags: str) -> OfflineBuild:
+        self.flags.append(flags)
+        large = flags == LARGE and "dishonoured" not in self._spilled
+        facts = zebin.KernelFacts(256 if large else 128, 16, 0, None, matrix_engine=False)
+        spilled = self._spilled["large" if large else "default"]
+        return OfflineBuild(facts, {"k": spilled} if spilled else {})  # type: ignore[arg-type]
+
+
+def test_few_spills_are_no_reason_to_compile_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch, default=SPILL_THRESHOLD)
+    _, native = make_native(b"", "k", device("pvc"), 512)
+    assert compiler.flags == [""] and native.retry is None
+    assert (native.spilled_registers, native.spilled_bytes) == (SPILL_THRESHOLD, SPILL_THRESHOLD * 64)
+    assert native.max_work_group == 1024 and native.sources["spilled_registers"] == "compiler log"
+
+
+def test_the_large_register_file_is_taken_where_it_spills_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch, default=90, large=3)
+    _, native = make_native(b"", "k", device("pvc"), 512)
+    assert compiler.flags == ["", LARGE] and native.flags == LARGE
+    assert (native.registers, native.spilled_registers, native.max_work_group) == (256, 3, 512)
+    assert native.retry is not None and native.retry.taken and "3 registers instead of 90" in native.retry.reason
+
+
+def test_it_is_not_taken_where_it_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    Compiler(monkeypatch, default=90, large=90)
+    _, native = make_native(b"", "k", device("pvc"), 512)
+    assert native.flags == "" and native.retry is not None and not native.retry.taken
+    Compiler(monkeypatch, default=90, dishonoured=1)
+    _, native = make_native(b"", "k", device("pvc"), 512)
+    assert native.retry is not None and "does not honour" in native.retry.reason
+
+
+def test_a_kernel_stays_launchable(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch, default=90, large=0)
+    _, native = make_native(b"", "k", device("pvc"), 1024)
+    assert compiler.flags == [""] and native.flags == ""
+    assert native.retry is not None and "at most 512" in native.retry.reason
+    _, native = make_native(b"", "k", device("tgllp"), 512)
+    assert native.retry is not None and "tgllp has no large register file" in native.retry.reason
+
+
+@pytest.mark.parametrize(("mode", "flags"), [("large", LARGE), ("small", native_code.FLAGS["small"])])
+def test_a_mode_that_the_user_chose_is_kept(monkeypatch: pytest.MonkeyPatch, mode: str, flags: str) -> None:
+    compiler = Compiler(monkeypatch, default=90, large=90)
+    _, native = make_native(b"", "k", device("pvc", registers=mode), 256)
+    assert compiler.flags == [flags] and native.retry is None
+
+
+def test_a_work_group_that_does_not_fit_is_no_failure_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    Compiler(monkeypatch, default=0, large=0)
+    with pytest.raises(OutOfResources, match="work-groups of 1024 work-items; pvc has at most 512 with 256 registers"):
+        make_native(b"", "k", device("pvc", registers="large"), 1024)
+
+
+def test_more_work_items_where_each_has_fewer_registers() -> None:
+    product, plain = "tl.dot(a, b)", "tl.load(a)"
+    assert [sub_groups(plain, 4, device(name)) for name in ("pvc", "dg2")] == [8, 16]
+    assert [sub_groups(product, 4, device(name)) for name in ("pvc", "dg2")] == [16, 32]
+    assert sub_groups(product, 16, device("tgllp")) == 32  # of 16 work-items, 512
+
+
+def test_only_the_unknown_attributes_are_dropped() -> None:
+    def words(*numbers: int) -> bytes:
+        return b"".join(number.to_bytes(4, "little") for number in numbers)
+
+    header, capability = words(0x07230203, 0x10400, 0, 9, 0), words(2 << 16 | 17, 6)
+    name = b"SPV_INTEL_kernel_attributes\0"
+    extension = words((1 + len(name) // 4) << 16 | 10) + name
+    mode = words(6 << 16 | 16, 1, 5893, 64, 1, 1)
+    kept = words(4 << 16 | 16, 1, 35, 16)  # the size of sub-groups
+    assert without_attributes(header + capability + words(2 << 16 | 17, 5892) + extension + mode + kept) == (
+        header + capability + kept
+    )
+
+
+# -- the compiler itself ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def _compiler() -> None:
+    if not ocloc.is_available():
+        pytest.skip(f"no offline compiler: {ocloc.INSTALL}")
+
+
+@pytest.mark.usefixtures("_compiler")
+def test_spills_are_read_from_the_log_and_registers_from_the_binary() -> None:
+    built = ocloc.compile_source(_SPILLS, "tgllp", "")
+    assert built.spilled["many"] > SPILL_THRESHOLD and "few" not in built.spilled
+    many, few = (zebin.read_kernel(built.zebin, kernel) for kernel in ("many", "few"))
+    assert many.registers == few.registers == 128 and many.scratch > 0 == few.scratch
+    large = ocloc.compile_source(_SPILLS, "pvc", LARGE)
+    assert zebin.read_kernel(large.zebin, "many").registers == 256
+    with pytest.raises(ValueError, match="without the kernel other"):
+        zebin.read_kernel(built.zebin, "other")
+
+
+@pytest.mark.usefixtures("_compiler")
+def test_code_that_calls_what_is_not_there_is_refused() -> None:
+    source = b"void nowhere(global int *);\nkernel void k(global int *p) { nowhere(p); }"
+    with pytest.raises(CompilerFailure, match="does not know the function nowhere"):
+        ocloc.compile_source(source, "pvc", "")
+
+
+@pytest.mark.usefixtures("_compiler")
+def test_failures_name_the_reason_in_one_line() -> None:
+    with pytest.raises(CompilerFailure) as error:
+        ocloc.compile_source(b"kernel void k(global int *p) { p = ; }", "pvc", "")
+    assert "expected expression" in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(CompilerFailure, match="Cannot get HW Info for device nothing"):
+        ocloc.compile_spirv(bytes(20), "nothing", "")
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x7fELF", b"\x7fELF\x02" + bytes(80), b"\x7fELF\x02" + b"\xff" * 80])
+def test_a_damaged_zebin_is_an_error(damage: bytes) -> None:
+    with pytest.raises(ValueError, match=r"ELF|zebin"):
+        zebin.read_kernel(damage, "k")
