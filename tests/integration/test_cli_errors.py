@@ -37,7 +37,7 @@ def test_file_of_another_kind(fails: Fails, tmp_path: Path) -> None:
 
 def test_format_that_does_not_exist(fails: Fails, add: Path) -> None:
     message = fails("compile", add.name, "--format", "caffe")
-    assert "caffe" in message and "auto, mlir, onnx, stablehlo" in message
+    assert "caffe" in message and "auto, mlir, onnx, openvino, stablehlo" in message
 
 
 def test_stage_that_does_not_exist(fails: Fails, add: Path) -> None:

@@ -8,15 +8,15 @@ import typer
 
 Runnable = Annotated[str, typer.Argument(
     metavar="FILE", show_default=False,
-    help="An artifact (.motet), or a program to compile first: MLIR text, ONNX, StableHLO; - for "
+    help="An artifact (.motet), or a program to compile first: MLIR text, ONNX, StableHLO, OpenVINO's IR; - for "
     "standard input.",
 )]
 Program = Annotated[str, typer.Argument(
     metavar="INPUT", show_default=False,
-    help="A program: MLIR text, an ONNX model, StableHLO; - for standard input.",
+    help="A program: MLIR text, an ONNX model, StableHLO, OpenVINO's IR; - for standard input.",
 )]
 Format = Annotated[str, typer.Option(
-    metavar="FORMAT", help="The program's format: auto, mlir, onnx or stablehlo.",
+    metavar="FORMAT", help="The program's format: auto, mlir, onnx, openvino or stablehlo.",
 )]
 Devices = Annotated[list[str] | None, typer.Option(
     "--device", "--iree-hal-target-device", "--iree-hal-target-backends", metavar="[NAME=]ALT[,ALT...]",
@@ -55,7 +55,7 @@ Verify = Annotated[bool, typer.Option(
     "compile it with --option keep-source=true.",
 )]
 Oracle = Annotated[str, typer.Option(
-    metavar="upstream|numpy|onnxruntime", help="The oracle of --verify: upstream MLIR's plain lowering of the "
-    "program; or, for an ONNX model, onnx's reference evaluator in numpy, or ONNX Runtime.",
+    metavar="upstream|numpy|onnxruntime|openvino", help="The oracle of --verify: upstream MLIR's plain lowering of the "
+    "program; for an ONNX model, onnx's reference evaluator in numpy, or ONNX Runtime; for IR, OpenVINO in f32.",
 )]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs to read.")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from motet.compiler.service import CompileRequest
     from motet.runtime.session import Session
 
-FORMATS = ("auto", "mlir", "onnx", "stablehlo")
+FORMATS = ("auto", "mlir", "onnx", "openvino", "stablehlo")
 STANDARD_INPUT = "-"
 
 
@@ -62,7 +62,7 @@ def open_for_reading(file: str):
         return Path(file).open("rb")
     except OSError as error:
         raise OptionError(f"{file}: cannot be read: {reason(error)}; expected an artifact or a program "
-                          "(MLIR text, ONNX, StableHLO)") from None
+                          "(MLIR text, ONNX, StableHLO, OpenVINO's IR)") from None
 
 
 def reason(error: OSError) -> str:

@@ -24,11 +24,12 @@ STAGES = {
     "assembly": "machine code of every kernel for the first target",
 }
 
-Oracle = Literal["upstream", "numpy", "onnxruntime"]
+Oracle = Literal["upstream", "numpy", "onnxruntime", "openvino"]
 ORACLES: dict[Oracle, str] = {
     "upstream": "upstream MLIR's plain lowering of the program that Motet read",
     "numpy": "the reference evaluator of the package onnx, of an ONNX model as it stands",
     "onnxruntime": "ONNX Runtime, of an ONNX model as it stands",
+    "openvino": "OpenVINO's CPU plugin in f32, of IR as it stands",
 }
 
 

@@ -1,5 +1,5 @@
-"""Oracles that run an ONNX model itself: onnx's reference evaluator in numpy, and ONNX Runtime. Unlike `oracle.py`,
-they also check the frontend."""
+"""Oracles that run a model itself: onnx's reference evaluator in numpy and ONNX Runtime for ONNX, OpenVINO for its IR.
+Unlike `oracle.py`, they also check the frontend."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ from motet.compiler.protobuf import Content
 from motet.errors import CallError, OptionError
 
 _FOREIGN = ("float8", "bfloat16", "int4", "int2", "float4", "float6")  # types that numpy itself lacks
-_KINDS = {"mlir": "MLIR", "stablehlo": "StableHLO", "graph": "a graph of motet.builder", "archive": "a .pt2 of PyTorch"}
+_KINDS = {
+    "openvino": "OpenVINO's IR", "onnx": "an ONNX model", "mlir": "MLIR", "stablehlo": "StableHLO",
+    "graph": "a graph of motet.builder", "archive": "a .pt2 of PyTorch",
+}
 
 
 def model_oracle(
     oracle: Oracle, path: str, source: Content, format: str, model: str
 ) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """A function that runs the oracle `numpy` or `onnxruntime` on inputs of the model `source`, read from the file
-    `model`, if any. Raises OptionError for a source that it does not support, and if its package is missing."""
+    """A function that runs the oracle `numpy`, `onnxruntime` or `openvino` on inputs of the model `source`, read from
+    the file `model`, if any. Raises OptionError for a source that it does not support, and if its package is missing."""
     kind = kind_of(source, path, format)
-    if kind != "onnx":
-        raise OptionError(f"--oracle {oracle} runs ONNX models; the source is {_KINDS[kind]}; "
+    if kind != ("openvino" if oracle == "openvino" else "onnx"):
+        runs = "OpenVINO's IR" if oracle == "openvino" else "ONNX models"
+        raise OptionError(f"--oracle {oracle} runs {runs}; the source is {_KINDS[kind]}; "
                           "use --oracle upstream")
+    if oracle == "openvino":
+        return lambda inputs: _run_openvino(source, path, model, inputs)
     if oracle == "numpy":
         return lambda inputs: _run_reference(source, model, inputs)
     if importlib.util.find_spec("onnxruntime") is None:
@@ -62,6 +68,19 @@ def _run_onnxruntime(source: Content, model: str, inputs: Sequence[np.ndarray]) 
     except Exception as error:  # ONNX Runtime has a class for each status
         raise _refusal("onnxruntime", error) from error
     return [np.asarray(each) for each in found]
+
+
+def _run_openvino(source: Content, path: str, model: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    from motet.compiler.frontends.openvino.files import read_ir
+    from motet.compiler.frontends.openvino.package import require_openvino
+
+    try:
+        read = read_ir(source, path, model)
+        run = require_openvino(path).compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        found = run(list(inputs))
+    except RuntimeError as error:
+        raise _refusal("openvino", error) from error
+    return [np.array(found[place]) for place in range(len(read.outputs))]
 
 
 def _refusal(oracle: str, error: Exception) -> CallError:
