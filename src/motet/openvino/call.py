@@ -5,7 +5,9 @@ compiler runs it: `core.add_extension(motet.openvino.MotetCall)`.
 """
 
 # openvino need not be installed, and has no types for its bindings.
+# Where it is not installed, pyright takes this package for it.
 # pyright: reportUntypedBaseClass=false, reportMissingImports=false
+# pyright: reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Models compiled by OpenVINO with calls of Motet: requests whose errors are one line."""
 
 # openvino need not be installed, and has no types for its bindings.
+# Where it is not installed, pyright takes this package for it.
 # pyright: reportUntypedBaseClass=false, reportMissingImports=false
+# pyright: reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ OpenVINO's plug-in for processors converts others before its operations run. The
 """
 
 # openvino need not be installed, and has no types for its bindings.
-# pyright: reportMissingImports=false
+# Where it is not installed, pyright takes this package for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ in-order queue, and no value is copied between them.
 """
 
 # openvino need not be installed, and has no types for its bindings.
-# pyright: reportMissingImports=false
+# Where it is not installed, pyright takes this package for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 

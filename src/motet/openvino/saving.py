@@ -4,7 +4,8 @@ A model that is being run has calls without this input: for dynamic shapes, Open
 """
 
 # openvino need not be installed, and has no types for its bindings.
-# pyright: reportMissingImports=false
+# Where it is not installed, pyright takes this package for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 

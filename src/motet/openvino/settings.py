@@ -1,7 +1,8 @@
 """What OpenVINO's properties say of precision, threads and streams."""
 
 # openvino need not be installed, and has no types for its bindings.
-# pyright: reportMissingImports=false
+# Where it is not installed, pyright takes this package for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 
