@@ -3,10 +3,14 @@
 import os
 import shutil
 import signal
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from motet.runtime.drivers.opencl.loader import environment_platforms, openable
 
 # Deadlines measure the machine's load, not the code; a failure prints what repeats it.
 settings.register_profile("motet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -20,8 +24,10 @@ _own_cache = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run a cache of its own: one that outlives it knows the version, not the state of a source tree.
     The workers of a parallel run inherit it. Kernels and schedules are checked on the way. Tests send interrupts,
-    which what is started behind a shell's `&` ignores, and so would all processes that it starts."""
+    which what is started behind a shell's `&` ignores, and so would all processes that it starts. OpenVINO, which
+    some tests import, has an older libtbb.so.12 than Intel's OpenCL platform needs; a process uses the first one."""
     os.environ[CHECKED] = "1"
+    openable(environment_platforms(Path(sys.prefix)))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if CACHE not in os.environ:

@@ -102,7 +102,7 @@ def test_wrong_results_are_noticed(tmp_path: Path) -> None:
 def test_oracles_that_cannot_judge_say_so(add: Path) -> None:
     with pytest.raises(OptionError, match=r"^--oracle numpy: nothing is compared; expected it with --verify$"):
         check_options(False, "numpy")
-    with pytest.raises(OptionError, match=r"no such oracle; expected one of upstream, numpy, onnxruntime$"):
+    with pytest.raises(OptionError, match=r"no such oracle; expected one of upstream, numpy, onnxruntime, openvino$"):
         check_options(True, "torch")
     ones = np.ones((3, 5), np.float32)
     with pytest.raises(OptionError, match=r"^--oracle numpy runs ONNX models; the source is MLIR; use --oracle up"):

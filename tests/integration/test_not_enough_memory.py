@@ -70,7 +70,7 @@ def test_parameters_larger_than_memory(tmp_path: Path) -> None:
     with mb.Graph("main") as g:
         g.result(g.input("x", (1, 8192)) @ g.constant(np.zeros((8192, 8192), np.float32)))
     motet.compile(g).save(tmp_path / "x.motet")
-    outcome = run_limited("run", "x.motet", "--input", "1x8192xf32=1", folder=tmp_path, limit=400 << 20)
+    outcome = run_limited("run", "x.motet", "--input", "1x8192xf32=1", folder=tmp_path, limit=300 << 20)
     assert asked_for(error_of(outcome)) >= 8192 * 8192 * 4
 
 

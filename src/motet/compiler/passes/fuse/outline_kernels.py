@@ -243,7 +243,7 @@ class _KernelOutliner:
             users = [use.owner.operation for use in operation.results[0].uses]
             return is_unit_reshape(operation) and any(
                 user.name == "linalg.generic" or TOGETHER in user.attributes or INTERLEAVED in user.attributes
-                or self.grouping.roles.get(user) is Role.VIEW
+                or (self.grouping.roles.get(user) is Role.VIEW and user.name != "tensor.pad")  # convolutions read those
                 or (user.name in ALIASES and self._is_copied(user)) for user in users
             )
         return role in COPIED and operation not in self.grouping.owner

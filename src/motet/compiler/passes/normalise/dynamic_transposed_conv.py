@@ -99,7 +99,9 @@ def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Spread | None:
     if operation.name != "linalg.generic" or role_of(operation) is not Role.CONVOLUTION:
         return None
     structure = structure_of(operation)
-    if structure is None or shape_of(operation.results[0]) or not is_initial(operation.operands[2]):
+    if structure is None or len(operation.operands) != 3:  # those of bytes have zero points, too
+        return None
+    if shape_of(operation.results[0]) or not is_initial(operation.operands[2]):
         return None
     for image, filters in ((0, 1), (1, 0)):
         spread = _spread(operation.operands[image])

@@ -33,7 +33,7 @@ def load_library() -> ctypes.CDLL:
     own = openable(named)
     bundled = Path(sys.prefix) / "lib" / _LOADER
     try:
-        library = ctypes.CDLL(str(bundled) if bundled.exists() else _LOADER)
+        library = ctypes.CDLL(str(bundled.resolve()) if bundled.exists() else _LOADER)
     except OSError as error:
         raise DeviceError(f"no OpenCL loader: {error}; {INSTALL}") from error
     with _added(own):
