@@ -23,6 +23,7 @@ INSTALL = "install an OpenCL loader and a platform, such as the packages ocl-icd
     "run: make intel"
 _LOADER = "libOpenCL.so.1"
 _ADDED = "OCL_ICD_FILENAMES"
+_MOST_NEEDED = 16  # libraries in the folder of one
 
 
 @functools.cache
@@ -33,7 +34,7 @@ def load_library() -> ctypes.CDLL:
     own = openable(named)
     bundled = Path(sys.prefix) / "lib" / _LOADER
     try:
-        library = ctypes.CDLL(str(bundled.resolve()) if bundled.exists() else _LOADER)
+        library = open_beside(bundled.resolve()) if bundled.exists() else ctypes.CDLL(_LOADER)
     except OSError as error:
         raise DeviceError(f"no OpenCL loader: {error}; {INSTALL}") from error
     with _added(own):
@@ -58,6 +59,20 @@ def openable(platforms: list[str]) -> list[str]:
             ctypes.CDLL(path)
             found.append(path)
     return found
+
+
+def open_beside(path: Path) -> ctypes.CDLL:
+    """The library `path`, after those that it needs and that are in its folder, which the linker does not search.
+    Raises OSError."""
+    for _ in range(_MOST_NEEDED):
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            needed = path.with_name(str(error).partition(":")[0])
+            if needed == path or not needed.is_file():
+                raise
+            open_beside(needed)
+    return ctypes.CDLL(str(path))
 
 
 @contextlib.contextmanager

@@ -90,3 +90,25 @@ def test_devices_are_named_by_platform_and_place_and_name() -> None:
         assert find_device(uri, present).uri.partition("?")[0] == f"opencl:{found}"
     with pytest.raises(DeviceError, match=r"opencl:amd: it is not present; present: opencl:0 \(intel\), opencl:1"):
         find_device("opencl:amd", present)
+
+
+def test_a_library_is_opened_after_those_of_its_folder_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = {"a.so": ["b.so", "c.so"], "b.so": ["c.so"], "c.so": [], "d.so": ["gone.so"]}
+    opened: list[str] = []
+
+    def opening(path: str) -> str:
+        name = Path(path).name
+        for missing in needs[name]:
+            if missing not in opened:
+                raise OSError(f"{missing}: cannot open shared object file: No such file or directory")
+        opened.append(name)
+        return name
+
+    for name in needs:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(loader.ctypes, "CDLL", opening)
+    assert str(loader.open_beside(tmp_path / "a.so")) == "a.so" and opened == ["c.so", "b.so", "a.so"]
+    with pytest.raises(OSError, match=r"gone\.so: cannot open"):
+        loader.open_beside(tmp_path / "d.so")
