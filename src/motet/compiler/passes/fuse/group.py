@@ -108,7 +108,7 @@ class _Grouper:
     def _needs_memory(self, view: ir.Operation) -> bool:
         """Whether a view must be stored in memory. Views become part of linalg operations that read them, of further
         views, and of concatenations and insertions grouped with their parts; all other readers need them in memory.
-        Reshapes in between may add or drop unit dimensions. Padding only becomes part of windows and convolutions."""
+        Padding only becomes part of windows and convolutions."""
         pads = view.name == "tensor.pad"
         for use in view.results[0].uses:
             user = use.owner.operation
@@ -118,8 +118,6 @@ class _Grouper:
             if not pads and (TOGETHER in user.attributes or self._leads_to_parts(user)):
                 continue
             if not pads and INTERLEAVED in user.attributes:
-                continue
-            if not pads and role is Role.ALIAS and is_unit_reshape(user) and not self._needs_memory(user):
                 continue
             if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
                 return True
