@@ -22,6 +22,7 @@ from motet.compiler.frontends.onnx.tensors import create, know_operations
 from motet.compiler.frontends.torch import operands
 from motet.compiler.frontends.torch.pointwise import Read, builtin, floats_for, pointwise, replace, size_of, table
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import constant_index
 
 _OPERATOR = "torch.motet.resize"
 _CUBIC, _CUBIC_ANTIALIASED = -0.75, -0.5
@@ -155,7 +156,7 @@ def _gathered(source: ir.Value, axes: Sequence[_Axis], *, exact: bool) -> ir.Val
     def body(values: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
         places = list(loops)
         for one, value in zip(axes, values, strict=True):
-            places[one.axis] = _as_index(value)
+            places[one.axis] = _as_index(value, one.size)
         return _extracted(source, places)
 
     return pointwise(*_resized(source, axes, element), reads, body) if axes else source
@@ -171,15 +172,18 @@ def _summed(source: ir.Value, one: _Axis, taps: _Taps, result: ir.Type) -> ir.Va
         terms: list[ir.Value] = []
         count = len(values) // 2
         for place, weight in zip(values[:count], values[count:], strict=True):
-            at = [_as_index(place) if axis == one.axis else loop for axis, loop in enumerate(loops)]
+            at = [_as_index(place, one.size) if axis == one.axis else loop for axis, loop in enumerate(loops)]
             terms.append(floats.mul(floats.wide(_extracted(source, at)), weight))
         return floats.narrowed(floats.total(terms), result)
 
     return pointwise(*_resized(source, [one], result), reads, body)
 
 
-def _as_index(value: ir.Value) -> ir.Value:
-    return create("arith.index_cast", ir.IndexType.get(), [value])
+def _as_index(value: ir.Value, size: int) -> ir.Value:
+    """A place as an index, below `size` also for the compiler, which then adds no check."""
+    index = create("arith.index_cast", ir.IndexType.get(), [value])
+    above = create("arith.maxsi", index.type, [index, constant_index(0)])
+    return create("arith.minsi", index.type, [above, constant_index(size - 1)])
 
 
 def _extracted(source: ir.Value, places: Sequence[ir.Value]) -> ir.Value:
