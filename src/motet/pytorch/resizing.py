@@ -35,7 +35,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             packet = getattr(torch.ops.aten, name)
             found[packet.vec] = _of_list(packet, mode)
             found[packet.default] = _of_numbers(packet, mode)
+    for packet in (torch.ops.aten.grid_sampler_2d, torch.ops.aten.grid_sampler_3d):
+        found[packet.default] = _as_it_is
     return found
+
+
+def _as_it_is(*_: Any) -> Any:
+    """Leaves an operator to the compiler (`compiler/frontends/torch/grids.py`)."""
+    return NotImplemented
 
 
 def _of_list(packet: Any, mode: str) -> Callable[..., Any]:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -49,10 +50,12 @@ class Floats:
         return create("arith.divf", self.kind, [a, b])
 
     def least(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return create("arith.minimumf", self.kind, [a, b])
+        """The smaller number; `b` if one is NaN."""
+        return self.select(self.compare(LESS, a, b), a, b)
 
     def most(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return create("arith.maximumf", self.kind, [a, b])
+        """The larger number; `b` if one is NaN."""
+        return self.select(self.compare(GREATER, a, b), a, b)
 
     def floor(self, value: ir.Value) -> ir.Value:
         return create("math.floor", self.kind, [value])
@@ -102,8 +105,8 @@ class Floats:
         return create("arith.sitofp", self.kind, [create("arith.index_cast", word, [value])])
 
     def index(self, value: ir.Value) -> ir.Value:
-        """A whole number as an index."""
-        whole = create("arith.fptosi", ir.IntegerType.get_signless(64), [value])
+        """A whole number below 2³¹ as an index."""
+        whole = create("arith.fptosi", ir.IntegerType.get_signless(32), [value])
         return create("arith.index_cast", ir.IndexType.get(), [whole])
 
 
@@ -168,6 +171,41 @@ def pointwise(
         loops = [create("linalg.index", ir.IndexType.get(), [], {"dim": _i64(loop)}) for loop in range(rank)]
         ir.Operation.create("linalg.yield", operands=[body(list(block.arguments)[:-1], loops)])
     return made.results[0]
+
+
+def merged_type(kind: ir.RankedTensorType, first: int, count: int) -> ir.RankedTensorType:
+    """`kind` with the `count` static axes from `first` on merged into one."""
+    shape = kind.shape
+    return ir.RankedTensorType.get(
+        [*shape[:first], math.prod(shape[first : first + count]), *shape[first + count :]], kind.element_type
+    )
+
+
+def merged(tensor: ir.Value, first: int, count: int) -> ir.Value:
+    """`tensor` with the `count` static axes from `first` on merged into one."""
+    kind = ir.RankedTensorType(tensor.type)
+    if count == 1:
+        return tensor
+    groups = {"reassociation": _groups(kind.rank, first, count)}
+    return create("tensor.collapse_shape", merged_type(kind, first, count), [tensor], groups)
+
+
+def split(
+    tensor: ir.Value, kind: ir.RankedTensorType, first: int, count: int, sizes: Sequence[ir.Value]
+) -> ir.Value:
+    """The inverse of `merged`: a tensor of the type `kind`, whose dynamic extents are `sizes`."""
+    if count == 1:
+        return tensor
+    return create("tensor.expand_shape", kind, [tensor, *sizes], {
+        "reassociation": _groups(kind.rank, first, count), "static_output_shape": ir.DenseI64ArrayAttr.get(kind.shape),
+    })
+
+
+def _groups(rank: int, first: int, count: int) -> ir.Attribute:
+    """The axes that each axis of the merged tensor has."""
+    groups = [[axis] for axis in range(first)] + [list(range(first, first + count))]
+    groups += [[axis] for axis in range(first + count, rank)]
+    return ir.ArrayAttr.get([ir.ArrayAttr.get([_i64(axis) for axis in group]) for group in groups])
 
 
 def replace(operation: ir.Operation, value: ir.Value) -> None:
