@@ -59,6 +59,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "distribute-concats",
     "sink-reshapes",
     "inline-indices",
+    Cleaned(("compute-gathered",)),
     "repeat-element-wise",
     "fuse-multi-gemm",
 )
