@@ -5,6 +5,7 @@ The queue's thread waits for the device; transfers run there or, if they need no
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -52,11 +53,12 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         self._words = words
         self._lock = threading.RLock()  # held while the transport is used
         self._lost: DeviceLost | None = None
+        self._owner = os.getpid()
         self._aborting = False
         self._heap = heap_of(image, options.memory, info.uri)
         self._control = self._allocate(_CONTROL)
         self._scratch = self._allocate(0)
-        self._end = weakref.finalize(self, _end, transport, stop)
+        self._end = weakref.finalize(self, _end, transport, stop, self._owner)
 
     @property
     def bytes_used(self) -> int:
@@ -125,7 +127,9 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         architecture = variant.triple.split("-")[0]
         same = architecture == self._image.machine or (architecture[:5] == "thumb" == self._image.machine)
         lacking = sorted(set(variant.features) - FEATURES[own])
-        if same and not lacking and (architecture[:5] != "thumb" or wanted == own):
+        if same and lacking:
+            return f"needs {', '.join(lacking)}, which it ({own}) lacks; compile with {FAMILY}{{cpu={own}}}"
+        if same and (architecture[:5] != "thumb" or FEATURES[own] >= FEATURES.get(wanted, frozenset())):
             return None
         return f"for {wanted}, but it has a {own}; compile with {FAMILY}{{cpu={own}}}"
 
@@ -256,6 +260,8 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         super()._check_usable()
         if self._lost is not None:
             raise self._lost
+        if os.getpid() != self._owner:
+            raise DeviceError(f"device {self.info.uri}: opened before a fork, in the parent; open it in this process")
 
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[EmbeddedBuffer]:
         return isinstance(buffer, EmbeddedBuffer) and buffer.heap is self._heap
@@ -279,6 +285,8 @@ def heap_of(image: Image, most: int, device: str) -> Heap:
     return Heap(ranges, device)
 
 
-def _end(transport: Transport, stop: Callable[[], None]) -> None:
-    transport.close()
-    stop()
+def _end(transport: Transport, stop: Callable[[], None], owner: int) -> None:
+    """End the connection, unless this process is a fork of its owner."""
+    if os.getpid() == owner:
+        transport.close()
+        stop()

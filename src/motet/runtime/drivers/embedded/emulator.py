@@ -51,6 +51,7 @@ class Emulator:
         self._started.wait()
         if self._failure:
             self.connection.close()
+            self.stop()
             raise DeviceError(f"device {device}: the emulator did not start: {self._failure}")
 
     @property
@@ -58,12 +59,17 @@ class Emulator:
         return self._process.pid if self._process is not None else 0
 
     def stop(self) -> None:
+        """End the process; may be called again."""
         if self._process is not None:
             self._process.kill()
+            self._process.wait()
+        words, self._words = self._words, -1
+        if words >= 0:
+            os.close(words)
 
     def words(self) -> str:
         """What the process printed, and how it ended if it did."""
-        if self._process is None:
+        if self._process is None or self._words < 0:
             return ""
         try:
             status = f"the emulator ended with status {self._process.wait(0.5)}"
@@ -104,6 +110,3 @@ class Emulator:
             *machine.arguments, "-kernel", f"/proc/self/fd/{image}", "-display", "none", "-monitor", "none",
             "-no-user-config", "-no-reboot", "-chardev", f"socket,id=line,fd={line}", *link, *pace,
         ]
-
-    def __del__(self) -> None:
-        os.close(self._words)

@@ -31,6 +31,7 @@ class GdbTransport:
         self._received = bytearray()
         self._aborted = False
         self._packet_bytes = 400
+        self._breakpoint = b""
         self._begin()
         if flash:
             self._flash()
@@ -65,23 +66,32 @@ class GdbTransport:
     def run(self, limit: float) -> bool:
         self._aborted = False
         self.write(self._mailbox("request"), (1).to_bytes(4, "little"))
-        self._send(b"s")  # past the breakpoint
-        if self._await_stop(time.monotonic() + _PATIENCE) is None:
-            raise LinkLost("the stub does not step the processor")
-        self._send(b"c")
+        self._leave_pause()
         end = time.monotonic() + limit
         while (now := time.monotonic()) < end:
             if self._await_stop(min(end, now + _LOOK)) is not None:
-                return True
-            if self._aborted:
+                if not self._requested():
+                    return True
+                self._leave_pause()  # it stopped at the breakpoint again: QEMU's step may have no effect
+            elif self._aborted:
                 return False
         return False
+
+    def _leave_pause(self) -> None:
+        """Let the processor run from the breakpoint on, where it is stopped."""
+        self._send(b"s")
+        if self._await_stop(time.monotonic() + _PATIENCE) is None:
+            raise LinkLost("the stub does not step the processor")
+        self._send(b"c")
+
+    def _requested(self) -> bool:
+        return int.from_bytes(self.read(self._mailbox("request"), 4), "little") != 0
 
     def finish(self, limit: float) -> bool:
         self._socket.sendall(_INTERRUPT)
         if self._await_stop(time.monotonic() + limit) is None:
             return False
-        if int.from_bytes(self.read(self._mailbox("request"), 4), "little") == 0:  # it ended meanwhile
+        if not self._requested():  # it ended meanwhile
             return self._to_pause(limit)
         self.write(self._mailbox("abort"), (1).to_bytes(4, "little"))
         return self._to_pause(limit)
@@ -90,8 +100,9 @@ class GdbTransport:
         self._aborted = True
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._send(b"k")
+        with contextlib.suppress(LinkLost):
+            for packet in (self._breakpoint.replace(b"Z", b"z"), b"D"):
+                self._send(packet)
         self._socket.close()
 
     def _to_pause(self, limit: float) -> bool:
@@ -123,7 +134,8 @@ class GdbTransport:
         thumb = self._image.machine == "thumb"
         where = self._image.symbols["motet_pause"] & ~int(thumb)
         for kind in (b"Z1", b"Z0"):
-            if self._ask(b"%s,%x,2" % (kind, where)) == b"OK":
+            self._breakpoint = b"%s,%x,2" % (kind, where)
+            if self._ask(self._breakpoint) == b"OK":
                 return
         raise LinkLost("the stub has no breakpoints")
 
