@@ -22,10 +22,10 @@ from motet.exporting.static import StaticFunction, shape_text
 from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.device import heap_of
-from motet.runtime.drivers.embedded.image import Image, Segment, bin_file, elf_file, hex_file, shipped_image
-from motet.runtime.drivers.embedded.machines import MACHINES, Machine, machine_of_cpu
+from motet.runtime.drivers.embedded.image import AgentImage, FlashSegment, bin_file, elf_file, hex_file, shipped_image
+from motet.runtime.drivers.embedded.machines import MACHINES, EmbeddedMachine, machine_of_cpu
 from motet.runtime.drivers.embedded.program import EmbeddedBuffer, EmbeddedWork, link_code
-from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE
+from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, offset_of
 
 FAMILY = "embedded"
 FORMATS = ("elf", "bin", "hex")
@@ -36,8 +36,8 @@ class FlashImage:
     """An image, the addresses of its symbols, and its parts in words."""
 
     machine: str
-    image: Image
-    segments: Sequence[Segment]
+    image: AgentImage
+    segments: Sequence[FlashSegment]
     symbols: Mapping[str, int]
     sizes: str
 
@@ -50,7 +50,7 @@ class FlashImage:
         return hex_file(self.segments, self.image.symbols["motet_entry"])
 
 
-def machine_for(function: StaticFunction, name: str | None) -> Machine:
+def machine_for(function: StaticFunction, name: str | None) -> EmbeddedMachine:
     """The machine called `name`, or the one with the processor that the code is for. Raises OptionError."""
     variant = function.variant
     if variant.family != FAMILY:
@@ -67,7 +67,7 @@ def machine_for(function: StaticFunction, name: str | None) -> Machine:
 
 
 def export_image(
-    function: StaticFunction, machine: Machine, inputs: Sequence[np.ndarray[Any, Any]] = ()
+    function: StaticFunction, machine: EmbeddedMachine, inputs: Sequence[np.ndarray[Any, Any]] = ()
 ) -> FlashImage:
     """`function` for `machine`, with the contents of `inputs` if given, else zeros.
 
@@ -123,9 +123,9 @@ def _mailbox(work: EmbeddedWork) -> bytes:
     return box.tobytes()
 
 
-def _segments(image: Image, parts: Sequence[tuple[int, bytes]], mailbox: bytes) -> list[Segment]:
+def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: bytes) -> list[FlashSegment]:
     """The agent with its mailbox, and the parts, joined where at most a page of zeros is between them."""
-    segments: list[Segment] = []
+    segments: list[FlashSegment] = []
     at = image.symbols["motet_mailbox"]
     for segment in image.segments:
         offset = at - segment.address
@@ -138,14 +138,14 @@ def _segments(image: Image, parts: Sequence[tuple[int, bytes]], mailbox: bytes) 
         gap = address - last.address - last.size
         if data and 0 <= gap <= 4096:
             joined = last.data.ljust(address - last.address, b"\0") + data
-            segments[-1] = Segment(last.address, joined, len(joined))
+            segments[-1] = FlashSegment(last.address, joined, len(joined))
         elif data:
-            segments.append(Segment(address, data, len(data)))
+            segments.append(FlashSegment(address, data, len(data)))
     return segments
 
 
 def _symbols(
-    function: StaticFunction, image: Image, work: EmbeddedWork, externals: Sequence[EmbeddedBuffer]
+    function: StaticFunction, image: AgentImage, work: EmbeddedWork, externals: Sequence[EmbeddedBuffer]
 ) -> dict[str, int]:
     names = [f"input_{spec.name}" for spec in function.signature.inputs]
     names += [f"result_{spec.name}" for spec in function.signature.results]
@@ -154,8 +154,8 @@ def _symbols(
         for name, buffer in zip(names, externals, strict=False)
     }
     for field in ("request", "status", "completed"):
-        symbols[f"motet_{field}"] = image.symbols["motet_mailbox"] + (MAILBOX_TYPE.fields or {})[field][1]
-    symbols["motet_ticks"] = work.place.address + (COMMAND_TYPE.fields or {})["ticks"][1]
+        symbols[f"motet_{field}"] = image.symbols["motet_mailbox"] + offset_of(MAILBOX_TYPE, field)
+    symbols["motet_ticks"] = work.place.address + offset_of(COMMAND_TYPE, "ticks")
     statuses = function.concrete.statuses
     if statuses is not None:  # not zero after a failed check: see `runtime/checks.py`
         arena = externals[len(function.concrete.inputs) + len(function.concrete.results)]

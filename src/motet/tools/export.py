@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 HELP = """Export a function so that it runs without Motet.
 
 elf is firmware for the RISC-V accelerator or an embedded device: one file with the program, its constants and a static
-memory plan, which computes when the cores start. bin and hex (Intel HEX) are the same for embedded devices. c is a folder of C and objects to link, for any target; for opencl, C that calls OpenCL
-with the caller's context, queue, arguments and events.
+memory plan, which computes when the cores start. bin and hex (Intel HEX) are the same for embedded devices. c is a
+folder of C and objects to link, for any target; for opencl, C that calls OpenCL with the caller's context, queue,
+arguments and events.
 
 \b
 Examples:
@@ -37,7 +38,8 @@ _MEMORY = 64
 def export_function(
     file: arguments.Runnable,
     target: Annotated[str, typer.Option(
-        metavar="TARGET", help="What to take the code for: riscv, riscv:rv64gcv256, embedded{cpu=cortex-m55}, x86-64-v3, …",
+        metavar="TARGET",
+        help="What to take the code for: riscv, riscv:rv64gcv256, embedded{cpu=cortex-m55}, host, x86-64-v3, …",
     )],
     format: Annotated[str, typer.Option(metavar="elf|bin|hex|c", help="What to make.")],
     output: Annotated[str | None, typer.Option(

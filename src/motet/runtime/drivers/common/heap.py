@@ -14,8 +14,8 @@ _LARGE = 4096  # sizes from here on are rounded to pages
 
 
 class Heap:
-    """Allocates parts of `ranges`, pairs of a begin and an end, best fit. `free` may be called from a finalizer, which can interrupt
-    `allocate`, so that it only records the range."""
+    """Allocates parts of `ranges`, pairs of a begin and an end, best fit. `free` may be called from a finalizer, which
+    can interrupt `allocate`, so that it only records the range."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]], device: str) -> None:
         ordered = sorted(ranges)

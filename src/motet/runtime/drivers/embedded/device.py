@@ -22,7 +22,7 @@ from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.common.queued import QueuedDevice
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.faults import error_of
-from motet.runtime.drivers.embedded.image import Image
+from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.machines import FEATURES
 from motet.runtime.drivers.embedded.options import FAMILY, EmbeddedOptions
 from motet.runtime.drivers.embedded.program import (
@@ -32,7 +32,7 @@ from motet.runtime.drivers.embedded.program import (
     link_code,
     one_command,
 )
-from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, Op, Status
+from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, AgentOp, AgentStatus
 from motet.runtime.drivers.embedded.transport import LinkLost, Transport
 from motet.runtime.timeline import Point
 
@@ -43,7 +43,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
     """See `motet.runtime.device.Device`. `stop` ends what was started with the device; `words` tells how it ended."""
 
     def __init__(
-        self, info: DeviceInfo, options: EmbeddedOptions, image: Image, transport: Transport,
+        self, info: DeviceInfo, options: EmbeddedOptions, image: AgentImage, transport: Transport,
         stop: Callable[[], None], words: Callable[[], str],
     ) -> None:
         super().__init__(info, 1)
@@ -98,24 +98,24 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
     def _copy(self, source: EmbeddedBuffer, target: EmbeddedBuffer, waits: Sequence[Point], queue: int) -> Point:
         places = [source.address, target.address]
         return self._start(
-            "copy", source.bytes, lambda: self._run_one(Op.COPY, places, source.bytes, target), waits, queue
+            "copy", source.bytes, lambda: self._run_one(AgentOp.COPY, places, source.bytes, target), waits, queue
         )
 
     def _fill(self, target: EmbeddedBuffer, byte: int, waits: Sequence[Point], queue: int) -> Point:
         return self._start(
-            "fill", target.bytes, lambda: self._run_one(Op.FILL, [target.address], target.bytes, target, byte),
+            "fill", target.bytes, lambda: self._run_one(AgentOp.FILL, [target.address], target.bytes, target, byte),
             waits, queue,
         )
 
-    def _run_one(self, op: Op, places: list[int], size: int, kept: EmbeddedBuffer, value: int = 0) -> None:
+    def _run_one(self, op: AgentOp, places: list[int], size: int, kept: EmbeddedBuffer, value: int = 0) -> None:
         """Let the device copy or fill; `kept` must live until it has."""
         place = self._control.address
         with self._lock:
             order = one_command(op, place, self._image.pointer_bytes, places, size, value)
             self._reach(lambda: self._transport.write(place, order))
             box = self._run_batch(place, 1)
-        if box["status"] != Status.OK:
-            raise DeviceError(f"device {self.info.uri}: {op.name.lower()}: {Status(box['status']).name.lower()}")
+        if box["status"] != AgentStatus.OK:
+            raise DeviceError(f"device {self.info.uri}: {op.name.lower()}: {AgentStatus(box['status']).name.lower()}")
         del kept
 
     # -- code and work ---------------------------------------------------------------------------
@@ -195,10 +195,10 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
                 self._reach(lambda: self._transport.read(self._mailbox, MAILBOX_TYPE.itemsize)), MAILBOX_TYPE
             )[0]
         fields = {name: int(after[name]) for name in MAILBOX_TYPE.names or ()}
-        if fields["status"] in (Status.PANIC, Status.RUNNING, Status.NONE):
+        if fields["status"] in (AgentStatus.PANIC, AgentStatus.RUNNING, AgentStatus.NONE):
             raise self._lose(f"its agent failed: cause {fields['cause']:#x} at pc {fields['pc']:#x}")
-        if late and fields["status"] == Status.ABORTED and not self._aborting:
-            fields["status"] = int(Status.TIMEOUT)
+        if late and fields["status"] == AgentStatus.ABORTED and not self._aborting:
+            fields["status"] = int(AgentStatus.TIMEOUT)
         return fields
 
     def _note(self, work: EmbeddedWork, ended: float, queue: int) -> None:
@@ -273,7 +273,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         return isinstance(work, EmbeddedWork) and work.scratch.heap is self._heap
 
 
-def heap_of(image: Image, most: int, device: str) -> Heap:
+def heap_of(image: AgentImage, most: int, device: str) -> Heap:
     """The memory for programs and data; `most` limits its bytes, 0 does not."""
     ranges: list[tuple[int, int]] = []
     left = most or 1 << 62

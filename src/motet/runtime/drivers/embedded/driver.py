@@ -17,9 +17,9 @@ from motet.errors import DeviceError
 from motet.runtime.device import API_VERSION, DeviceInfo
 from motet.runtime.drivers.embedded import options
 from motet.runtime.drivers.embedded.device import EmbeddedDevice, heap_of
-from motet.runtime.drivers.embedded.emulator import Emulator, missing
+from motet.runtime.drivers.embedded.emulator import BoardEmulator, missing
 from motet.runtime.drivers.embedded.gdb import GdbTransport
-from motet.runtime.drivers.embedded.image import Image
+from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.options import FAMILY, EmbeddedOptions
 from motet.runtime.drivers.embedded.serial_line import SerialTransport, open_port
 from motet.runtime.drivers.embedded.transport import LinkLost, Transport
@@ -44,7 +44,7 @@ def open(info: DeviceInfo) -> EmbeddedDevice:
     image = chosen.agent(info.uri)
     memory = heap_of(image, chosen.memory, info.uri).bytes
     described = replace(info, cores=1, threads=1, level=chosen.processor, memory=memory)
-    emulator = Emulator(info.uri, chosen, image.elf) if chosen.platform == "qemu" else None
+    emulator = BoardEmulator(info.uri, chosen, image.elf) if chosen.platform == "qemu" else None
     try:
         transport = _connect(chosen, image, emulator)
     except LinkLost as error:
@@ -57,7 +57,7 @@ def open(info: DeviceInfo) -> EmbeddedDevice:
     return EmbeddedDevice(described, chosen, image, transport, emulator.stop, emulator.words)
 
 
-def _connect(chosen: EmbeddedOptions, image: Image, emulator: Emulator | None) -> Transport:
+def _connect(chosen: EmbeddedOptions, image: AgentImage, emulator: BoardEmulator | None) -> Transport:
     """The transport of a device. Raises LinkLost."""
     if emulator is not None and chosen.link == "gdb":
         return GdbTransport(emulator.connection, image, chosen.boot, flash=False)

@@ -14,7 +14,7 @@ import sys
 import threading
 
 from motet.errors import DeviceError
-from motet.runtime.drivers.embedded.machines import Machine
+from motet.runtime.drivers.embedded.machines import EmbeddedMachine
 from motet.runtime.drivers.embedded.options import EmbeddedOptions
 
 _BECOME = (
@@ -24,14 +24,14 @@ _BECOME = (
 )
 
 
-def missing(machine: Machine) -> str:
+def missing(machine: EmbeddedMachine) -> str:
     """Why QEMU cannot be started; empty if it can."""
     if shutil.which(machine.program) is None:
         return f"{machine.program} is not installed; install {machine.package}"
     return ""
 
 
-class Emulator:
+class BoardEmulator:
     """A process of QEMU that runs `image`; `connection` is this process's end of its stub or line. Raises
     DeviceError if it cannot be started."""
 
@@ -104,7 +104,8 @@ class Emulator:
 
     def _arguments(self, image: int, line: int) -> list[str]:
         machine, options = self._options.machine, self._options
-        link = ["-gdb", "chardev:line", "-S", "-serial", "null"] if options.link == "gdb" else ["-serial", "chardev:line"]
+        stub = options.link == "gdb"
+        link = ["-gdb", "chardev:line", "-S", "-serial", "null"] if stub else ["-serial", "chardev:line"]
         pace = ["-icount", f"shift={machine.shift}"] if options.count else []
         return [
             *machine.arguments, "-kernel", f"/proc/self/fd/{image}", "-display", "none", "-monitor", "none",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from motet.errors import DeviceError, KernelFault
 from motet.runtime.drivers.embedded.program import EmbeddedExecutable
-from motet.runtime.drivers.embedded.protocol import Status
+from motet.runtime.drivers.embedded.protocol import AgentStatus
 
 # Configurable Fault Status Register, Armv8-M Architecture Reference Manual, D1.2.14; the first bit set is reported.
 _ARM = {
@@ -24,7 +24,7 @@ _ARM = {
     25: "a division by zero",
 }
 _ARM_ADDRESSES = 1 << 7 | 1 << 15  # the address is valid
-# RISC-V Privileged Architecture, table "Machine cause register values after trap".
+# RISC-V Privileged Architecture, table "EmbeddedMachine cause register values after trap".
 _RISCV = {
     0: "a jump to an address that is not even",
     1: "a jump to an address without memory",
@@ -43,14 +43,14 @@ def error_of(
 ) -> DeviceError | None:
     """The error that the fields `box` of the mailbox describe; None after success. `kernel` is the command that ran.
     The device stays usable after each of them."""
-    status = Status(box["status"])
-    if status == Status.OK:
+    status = AgentStatus(box["status"])
+    if status == AgentStatus.OK:
         return None
-    if status == Status.ABORTED:
+    if status == AgentStatus.ABORTED:
         return DeviceError(f"device {device}: aborted")
     pc = box["pc"]
     symbol = executable.symbol_at(pc)
-    if status == Status.TIMEOUT:
+    if status == AgentStatus.TIMEOUT:
         reason = f"it ran for longer than {timeout:g} s, the limit (timeout=SECONDS), and was stopped"
         return KernelFault(device, kernel, reason, pc=pc or -1, symbol=symbol)
     reason, with_address = _reason(machine, box["cause"])

@@ -11,21 +11,22 @@ import re
 import socket
 import time
 
-from motet.runtime.drivers.embedded.image import Image
-from motet.runtime.drivers.embedded.protocol import MAILBOX_TYPE
+from motet.runtime.drivers.embedded.image import AgentImage
+from motet.runtime.drivers.embedded.protocol import MAILBOX_TYPE, offset_of
 from motet.runtime.drivers.embedded.transport import LinkLost
 
 _INTERRUPT = b"\x03"
 _PATIENCE = 10.0  # seconds for the answer to a packet
 _LOOK = 0.05  # seconds between two looks at requests to abort
-_THUMB_REGISTERS = {"sp": 13, "pc": 15}
+_THUMB_REGISTERS = {"sp": 13, "pc": 15, "xpsr": 25}
+_THUMB_STATE = 1 << 24
 _RISCV_REGISTERS = {"sp": 2, "pc": 32}
 
 
 class GdbTransport:
     """See `Transport`. `connection` is a connected stream; `flash` writes the image first."""
 
-    def __init__(self, connection: socket.socket, image: Image, boot: float, flash: bool) -> None:
+    def __init__(self, connection: socket.socket, image: AgentImage, boot: float, flash: bool) -> None:
         self._socket = connection
         self._image = image
         self._received = bytearray()
@@ -49,7 +50,8 @@ class GdbTransport:
             count = min(most, size - len(content))
             answer = self._ask(b"m%x,%x" % (address + len(content), count))
             if answer[:1] == b"E" or len(answer) % 2 or not answer:
-                raise LinkLost(f"memory at {address + len(content):#x} cannot be read: {answer.decode(errors='replace')}")
+                where = address + len(content)
+                raise LinkLost(f"memory at {where:#x} cannot be read: {answer.decode(errors='replace')}")
             content += bytes.fromhex(answer.decode())
         return bytes(content)
 
@@ -115,6 +117,8 @@ class GdbTransport:
         features = self._ask(b"qSupported:swbreak+;hwbreak+")
         if found := re.search(rb"PacketSize=([0-9a-fA-F]+)", features):
             self._packet_bytes = min(max(int(found[1], 16), 64), 1 << 16)
+        if b"qXfer:features:read+" in features:  # QEMU writes registers for a client that has read their description
+            self._ask(b"qXfer:features:read:target.xml:0,ff0")
         if b"QStartNoAckMode+" in features and self._ask(b"QStartNoAckMode") != b"OK":
             raise LinkLost("the stub refuses QStartNoAckMode")
         if self._ask(b"?")[:1] not in (b"S", b"T"):
@@ -124,10 +128,14 @@ class GdbTransport:
         for segment in self._image.segments:
             self.write(segment.address, segment.data)
         registers = _THUMB_REGISTERS if self._image.machine == "thumb" else _RISCV_REGISTERS
-        places = {"sp": self._image.symbols["motet_stack_end"], "pc": self._image.symbols["motet_entry"] & ~1}
-        for name, value in places.items():
+        values = {
+            "sp": self._image.symbols["motet_stack_end"], "pc": self._image.symbols["motet_entry"] & ~1,
+            "xpsr": _THUMB_STATE,
+        }
+        for name, number in registers.items():
+            value = values[name]
             written = value.to_bytes(self._image.pointer_bytes, "little").hex().encode()
-            if self._ask(b"P%x=%s" % (registers[name], written)) != b"OK":
+            if self._ask(b"P%x=%s" % (number, written)) != b"OK":
                 raise LinkLost(f"the stub cannot write the register {name}")
 
     def _place_breakpoint(self) -> None:
@@ -140,7 +148,7 @@ class GdbTransport:
         raise LinkLost("the stub has no breakpoints")
 
     def _mailbox(self, field: str) -> int:
-        return self._image.symbols["motet_mailbox"] + (MAILBOX_TYPE.fields or {})[field][1]
+        return self._image.symbols["motet_mailbox"] + offset_of(MAILBOX_TYPE, field)
 
     # -- packets ---------------------------------------------------------------------------------
 

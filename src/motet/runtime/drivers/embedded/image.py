@@ -1,4 +1,4 @@
-"""Images of embedded devices: the agent of a machine as an ELF file, and images to be flashed as ELF, Intel HEX or bytes.
+"""Images of embedded devices: the agent of a machine as an ELF file, and images to flash as ELF, Intel HEX or bytes.
 
 Sources: System V ABI, chapters 4 and 5; Intel Hexadecimal Object File Format Specification, revision A.
 """
@@ -27,7 +27,7 @@ _HEX_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Segment:
+class FlashSegment:
     """Bytes at an address, followed by zeros up to `size` bytes."""
 
     address: int
@@ -36,14 +36,14 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Image:
+class AgentImage:
     """An agent for one machine. `machine` is its architecture (`thumb`, `riscv32`, `riscv64`), `elf` the whole file.
     `clock` is in ticks per second; `heap` are the ranges of memory for programs and data."""
 
     where: str
     machine: str
     elf: bytes
-    segments: Sequence[Segment]
+    segments: Sequence[FlashSegment]
     symbols: Mapping[str, int]
     clock: int
     heap: Sequence[tuple[int, int]]
@@ -59,12 +59,12 @@ class Image:
 
 
 @functools.cache
-def shipped_image(name: str) -> Image:
+def shipped_image(name: str) -> AgentImage:
     """The agent for a machine of `machines.py`, by its file's name. Raises DeviceError if the file is damaged."""
     return read_image((_FOLDER / name).read_bytes(), name)
 
 
-def given_image(path: Path, device: str) -> Image:
+def given_image(path: Path, device: str) -> AgentImage:
     """An agent that a user built for a board. Raises DeviceError."""
     try:
         return read_image(path.read_bytes(), str(path))
@@ -72,7 +72,7 @@ def given_image(path: Path, device: str) -> Image:
         raise DeviceError(f"device {device}: image {path}: {error.strerror}") from None
 
 
-def read_image(data: bytes, where: str) -> Image:
+def read_image(data: bytes, where: str) -> AgentImage:
     """The agent in an ELF file. Raises DeviceError if it is not one of this version."""
     try:
         machine, segments, symbols = _parse(data)
@@ -85,28 +85,29 @@ def read_image(data: bytes, where: str) -> Image:
     described = np.frombuffer(board, BOARD_TYPE)[0]
     if int(described["digest"]) != DIGEST:
         raise DeviceError(
-            f"image {where}: an agent of version {int(described['digest']):#010x}; expected {DIGEST:#010x}; build it again"
+            f"image {where}: an agent of version {int(described['digest']):#010x}; expected {DIGEST:#010x}; build it "
+            "again"
         )
     end = symbols["motet_image_end"]
     base = min(segment.address for segment in segments)
     ranges = [(int(first), int(last)) for first, last in described["heap"] if last]
     heap = [(end if first <= base < last else first, last) for first, last in ranges]
-    return Image(where, machine, data, segments, symbols, int(described["clock"]), heap)
+    return AgentImage(where, machine, data, segments, symbols, int(described["clock"]), heap)
 
 
-def _parse(data: bytes) -> tuple[str, list[Segment], dict[str, int]]:
+def _parse(data: bytes) -> tuple[str, list[FlashSegment], dict[str, int]]:
     wide = data[4] == 2
     if data[:4] != b"\x7fELF":
         raise KeyError
     header = struct.unpack_from("<16sHHIQQQIHHHHHH" if wide else "<16sHHIIIIIHHHHHH", data)
     machine = MACHINES[header[2], data[4]]
-    segments: list[Segment] = []
+    segments: list[FlashSegment] = []
     for number in range(header[10]):
         fields = struct.unpack_from("<IIQQQQQQ" if wide else "<IIIIIIII", data, header[5] + number * header[9])
         kind = fields[0]
         offset, address, filled, size = (fields[place] for place in ((2, 4, 5, 6) if wide else (1, 3, 4, 5)))
         if kind == _LOAD:
-            segments.append(Segment(address, data[offset : offset + filled], size))
+            segments.append(FlashSegment(address, data[offset : offset + filled], size))
     sections = [
         struct.unpack_from("<IIQQQQIIQQ" if wide else "<IIIIIIIIII", data, header[6] + number * header[11])
         for number in range(header[12])
@@ -124,11 +125,11 @@ def _parse(data: bytes) -> tuple[str, list[Segment], dict[str, int]]:
     return machine, segments, symbols
 
 
-def _contents(segments: Sequence[Segment], address: int, size: int) -> bytes | None:
+def _contents(segments: Sequence[FlashSegment], address: int, size: int) -> bytes | None:
     """The bytes at an address; None outside the segments."""
     for segment in segments:
         at = address - segment.address
-        if 0 <= at and at + size <= len(segment.data):
+        if at >= 0 and at + size <= len(segment.data):
             return segment.data[at : at + size]
     return None
 
@@ -136,7 +137,7 @@ def _contents(segments: Sequence[Segment], address: int, size: int) -> bytes | N
 # -- files to flash ------------------------------------------------------------------------------------
 
 
-def elf_file(image: Image, segments: Sequence[Segment], symbols: Mapping[str, int]) -> bytes:
+def elf_file(image: AgentImage, segments: Sequence[FlashSegment], symbols: Mapping[str, int]) -> bytes:
     """A static executable with these segments, for the machine of `image` and with its entry, and absolute symbols."""
     wide = image.machine == "riscv64"
     number = next(number for (number, _), name in MACHINES.items() if name == image.machine)
@@ -174,7 +175,7 @@ def elf_file(image: Image, segments: Sequence[Segment], symbols: Mapping[str, in
     return header + table + content + entries + strings + titles + sections
 
 
-def bin_file(segments: Sequence[Segment]) -> bytes:
+def bin_file(segments: Sequence[FlashSegment]) -> bytes:
     """The bytes from the first address to the last, zeros between segments. Raises OptionError if they are too far
     apart."""
     begin = min(segment.address for segment in segments)
@@ -192,7 +193,7 @@ def bin_file(segments: Sequence[Segment]) -> bytes:
     return bytes(content)
 
 
-def hex_file(segments: Sequence[Segment], entry: int) -> bytes:
+def hex_file(segments: Sequence[FlashSegment], entry: int) -> bytes:
     """Intel HEX with linear addresses of 32 bits."""
     lines: list[str] = []
     for segment in segments:

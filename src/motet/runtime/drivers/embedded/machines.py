@@ -12,7 +12,7 @@ FEATURES = {
 
 
 @dataclass(frozen=True)
-class Machine:
+class EmbeddedMachine:
     """`cpu` is the compiler's target; `program` is QEMU's, from Debian's `package`, with `arguments`; `shift` sets the
     time that an instruction takes if they are counted, 2**shift ns."""
 
@@ -29,13 +29,13 @@ class Machine:
         return f"{self.cpu}.{self.name.removesuffix('32')}.elf"
 
 
-def _arm(name: str, cpu: str) -> Machine:
-    return Machine(name, cpu, "qemu-system-arm", "qemu-system-arm", ("-M", name), 5)
+def _arm(name: str, cpu: str) -> EmbeddedMachine:
+    return EmbeddedMachine(name, cpu, "qemu-system-arm", "qemu-system-arm", ("-M", name), 5)
 
 
-def _riscv(name: str, cpu: str, bits: int) -> Machine:
+def _riscv(name: str, cpu: str, bits: int) -> EmbeddedMachine:
     arguments = ("-M", "virt", "-bios", "none", "-m", "64M")
-    return Machine(name, cpu, f"qemu-system-riscv{bits}", "qemu-system-misc", arguments, 0)
+    return EmbeddedMachine(name, cpu, f"qemu-system-riscv{bits}", "qemu-system-misc", arguments, 0)
 
 
 MACHINES = {
@@ -47,6 +47,6 @@ MACHINES = {
 }
 
 
-def machine_of_cpu(cpu: str) -> Machine | None:
+def machine_of_cpu(cpu: str) -> EmbeddedMachine | None:
     """The machine with a processor; None if there is none."""
     return next((machine for machine in MACHINES.values() if machine.cpu == cpu), None)

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from motet.errors import DeviceError
-from motet.runtime.drivers.embedded.image import Image, given_image, shipped_image
-from motet.runtime.drivers.embedded.machines import FEATURES, MACHINES, Machine
+from motet.runtime.drivers.embedded.image import AgentImage, given_image, shipped_image
+from motet.runtime.drivers.embedded.machines import FEATURES, MACHINES, EmbeddedMachine
 from motet.runtime.uri import split_uri
 
 FAMILY = "embedded"
@@ -44,7 +44,7 @@ class EmbeddedOptions:
     """See the module's documentation; times are in seconds."""
 
     platform: str
-    machine: Machine = MACHINES["mps3-an547"]
+    machine: EmbeddedMachine = MACHINES["mps3-an547"]
     image: Path | None = None
     cpu: str = ""
     memory: int = 0
@@ -64,7 +64,7 @@ class EmbeddedOptions:
         """The name of the compiler's target for it."""
         return self.cpu or self.machine.cpu
 
-    def agent(self, device: str) -> Image:
+    def agent(self, device: str) -> AgentImage:
         """The image to start. Raises DeviceError."""
         return shipped_image(self.machine.image) if self.image is None else given_image(self.image, device)
 

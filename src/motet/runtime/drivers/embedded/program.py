@@ -13,8 +13,8 @@ from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import Work
 from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.common.recording import check_work
-from motet.runtime.drivers.embedded.image import Image
-from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, Op
+from motet.runtime.drivers.embedded.image import AgentImage
+from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, AgentOp
 from motet.runtime.drivers.host import elf, pages
 from motet.runtime.drivers.host.loader import Linker
 
@@ -42,7 +42,7 @@ class EmbeddedBuffer:
 class EmbeddedExecutable:
     """Loaded objects whose global symbols are kernels, in memory `code`."""
 
-    def __init__(self, code: EmbeddedBuffer, symbols: Mapping[str, int], image: Image) -> None:
+    def __init__(self, code: EmbeddedBuffer, symbols: Mapping[str, int], image: AgentImage) -> None:
         self.code = code
         self.addresses = {name: code.address + offset for name, offset in symbols.items()}
         self._image = image
@@ -65,7 +65,7 @@ class EmbeddedExecutable:
 
 
 def link_code(
-    heap: Heap, image: Image, objects: Sequence[bytes], names: Sequence[str], device: str
+    heap: Heap, image: AgentImage, objects: Sequence[bytes], names: Sequence[str], device: str
 ) -> tuple[EmbeddedExecutable, bytes]:
     """Objects linked at a place in the heap, and the bytes to write there. Raises DeviceError if they cannot be loaded,
     OutOfMemoryError."""
@@ -87,8 +87,8 @@ class EmbeddedWork:
     run one after another, in the order of `work`."""
 
     def __init__(
-        self, device: str, executable: EmbeddedExecutable, work: Sequence[Work], externals: int, scratch: EmbeddedBuffer,
-        heap: Heap, pointer_bytes: int,
+        self, device: str, executable: EmbeddedExecutable, work: Sequence[Work], externals: int,
+        scratch: EmbeddedBuffer, heap: Heap, pointer_bytes: int,
     ) -> None:
         self.executable = executable
         self.needed = check_work(device, work, executable.addresses, externals)
@@ -109,7 +109,7 @@ class EmbeddedWork:
         table: list[int] = []
         for command, item in zip(commands, self.work, strict=True):
             launch = item.op == "launch"
-            command["op"] = Op.LAUNCH if launch else Op.COPY
+            command["op"] = AgentOp.LAUNCH if launch else AgentOp.COPY
             command["entry"] = self.executable.addresses[item.kernel] if launch else 0
             command["tasks"] = item.tasks if launch else 0
             command["bytes"] = 0 if launch else item.references[0].bytes
@@ -120,7 +120,9 @@ class EmbeddedWork:
         return commands.tobytes() + self._sizes.tobytes() + np.array(table, self._pointer).tobytes()
 
 
-def one_command(op: Op, place: int, pointer_bytes: int, addresses: Sequence[int], size: int, value: int = 0) -> bytes:
+def one_command(
+    op: AgentOp, place: int, pointer_bytes: int, addresses: Sequence[int], size: int, value: int = 0
+) -> bytes:
     """A copy (source, target) or a fill (target) as memory at `place`."""
     command = np.zeros(1, COMMAND_TYPE)
     command["op"], command["bytes"], command["tasks"] = op, size, value

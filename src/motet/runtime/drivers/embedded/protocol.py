@@ -16,13 +16,13 @@ PAYLOAD = 1024  # most bytes of a frame
 REQUEST, ANSWER, ABORT = 0xA5, 0x5A, 0x18  # the first bytes of frames; a byte that ends running work
 
 
-class Op(IntEnum):
+class AgentOp(IntEnum):
     LAUNCH = 1
     COPY = 2
     FILL = 3
 
 
-class Status(IntEnum):
+class AgentStatus(IntEnum):
     NONE = 0
     RUNNING = 1
     OK = 2
@@ -32,7 +32,7 @@ class Status(IntEnum):
     PANIC = 6  # a fault outside kernels
 
 
-class Frame(IntEnum):
+class LineFrame(IntEnum):
     """A frame on a serial line: its first byte, one of these, address (u64), size (u32), `size` bytes unless it is a
     read, and the CRC-32 of all but the first byte. A frame with a wrong checksum is answered by REJECTED."""
 
@@ -62,6 +62,11 @@ MAILBOX_TYPE = _structure(
 )
 
 
+def offset_of(structure: np.dtype[np.void], name: str) -> int:
+    """The offset of a field in bytes."""
+    return next(place[1] for field, place in (structure.fields or {}).items() if field == name)
+
+
 def header() -> str:
     """The C header of this module."""
     lines = ["/* Made from protocol.py. */", "#include <stdint.h>"]
@@ -73,8 +78,8 @@ def header() -> str:
 
 
 def _constants() -> dict[str, int]:
-    groups: tuple[type[IntEnum], ...] = (Op, Status, Frame)
-    members = {f"{group.__name__.upper()}_{item.name}": int(item) for group in groups for item in group}
+    groups: dict[str, type[IntEnum]] = {"OP": AgentOp, "STATUS": AgentStatus, "FRAME": LineFrame}
+    members = {f"{prefix}_{item.name}": int(item) for prefix, group in groups.items() for item in group}
     return members | {
         "RANGES": RANGES, "PAYLOAD": PAYLOAD, "FRAME_REQUEST": REQUEST, "FRAME_ANSWER": ANSWER, "ABORT_BYTE": ABORT,
         "DIGEST": DIGEST,
@@ -88,10 +93,9 @@ def _c_field(dtype: np.dtype[np.void], field: str) -> str:
 
 
 _TYPES = {"board": BOARD_TYPE, "command": COMMAND_TYPE, "mailbox": MAILBOX_TYPE}
-_TEXT = repr([
-    (name, dtype.descr) for name, dtype in _TYPES.items()
-]) + repr([list(group.__members__.items()) for group in (Op, Status, Frame)]) + repr((RANGES, PAYLOAD))
-DIGEST = zlib.crc32(_TEXT.encode())
+_NUMBERS = [[(item.name, int(item)) for item in group] for group in (AgentOp, AgentStatus, LineFrame)]
+_TEXT = [(name, dtype.descr) for name, dtype in _TYPES.items()], _NUMBERS, RANGES, PAYLOAD, REQUEST, ANSWER, ABORT
+DIGEST = zlib.crc32(repr(_TEXT).encode())
 
 if __name__ == "__main__":
     print(header(), end="")

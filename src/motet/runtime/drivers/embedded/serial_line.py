@@ -13,8 +13,8 @@ import zlib
 
 import numpy as np
 
-from motet.runtime.drivers.embedded.image import Image
-from motet.runtime.drivers.embedded.protocol import ABORT, ANSWER, BOARD_TYPE, DIGEST, PAYLOAD, REQUEST, Frame
+from motet.runtime.drivers.embedded.image import AgentImage
+from motet.runtime.drivers.embedded.protocol import ABORT, ANSWER, BOARD_TYPE, DIGEST, PAYLOAD, REQUEST, LineFrame
 from motet.runtime.drivers.embedded.transport import LinkLost
 
 _ATTEMPTS = 3
@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<BQI")
 class SerialTransport:
     """See `Transport`. `descriptor` is an open line, which this object closes."""
 
-    def __init__(self, descriptor: int, image: Image, boot: float) -> None:
+    def __init__(self, descriptor: int, image: AgentImage, boot: float) -> None:
         self._descriptor = descriptor
         self._received = bytearray()
         self._aborted = False
@@ -36,17 +36,17 @@ class SerialTransport:
         content = bytearray()
         while len(content) < size:
             count = min(PAYLOAD, size - len(content))
-            content += self._ask(Frame.READ, address + len(content), count)
+            content += self._ask(LineFrame.READ, address + len(content), count)
         return bytes(content)
 
     def write(self, address: int, data: bytes) -> None:
         for at in range(0, len(data), PAYLOAD):
             part = data[at : at + PAYLOAD]
-            self._ask(Frame.WRITE, address + at, len(part), part)
+            self._ask(LineFrame.WRITE, address + at, len(part), part)
 
     def run(self, limit: float) -> bool:
         self._aborted = False
-        self._send(Frame.RUN, 0, 0)
+        self._send(LineFrame.RUN, 0, 0)
         end = time.monotonic() + limit
         while (now := time.monotonic()) < end:
             if self._answered(min(end, now + _LOOK)):
@@ -72,12 +72,12 @@ class SerialTransport:
 
     # -- frames ----------------------------------------------------------------------------------
 
-    def _identify(self, image: Image, boot: float) -> None:
+    def _identify(self, image: AgentImage, boot: float) -> None:
         end = time.monotonic() + boot
         while True:
-            self._send(Frame.IDENTIFY, 0, 0)
+            self._send(LineFrame.IDENTIFY, 0, 0)
             answer = self._receive(min(end, time.monotonic() + 1.0))
-            if answer is not None and answer[0] == Frame.IDENTIFY:
+            if answer is not None and answer[0] == LineFrame.IDENTIFY:
                 break
             if time.monotonic() >= end:
                 raise LinkLost(
@@ -89,13 +89,15 @@ class SerialTransport:
         if int(board["digest"]) != DIGEST or int(board["pointer_bytes"]) != image.pointer_bytes:
             raise LinkLost(
                 f"the agent on the line has version {int(board['digest']):#010x} and pointers of "
-                f"{int(board['pointer_bytes'])} bytes; expected {DIGEST:#010x} and {image.pointer_bytes}: flash {image.where}"
+                f"{int(board['pointer_bytes'])} bytes; expected {DIGEST:#010x} and {image.pointer_bytes}: flash "
+                f"{image.where}"
             )
         flashed = self.read(image.symbols["motet_board"], BOARD_TYPE.itemsize)
-        if flashed != answer[1] or [tuple(pair) for pair in board["heap"] if pair[1]][0][1] != image.heap[0][1]:
+        ends = [int(end) for _, end in board["heap"] if end]
+        if flashed != answer[1] or ends != [end for _, end in image.heap]:
             raise LinkLost(f"the agent on the line is of another machine; flash {image.where}, or name its machine")
 
-    def _ask(self, kind: Frame, address: int, size: int, data: bytes = b"") -> bytes:
+    def _ask(self, kind: LineFrame, address: int, size: int, data: bytes = b"") -> bytes:
         for _ in range(_ATTEMPTS):
             self._send(kind, address, size, data)
             answer = self._receive(time.monotonic() + _PATIENCE)
@@ -105,9 +107,9 @@ class SerialTransport:
 
     def _answered(self, end: float) -> bool:
         answer = self._receive(end)
-        return answer is not None and answer[0] == Frame.RUN
+        return answer is not None and answer[0] == LineFrame.RUN
 
-    def _send(self, kind: Frame, address: int, size: int, data: bytes = b"") -> None:
+    def _send(self, kind: LineFrame, address: int, size: int, data: bytes = b"") -> None:
         body = _HEAD.pack(kind, address, size) + data
         self._put(bytes([REQUEST]) + body + struct.pack("<I", zlib.crc32(body)))
 

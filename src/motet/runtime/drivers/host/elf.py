@@ -149,7 +149,8 @@ class _ElfReader:
         if kind != 1:
             raise self.fail(f"ELF file of type {kind}; expected 1, a relocatable object")
         if number not in MACHINES:
-            raise self.fail(f"ELF machine {number[0]} of class {number[1]}; expected one of {', '.join(MACHINES.values())}")
+            known = ", ".join(MACHINES.values())
+            raise self.fail(f"ELF machine {number[0]} of class {number[1]}; expected one of {known}")
         offset, size, count, names = fields[6], fields[11], fields[12], fields[13]
         if size != self.layout.section.size or not count:
             raise self.fail(

@@ -13,8 +13,8 @@ import pytest
 
 from motet.compiler.targets.families import families
 from motet.errors import DeviceError, OutOfMemoryError
-from motet.runtime.drivers.riscv import errata, installing, options, protection, protocol
 from motet.runtime.drivers.common.heap import ALIGNMENT, Heap
+from motet.runtime.drivers.riscv import errata, installing, options, protection, protocol
 from motet.runtime.drivers.riscv.memory import RiscvMemory, anonymous_file
 
 # -- options -----------------------------------------------------------------------------------------
