@@ -20,6 +20,7 @@ _PATIENCE = 10.0  # seconds for the answer to a packet
 _LOOK = 0.05  # seconds between two looks at requests to abort
 _THUMB_REGISTERS = {"sp": 13, "pc": 15, "xpsr": 25}
 _THUMB_STATE = 1 << 24
+_STOPS = (b"S", b"T")  # the first bytes of the reasons of a stop
 _RISCV_REGISTERS = {"sp": 2, "pc": 32}
 
 
@@ -114,6 +115,8 @@ class GdbTransport:
     # -- start -----------------------------------------------------------------------------------
 
     def _begin(self) -> None:
+        if self._ask(b"?")[:1] not in _STOPS:
+            raise LinkLost("the stub does not say why the processor stopped")
         features = self._ask(b"qSupported:swbreak+;hwbreak+")
         if found := re.search(rb"PacketSize=([0-9a-fA-F]+)", features):
             self._packet_bytes = min(max(int(found[1], 16), 64), 1 << 16)
@@ -121,8 +124,6 @@ class GdbTransport:
             self._ask(b"qXfer:features:read:target.xml:0,ff0")
         if b"QStartNoAckMode+" in features and self._ask(b"QStartNoAckMode") != b"OK":
             raise LinkLost("the stub refuses QStartNoAckMode")
-        if self._ask(b"?")[:1] not in (b"S", b"T"):
-            raise LinkLost("the stub does not say why the processor stopped")
 
     def _flash(self) -> None:
         for segment in self._image.segments:
@@ -154,7 +155,10 @@ class GdbTransport:
 
     def _ask(self, packet: bytes) -> bytes:
         self._send(packet)
-        answer = self._receive(time.monotonic() + _PATIENCE)
+        end = time.monotonic() + _PATIENCE
+        answer = self._receive(end)
+        while answer is not None and answer[:1] in _STOPS and packet != b"?":  # from before this connection
+            answer = self._receive(end)
         if answer is None:
             raise LinkLost(f"the stub does not answer {packet[:20].decode(errors='replace')} within {_PATIENCE:g} s")
         return answer
@@ -162,7 +166,7 @@ class GdbTransport:
     def _await_stop(self, end: float) -> bytes | None:
         """The reason of a stop; None if the processor still runs at `end`."""
         while (answer := self._receive(end)) is not None:
-            if answer[:1] in (b"S", b"T"):
+            if answer[:1] in _STOPS:
                 return answer
             if answer[:1] in (b"W", b"X"):
                 raise LinkLost("the stub says that the program ended")
