@@ -440,7 +440,8 @@ def _wrapper(
         operands += ["i64 %begin", "i64 %end"]
     if checked:
         lines.append(f"  %atstatus = getelementptr inbounds ptr, ptr %buffers, i64 {len(buffers)}")
-        lines.append("  %status = load i64, ptr %atstatus")
+        lines.append("  %statuses = load ptr, ptr %atstatus")
+        lines.append("  %status = ptrtoint ptr %statuses to i64")
         operands.append("i64 %status")
     return "\n".join([
         f'define void @"{symbol}"(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch) {{',
