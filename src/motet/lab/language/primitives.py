@@ -44,7 +44,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class _State:
+class _Written:
     """The trees of stages, and the fusions: a stage, and the cursor at which it is fused."""
 
     trees: Mapping[int, NestTree]
@@ -63,7 +63,7 @@ class LoopSchedule:
         self.main = main
         self._keys = count()
         nests = {s: _plain_nest(kernel, s) if s == main else default_nest(kernel, s) for s in range(len(kernel.stages))}
-        self._state = _State({s: tree_of(nest, self._keys) for s, nest in nests.items()})
+        self._state = _Written({s: tree_of(nest, self._keys) for s, nest in nests.items()})
 
     # -- reading ---------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class LoopSchedule:
             raise ScheduleError("fuse", stage_name(stage), "stages are fused into it", "a stage without fused ones")
         self._node(loop)
         trees = {s: tree for s, tree in self._state.trees.items() if s != stage}
-        self._set(_State(trees, {**self._state.fused, stage: loop}))
+        self._set(_Written(trees, {**self._state.fused, stage: loop}))
 
     # -- steps -----------------------------------------------------------------
 
@@ -235,12 +235,12 @@ class LoopSchedule:
     def _change(self, stage: int, tree: NestTree) -> None:
         self._set(replace(self._state, trees={**self._state.trees, stage: tree}))
 
-    def _set(self, state: _State) -> None:
+    def _set(self, state: _Written) -> None:
         """Takes `state` if it is legal. Raises ScheduleError if not."""
         check_schedule(self._data(state), self.kernel)
         self._state = state
 
-    def _data(self, state: _State) -> NestSchedule:
+    def _data(self, state: _Written) -> NestSchedule:
         fused = [
             NestFusion(stage, node.loop.label) for stage, at in state.fused.items()
             for node in state.trees[at.stage].nodes() if node.key == at.key
