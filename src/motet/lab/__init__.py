@@ -1,0 +1,1 @@
+"""The lab: schedules as a language, measured, searched, kept and explained."""
