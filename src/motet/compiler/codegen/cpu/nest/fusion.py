@@ -234,6 +234,7 @@ def with_producers(
     """`plan` reading the producers among `fused` from scratch, and these in order. Raises `CannotFuse`."""
     producers = sorted((each for each in fused if each.stage < plan.stage), key=lambda each: -each.stage)
     made: list[LocalProducer] = []
+    stages: dict[int, int] = {}
     boxes: dict[int, Box] = {}  # the part of each stage's domain that is computed, by dimension
     for each in producers:
         stage = kernel.stages[each.stage]
@@ -251,8 +252,12 @@ def with_producers(
         for dim, entry in zip(axes, box, strict=True):
             if dim is not None:
                 domain[dim] = entry
+        readers = [stages[other.number] for other in made if other.depth < depth]
+        if any(access.value == value for reader in readers for access in kernel.stages[reader].inputs):
+            raise CannotFuse(f"stage {each.stage} at the loop of the stages that read it, or around it")
         boxes[each.stage] = tuple(domain)
         producer = _producer(kernel, plan, each.stage, depth, box, target)
+        stages[producer.number] = each.stage
         made.append(producer)
         plan = replace(plan, nest=_reading(plan.nest, value, producer))
         for n, other in enumerate(made):
