@@ -24,6 +24,7 @@ from motet.compiler.codegen.cpu.nest.plan import (
     lanes_of,
     widest,
 )
+from motet.compiler.codegen.cpu.rows.grouping import multiplied
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.reduction import match_reductions
@@ -178,6 +179,8 @@ def _epilogue(
         tuple(over(init) if isinstance(init, StridedAccess) else init for init in nest.inits),
         tuple(dims.get(d, -1) for d in range(len(stage.sizes))),
     )
+    if plan.vector is not None and plan.lanes > 1 and not plan.reduces_lanes:
+        moved = multiplied(moved, plan.vector)
     return NestEpilogue(moved, registers, stored), dims
 
 
@@ -347,6 +350,8 @@ def _default_plan(
         strip = ScheduledLoop(vector, None, vectors * lanes, "sequential", "")
         (carried if vector in stage.reductions else outer).append(strip)
         tile.append(ScheduledLoop(vector, vectors * lanes, 1, "vector", ""))
+    if vector is not None and not stage.reductions:
+        nest = multiplied(nest, vector)
     spans = tuple(Span(Extent(size)) for size in sizes)
     return NestPlan(
         number, nest, spans, (), tuple(outer), tuple(carried), tuple(tile), vector, lanes, tuple(found)

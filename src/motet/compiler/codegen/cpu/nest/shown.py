@@ -74,7 +74,7 @@ def _candidates(
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _ProductTile:
     """The register tile of a product, and how many its tasks have along rows (0: all) and columns."""
 
     rows: int
@@ -85,17 +85,17 @@ class _Tile:
     packs: bool
 
 
-def _tile_of(schedule: KernelSchedule) -> _Tile | None:
+def _tile_of(schedule: KernelSchedule) -> _ProductTile | None:
     if isinstance(schedule, ContractionSchedule):
         packs = schedule.b_mode in ("packed", "scratch")
-        return _Tile(schedule.rows, schedule.width, schedule.tile_rows, schedule.panels, schedule.depth_block, packs)
+        return _ProductTile(schedule.rows, schedule.width, schedule.tile_rows, schedule.panels, schedule.depth_block, packs)
     if isinstance(schedule, (IntegerProductSchedule, BfloatProductSchedule, BlockProductSchedule)):
         rows = min(8, schedule.rows)
-        return _Tile(rows, min(48, schedule.width), schedule.tile_rows, schedule.panels, schedule.depth_block, True)
+        return _ProductTile(rows, min(48, schedule.width), schedule.tile_rows, schedule.panels, schedule.depth_block, True)
     if isinstance(schedule, DirectSchedule):
-        return _Tile(schedule.tile_rows, schedule.width, 0, 1, schedule.depth_block, True)
+        return _ProductTile(schedule.tile_rows, schedule.width, 0, 1, schedule.depth_block, True)
     if isinstance(schedule, ConvolutionSchedule):
-        return _Tile(schedule.tile_rows, schedule.width, 0, 1, None, False)
+        return _ProductTile(schedule.tile_rows, schedule.width, 0, 1, None, False)
     return None
 
 
@@ -105,7 +105,7 @@ def _is_outer(kernel: Kernel, names: LoopNames, loop: NestLoop) -> bool:
     return not (reduction or loop.vectorize or loop.unroll is not None)
 
 
-def _product_nest(kernel: Kernel, names: LoopNames, tile: _Tile) -> Iterator[Nest]:
+def _product_nest(kernel: Kernel, names: LoopNames, tile: _ProductTile) -> Iterator[Nest]:
     """The nest of a product with register tiles along its contiguous dimension and the longest other one of rows."""
     stage, dims = kernel.stages[0], names.dims[0]
     roles = read_contraction(stage)
@@ -139,14 +139,14 @@ def _product_nest(kernel: Kernel, names: LoopNames, tile: _Tile) -> Iterator[Nes
     yield Nest(loops)
 
 
-def _column_loops(name: str, size: Size, tile: _Tile) -> list[NestLoop]:
+def _column_loops(name: str, size: Size, tile: _ProductTile) -> list[NestLoop]:
     panel = tile.columns * tile.panels
     if tile.panels > 1 and _exceeds(size, panel):
         return [NestLoop(name, parallel=True), NestLoop(name, panel)]
     return [NestLoop(name, parallel=True)]
 
 
-def _row_loops(name: str, size: Size, tile: _Tile) -> list[NestLoop]:
+def _row_loops(name: str, size: Size, tile: _ProductTile) -> list[NestLoop]:
     block = tile.rows * tile.row_tiles
     if tile.row_tiles > 1 and _exceeds(size, block):
         return [NestLoop(name, parallel=True), NestLoop(name, block)]
