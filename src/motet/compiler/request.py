@@ -79,7 +79,7 @@ class CompileRequest:
     reports: PassReports = NO_REPORTS
 
 
-def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) -> Job:
+def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "list"]) -> Job:
     options = dict(request.options)
     for name in options:
         if name not in OPTIONS:
