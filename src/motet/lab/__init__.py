@@ -1,1 +1,1 @@
-"""The lab: schedules of kernels, evaluated, searched, kept and explained, on every device."""
+"""The lab: schedules as a language, measured, searched, kept and explained."""
