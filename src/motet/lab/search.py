@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule, encode_schedule
 from motet.errors import MotetError, OptionError
@@ -194,35 +195,28 @@ def _seconds_or_infinite(record: Record | None) -> float:
     return float("inf") if record is None or record.seconds is None else record.seconds
 
 
-def seeded(space: Space, schedules: list[KernelSchedule]) -> Space:
-    """`space` with the points of `schedules` as further starts, if it has them: those that differ from a start in the
-    values of some parameters."""
-    from dataclasses import replace
-
+def seeded(space: Space, schedules: Sequence[KernelSchedule]) -> Space:
+    """`space` with the points of `schedules` as further starts, if it has them."""
+    found = [point for each in schedules if (point := point_of(space, encode_schedule(each))) is not None]
     starts = list(space.starts)
-    for schedule in schedules:
-        point = _point_of(space, schedule)
-        if point is not None and point not in starts:
-            starts.append(point)
+    starts += [point for point in found if point not in starts]
     return replace(space, starts=tuple(starts))
 
 
-def _point_of(space: Space, schedule: KernelSchedule) -> Point | None:
-    """The point of a schedule, found by its fields' names; None if the space has no such point."""
-    content = encode_schedule(schedule)
+def point_of(space: Space, content: Mapping[str, Any]) -> Point | None:
+    """The point of a schedule, given as JSON values, found by its fields' names next to a start; None if the space has
+    no such point."""
+    schedule = decode_schedule(content)
     for start in space.starts:
-        prefix = f"{content['class']}." if "class" in start else ""
-        point = dict(start)
+        several = "class" in start
+        prefix = f"{content['class']}." if several else ""
+        point = {**start, "class": content["class"]} if several else dict(start)
         for each in space.parameters:
             field_name = each.name.removeprefix(prefix)
             if each.name.startswith(prefix) and hasattr(schedule, field_name):
-                value = getattr(schedule, field_name)
-                if value not in each.values:
-                    return None
-                point[each.name] = value
-        if "class" in point:
-            point["class"] = content["class"]
-        made = space.schedule(point)
-        if made is not None and encode_schedule(made) == content:
+                point[each.name] = getattr(schedule, field_name)
+        known = all(point[each.name] in each.values for each in space.parameters)
+        made = space.schedule(point) if known else None
+        if made is not None and canonical(encode_schedule(made)) == canonical(dict(content)):
             return point
     return None
