@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.lab.space import Point, Space
+from motet.lab.space import Point, ScheduleSpace
 
 _NEIGHBOURS = 4
 
@@ -22,7 +22,7 @@ _NEIGHBOURS = 4
 class CostModel:
     """A model over the points of `space`. `library` is the one that trains it."""
 
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self._space, self._seed = space, seed
         self._errors: list[float] = []
         self._regressor: Any = None

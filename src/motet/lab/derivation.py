@@ -26,10 +26,10 @@ from motet.compiler.kernels.schedule import (
 )
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import OptionError, ScheduleError
-from motet.lab.space import Parameter, Point, Space, Value
+from motet.lab.space import Point, ScheduleSpace, SpaceParameter, Value
 
 if TYPE_CHECKING:
-    from motet.lab.subject import Subject
+    from motet.lab.subject import KernelSubject
 
 CLASS = "class"
 _NUMBERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
@@ -38,7 +38,7 @@ _NEST_BLOCKS = (16, 32, 64, 128, 256)
 _TRIED = 1500  # random points with which a value may be legal
 
 
-def derived_space(subject: Subject, classes: Sequence[str] = ()) -> Space:
+def derived_space(subject: KernelSubject, classes: Sequence[str] = ()) -> ScheduleSpace:
     """The space of all schedules of a subject, of those `classes` if given. Raises OptionError for a class that does
     not support the kernel."""
     if not isinstance(subject.program.target, CpuTarget):
@@ -65,7 +65,7 @@ class ClassSchedules:
     reasons: Any  # from a schedule to the reasons why it is not legal
 
 
-def _classes(subject: Subject) -> Iterator[ClassSchedules]:
+def _classes(subject: KernelSubject) -> Iterator[ClassSchedules]:
     from motet.compiler.codegen.cpu.select import classes_of, own_target
 
     target = subject.program.target
@@ -82,7 +82,7 @@ def _classes(subject: Subject) -> Iterator[ClassSchedules]:
         yield ClassSchedules(each.name, each.choose(found, target), reasons)
 
 
-def _union(classes: Sequence[ClassSchedules], subject: Subject, nest: bool) -> Space:
+def _union(classes: Sequence[ClassSchedules], subject: KernelSubject, nest: bool) -> ScheduleSpace:
     """One space of several classes: parameter `class`, and the fields of each with its name in front."""
     spaces = {each.name: _fields(each, subject) for each in classes if each.schedule is not None}
     if nest and (own := _nests(subject)) is not None:
@@ -91,9 +91,9 @@ def _union(classes: Sequence[ClassSchedules], subject: Subject, nest: bool) -> S
         raise OptionError(f"kernel {subject.listed.name}: no space can be derived; give a schedule with holes")
     if len(spaces) == 1:
         return next(iter(spaces.values()))
-    parameters = [Parameter(CLASS, tuple(spaces))]
+    parameters = [SpaceParameter(CLASS, tuple(spaces))]
     for name, space in spaces.items():
-        parameters += [Parameter(f"{name}.{each.name}", each.values) for each in space.parameters]
+        parameters += [SpaceParameter(f"{name}.{each.name}", each.values) for each in space.parameters]
 
     def build(point: Point) -> KernelSchedule | None:
         name = str(point[CLASS])
@@ -105,7 +105,7 @@ def _union(classes: Sequence[ClassSchedules], subject: Subject, nest: bool) -> S
         {**first, CLASS: name, **{f"{name}.{key}": value for key, value in start.items()}}
         for name in sorted(spaces, key=lambda name: name != chosen) for start in spaces[name].starts
     ]
-    return Space(tuple(parameters), build, starts=tuple(starts))
+    return ScheduleSpace(tuple(parameters), build, starts=tuple(starts))
 
 
 def _below(point: Point, name: str) -> Point:
@@ -115,7 +115,7 @@ def _below(point: Point, name: str) -> Point:
 # -- fields of a class -----------------------------------------------------------------------------
 
 
-def _fields(each: ClassSchedules, subject: Subject) -> Space:
+def _fields(each: ClassSchedules, subject: KernelSubject) -> ScheduleSpace:
     """The space over the fields of one class's schedule, which begins at the class's choice."""
     assert each.schedule is not None
     given = subject.chosen if type(subject.chosen) is type(each.schedule) else each.schedule
@@ -133,7 +133,8 @@ def _fields(each: ClassSchedules, subject: Subject) -> Space:
         return None if each.reasons(schedule) else schedule
 
     kept = _legal_values(choices, flat, build)
-    space = Space(tuple(Parameter(name, values) for name, values in kept.items() if len(values) > 1), build)
+    parameters = tuple(SpaceParameter(name, values) for name, values in kept.items() if len(values) > 1)
+    space = ScheduleSpace(parameters, build)
     start = {each.name: flat[each.name] for each in space.parameters}
     return replace(space, starts=(start,))
 
@@ -186,7 +187,8 @@ def _values(kind: type, name: str, chosen: Value) -> tuple[Value, ...]:
         return tuple(options)
     if isinstance(chosen, bool):
         return (False, True)
-    numbers = sorted({*_NUMBERS, *([chosen] if isinstance(chosen, int) else []), *([0] if chosen == 0 else [])})
+    sizes: set[int] = {*_NUMBERS, *([chosen] if isinstance(chosen, int) else [])}
+    numbers = sorted(sizes)
     optional = type(None) in get_args(hint)
     return (*([None] if optional else []), *numbers)
 
@@ -203,16 +205,17 @@ def _hint(kind: type, name: str) -> Any:
 # -- loop nests ------------------------------------------------------------------------------------
 
 
-def _nests(subject: Subject) -> Space | None:
+def _nests(subject: KernelSubject) -> ScheduleSpace | None:
     """Nests of the main stage: blocks, register tiles that are unrolled, vectors along the last parallel dimension,
     and an operand that may be packed. None if the stage has no two dimensions."""
     from motet.lab.language.parsing import parse_schedule
 
     kernel = subject.kernel
-    stage = kernel.stages[main_stage(kernel)] if main_stage(kernel) is not None else None
-    if stage is None or len(stage.sizes) < 2 or any(not isinstance(size, int) for size in stage.sizes):
+    main = main_stage(kernel)
+    stage = None if main is None else kernel.stages[main]
+    if main is None or stage is None or len(stage.sizes) < 2 or any(not isinstance(size, int) for size in stage.sizes):
         return None
-    names = loop_names(kernel).dims[main_stage(kernel) or 0]
+    names = loop_names(kernel).dims[main]
     parallel = [name for name, kind in zip(names, stage.iterators, strict=True) if kind == "parallel"]
     reductions = [name for name in names if name not in parallel]
     if len(parallel) < 2:
@@ -221,11 +224,11 @@ def _nests(subject: Subject) -> Space | None:
     rows, columns = _tiled(parallel, sizes)
     lanes = (4, 8, 16, 32, 48, 64)
     parameters = (
-        Parameter("rows", tuple(n for n in _NEST_TILES if n <= sizes[rows])),
-        Parameter("columns", tuple(n for n in lanes if n <= max(4, sizes[columns]))),
-        Parameter("depth", (0, *(n for n in _NEST_BLOCKS if reductions and n < sizes[reductions[-1]]))),
-        Parameter("outer", tuple(name for name in parallel if sizes[name] > 1) or (parallel[0],)),
-        Parameter("last", (rows, columns)),
+        SpaceParameter("rows", tuple(n for n in _NEST_TILES if n <= sizes[rows])),
+        SpaceParameter("columns", tuple(n for n in lanes if n <= max(4, sizes[columns]))),
+        SpaceParameter("depth", (0, *(n for n in _NEST_BLOCKS if reductions and n < sizes[reductions[-1]]))),
+        SpaceParameter("outer", tuple(name for name in parallel if sizes[name] > 1) or (parallel[0],)),
+        SpaceParameter("last", (rows, columns)),
     )
 
     def build(point: Point) -> KernelSchedule | None:
@@ -236,7 +239,7 @@ def _nests(subject: Subject) -> Space | None:
             return None
         return schedule if isinstance(schedule, NestSchedule) and not subject.reasons(schedule) else None
 
-    return Space(parameters, build)
+    return ScheduleSpace(parameters, build)
 
 
 def _tiled(parallel: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, str]:
@@ -268,11 +271,11 @@ def _nest_text(
 # -- GPUs ------------------------------------------------------------------------------------------
 
 
-def _launches(subject: Subject) -> Space:
+def _launches(subject: KernelSubject) -> ScheduleSpace:
     """The forms of each launch, in the compiler's order."""
     forms = subject.listed.forms
     parameters = tuple(
-        Parameter(f"launch{number}", tuple(f"{form.form}/{form.number}" for form in each))
+        SpaceParameter(f"launch{number}", tuple(f"{form.form}/{form.number}" for form in each))
         for number, each in enumerate(forms)
     )
 
@@ -283,4 +286,4 @@ def _launches(subject: Subject) -> Space:
             launches.append(LaunchForm(label, int(same)))
         return LaunchesSchedule(launches)
 
-    return Space(parameters, build, starts=({each.name: each.values[0] for each in parameters},))
+    return ScheduleSpace(parameters, build, starts=({each.name: each.values[0] for each in parameters},))

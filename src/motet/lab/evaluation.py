@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import secrets
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from motet.compiler import service
-from motet.compiler.kernels.schedule import KernelSchedule
+from motet.compiler.kernels.schedule import KernelSchedule, encode_schedule
 from motet.errors import MotetError, OptionError
 from motet.lab.counters import callgrind, energy, gpu_resources, perf_events
 from motet.lab.limits import MARGIN, DeviceLimits, limits_of
 from motet.lab.machine import fingerprint
 from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer, Samples, measuring, seconds_of
-from motet.lab.records import Record, dtype_of, record_of
-from motet.lab.subject import Subject, compile_with, device_info, expect_legal, open_program, subject_of
+from motet.lab.records import Record, dtype_of, extents_of, form_of
+from motet.lab.subject import KernelSubject, compile_with, device_info, expect_legal, open_program, subject_of
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
@@ -56,7 +57,7 @@ class Evaluation:
 
 # The parameters are the options of an evaluation, as in the command.
 def evaluate(
-    kernel: Subject | str, schedule: KernelSchedule | None = None, device: str = "host", *, repeat: int = 5,
+    kernel: KernelSubject | str, schedule: KernelSchedule | None = None, device: str = "host", *, repeat: int = 5,
     number: int | None = None, min_repeat_ms: float = 10.0, warmup: int = 1, counters: Sequence[str] = (),
     validate: bool = True, cold: bool = False, threads: int | None = None, measurer: Measurer | None = None,
 ) -> Evaluation:
@@ -93,7 +94,7 @@ def expect_counters(counters: Sequence[str]) -> None:
             raise OptionError(f"counter {name}: unknown; expected some of {', '.join(COUNTERS)}")
 
 
-def what(subject: Subject, artifact: Artifact) -> MeasuredFunction:
+def what(subject: KernelSubject, artifact: Artifact) -> MeasuredFunction:
     """The function to call: the one that calls the kernel; the kernel alone is timed unless it is the whole program on
     the host."""
     names = [each.name for each in artifact.callable_functions]
@@ -102,7 +103,7 @@ def what(subject: Subject, artifact: Artifact) -> MeasuredFunction:
     return MeasuredFunction(subject.program.device, function, timed)
 
 
-def validated(subject: Subject, artifact: Artifact, samples: Samples) -> tuple[str, ...]:
+def validated(subject: KernelSubject, artifact: Artifact, samples: Samples) -> tuple[str, ...]:
     """Compare the results of `samples` with the oracle's; a line for each. Raises MotetError if they differ."""
     function = what(subject, artifact).function
     report = service.verify(subject.program.request, function, samples.inputs, samples.results)
@@ -111,7 +112,7 @@ def validated(subject: Subject, artifact: Artifact, samples: Samples) -> tuple[s
     return tuple(report.lines)
 
 
-def assessed(subject: Subject, schedule: KernelSchedule, samples: Samples, artifact: Artifact) -> Evaluation:
+def assessed(subject: KernelSubject, schedule: KernelSchedule, samples: Samples, artifact: Artifact) -> Evaluation:
     """The samples with the limits of the device. Raises MotetError for figures beyond them."""
     info = device_info(subject.program)
     record = replace_record(
@@ -128,7 +129,7 @@ def assessed(subject: Subject, schedule: KernelSchedule, samples: Samples, artif
     )
 
 
-def expect_possible(subject: Subject, seconds: float, threads: int) -> DeviceLimits:
+def expect_possible(subject: KernelSubject, seconds: float, threads: int) -> DeviceLimits:
     """The limits of the device. Raises MotetError if a kernel cannot take so few seconds, also by limits that are
     measured again."""
     info, dtype = device_info(subject.program), dtype_of(subject.kernel)
@@ -140,6 +141,16 @@ def expect_possible(subject: Subject, seconds: float, threads: int) -> DeviceLim
             return limits
     raise MotetError(f"kernel {subject.listed.name}: {seconds * 1e6:.3g} µs is less than the {least * 1e6:.3g} µs that "
                      f"{subject.listed.flops:,} operations take at the measured peak; the figure is wrong")
+
+
+def record_of(subject: KernelSubject, schedule: KernelSchedule, machine: str) -> Record:
+    """A record of `schedule` without figures."""
+    listed = subject.listed
+    return Record(
+        listed.key, listed.target, machine, encode_schedule(schedule), subject=subject.program.text, name=listed.name,
+        about=listed.about, form=form_of(subject.kernel), extents=extents_of(subject.kernel),
+        dtype=dtype_of(subject.kernel), flops=listed.flops, bytes=listed.bytes, when=round(time.time(), 1),
+    )
 
 
 def replace_record(record: Record, **changes: object) -> Record:

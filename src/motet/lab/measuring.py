@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.errors import CallError, MotetError
+from motet.errors import CallError
 
 _WARM_SECONDS = 0.02
 _FLUSHED = 96 << 20  # bytes that are read and written before a cold call

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from motet.compiler.kernels.schedule import KernelSchedule, encode_schedule
 from motet.version import VERSION
 
 if TYPE_CHECKING:
     from motet.compiler.kernels.kernel import Kernel
-    from motet.lab.subject import Subject
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -56,16 +53,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 def canonical(schedule: dict[str, Any]) -> str:
     """A schedule as text that is equal for equal schedules."""
     return msgspec.json.encode(schedule, order="sorted").decode()
-
-
-def record_of(subject: Subject, schedule: KernelSchedule, machine: str) -> Record:
-    """A record of `schedule` without figures."""
-    listed = subject.listed
-    return Record(
-        listed.key, listed.target, machine, encode_schedule(schedule), subject=subject.program.text, name=listed.name,
-        about=listed.about, form=form_of(subject.kernel), extents=extents_of(subject.kernel),
-        dtype=dtype_of(subject.kernel), flops=listed.flops, bytes=listed.bytes, when=round(time.time(), 1),
-    )
 
 
 def extents_of(kernel: Kernel) -> list[int]:

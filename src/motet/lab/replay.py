@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from motet.compiler.kernels.schedule import encode_schedule
 from motet.errors import OptionError
 from motet.lab.records import Record, canonical
-from motet.lab.space import Point, Space
+from motet.lab.space import Point, ScheduleSpace
 from motet.lab.strategies.strategy import Strategy
 
 _REPEATED = 500
@@ -33,7 +33,7 @@ class Replayed:
         return None
 
 
-def recorded_space(space: Space, records: Sequence[Record]) -> Space:
+def recorded_space(space: ScheduleSpace, records: Sequence[Record]) -> ScheduleSpace:
     """The points of `space` that have a record with a figure. Raises OptionError if there are none."""
     known = {canonical(record.schedule) for record in records if record.seconds is not None}
     if not known:
@@ -46,7 +46,7 @@ def recorded_space(space: Space, records: Sequence[Record]) -> Space:
     return space.where(has_record)
 
 
-def replay(space: Space, strategy: Strategy, records: Sequence[Record], trials: int) -> Replayed:
+def replay(space: ScheduleSpace, strategy: Strategy, records: Sequence[Record], trials: int) -> Replayed:
     """Run `strategy`, made for `recorded_space`, on the recorded figures."""
     known = {canonical(each.schedule): each.seconds for each in records if each.seconds is not None}
     seen: set[str] = set()

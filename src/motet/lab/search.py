@@ -1,5 +1,5 @@
-"""Searches a space of schedules: a strategy proposes points, workers compile them at the same time, one process measures
-them one after the other, and every evaluation becomes a record.
+"""Searches a space of schedules: a strategy proposes points, workers compile them at the same time, one process
+measures them one after the other, and every evaluation becomes a record.
 
     strategy.ask → compile (parallel) → measure (alone on the device) → check the results → record, strategy.tell
 
@@ -22,18 +22,20 @@ from motet.lab.evaluation import (
     code_size,
     evaluate,
     expect_possible,
+    record_of,
     replace_record,
     validated,
     what,
 )
 from motet.lab.machine import fingerprint
 from motet.lab.measuring import MeasurePlan, Measurer, Samples, seconds_of
-from motet.lab.records import Record, canonical, record_of
-from motet.lab.space import Point, Space
+from motet.lab.records import Record, canonical
+from motet.lab.space import Point, ScheduleSpace
 from motet.lab.strategies.strategy import Strategy
-from motet.lab.subject import Subject, compile_with, device_info
+from motet.lab.subject import KernelSubject, compile_with, device_info
 from motet.lab.workers import Workers
 
+_PLAN = MeasurePlan(repeat=3, min_repeat_ms=5.0, most_seconds=5.0)
 _REPEATED = 50  # proposals of known schedules in a row after which a search ends
 
 
@@ -76,8 +78,8 @@ class Search:
     strategy learns without measurements, and they do not count as trials. `added` is called for each new record,
     `progress` after each trial."""
 
-    subject: Subject
-    space: Space
+    subject: KernelSubject
+    space: ScheduleSpace
     strategy: Strategy
     budget: Budget
     workers: Workers
@@ -85,7 +87,7 @@ class Search:
     known: Mapping[str, Record] = field(default_factory=dict[str, Record])
     added: Callable[[Record], None] = lambda record: None
     progress: Callable[[SearchState], None] = lambda state: None
-    plan: MeasurePlan = MeasurePlan(repeat=3, min_repeat_ms=5.0, most_seconds=5.0)
+    plan: MeasurePlan = _PLAN
 
     def run(self, state: SearchState | None = None) -> SearchState:
         """Search until the budget is spent or the strategy ends. Raises MotetError if the compiler's choice itself
@@ -195,7 +197,7 @@ def _seconds_or_infinite(record: Record | None) -> float:
     return float("inf") if record is None or record.seconds is None else record.seconds
 
 
-def seeded(space: Space, schedules: Sequence[KernelSchedule]) -> Space:
+def seeded(space: ScheduleSpace, schedules: Sequence[KernelSchedule]) -> ScheduleSpace:
     """`space` with the points of `schedules` as further starts, if it has them."""
     found = [point for each in schedules if (point := point_of(space, encode_schedule(each))) is not None]
     starts = list(space.starts)
@@ -203,7 +205,7 @@ def seeded(space: Space, schedules: Sequence[KernelSchedule]) -> Space:
     return replace(space, starts=tuple(starts))
 
 
-def point_of(space: Space, content: Mapping[str, Any]) -> Point | None:
+def point_of(space: ScheduleSpace, content: Mapping[str, Any]) -> Point | None:
     """The point of a schedule, given as JSON values, found by its fields' names next to a start; None if the space has
     no such point."""
     schedule = decode_schedule(content)

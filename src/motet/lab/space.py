@@ -1,6 +1,6 @@
 """Spaces of schedules: parameters with values, constraints, and the schedule of each point.
 
-    Space.of_text('{"i": {"parallelize"}, "k": {}, "i#$ti": {"unroll"}, "j#$tj": {"vectorize"}}', kernel,
+    ScheduleSpace.of_text('{"i": {"parallelize"}, "k": {}, "i#$ti": {"unroll"}, "j#$tj": {"vectorize"}}', kernel,
                   {"ti": [2, 4, 6], "tj": [16, 32]})                                 a schedule with holes
 
 `derivation.py` derives spaces from a kernel and its target.
@@ -30,7 +30,7 @@ _ATTEMPTS = 20_000
 
 
 @dataclass(frozen=True)
-class Parameter:
+class SpaceParameter:
     """A choice among `values`, in order of size if they are numbers."""
 
     name: str
@@ -38,18 +38,18 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Space:
+class ScheduleSpace:
     """Points over `parameters`. `build` makes the schedule of a point, or returns None if the point has none;
     `constraints` exclude points before. `starts` are points to try first, the compiler's choice first of all."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[SpaceParameter, ...]
     build: Callable[[Point], KernelSchedule | None]
     constraints: tuple[Callable[[Point], bool], ...] = ()
     starts: tuple[Point, ...] = ()
     _made: dict[str, KernelSchedule | None] = field(default_factory=dict[str, "KernelSchedule | None"])
 
     @classmethod
-    def of_text(cls, text: str, kernel: Kernel, holes: Mapping[str, Sequence[Value]]) -> Space:
+    def of_text(cls, text: str, kernel: Kernel, holes: Mapping[str, Sequence[Value]]) -> ScheduleSpace:
         """The space of a schedule's text with holes: `$name` stands for each of `holes[name]`. Raises OptionError for
         a hole without values, and values without a hole."""
         from motet.lab.language.parsing import parse_schedule
@@ -66,14 +66,14 @@ class Space:
             except ScheduleError:
                 return None
 
-        return cls(tuple(Parameter(name, tuple(values)) for name, values in holes.items()), build)
+        return cls(tuple(SpaceParameter(name, tuple(values)) for name, values in holes.items()), build)
 
     @property
     def size(self) -> int:
         """The points, legal or not."""
         return math.prod(len(parameter.values) for parameter in self.parameters)
 
-    def where(self, constraint: Callable[[Point], bool]) -> Space:
+    def where(self, constraint: Callable[[Point], bool]) -> ScheduleSpace:
         """The space of those points for which `constraint` holds as well."""
         return replace(self, constraints=(*self.constraints, constraint), _made={})
 

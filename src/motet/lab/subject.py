@@ -1,6 +1,6 @@
 """What the lab works on: a kernel of a program, on a device.
 
-    "matmul:512x512x512xf32" or "model.onnx", and a device → the program's kernels → one of them, a `Subject`
+    "matmul:512x512x512xf32" or "model.onnx", and a device → the program's kernels → one of them, a `KernelSubject`
     a subject and a schedule → an artifact whose kernel has that schedule
 """
 
@@ -44,7 +44,7 @@ class LabProgram:
 
 
 @dataclass(frozen=True)
-class Subject:
+class KernelSubject:
     """A kernel with schedules. `listed.schedule` is the compiler's choice."""
 
     program: LabProgram
@@ -117,43 +117,43 @@ def _best_level(device: str) -> str:
     raise DeviceError(f"device {HOST}: this processor has no level of {', '.join(families()[HOST].names)}")
 
 
-def subject_of(program: LabProgram, name: str = "") -> Subject:
+def subject_of(program: LabProgram, name: str = "") -> KernelSubject:
     """The kernel with this name or key, by default the one with the most work. Raises OptionError."""
     able = [each for each in program.kernels if each.schedule is not None]
     if not able:
         why = "; ".join(f"{each.name}: {each.reason}" for each in program.kernels) or "it has no kernels"
         raise OptionError(f"{program.text}: no kernel has a schedule ({why}); expected a program with one")
     if not name:
-        return Subject(program, max(able, key=lambda each: (each.flops, each.bytes)))
+        return KernelSubject(program, max(able, key=lambda each: (each.flops, each.bytes)))
     for each in program.kernels:
         if name in (each.name, each.key):
             if each.schedule is None:
                 raise OptionError(f"{program.text}: kernel {name} has no schedule: {each.reason}")
-            return Subject(program, each)
+            return KernelSubject(program, each)
     raise OptionError(f"{program.text}: no kernel {name}; there are: {', '.join(each.name for each in able)}")
 
 
-def subjects_of(program: LabProgram) -> list[Subject]:
+def subjects_of(program: LabProgram) -> list[KernelSubject]:
     """All kernels with schedules, those of equal keys once, the most work first."""
     found = {each.key: each for each in program.kernels if each.schedule is not None}
     ordered = sorted(found.values(), key=lambda each: (-each.flops, -each.bytes))
-    return [Subject(program, each) for each in ordered]
+    return [KernelSubject(program, each) for each in ordered]
 
 
-def expect_legal(subject: Subject, schedule: KernelSchedule) -> None:
+def expect_legal(subject: KernelSubject, schedule: KernelSchedule) -> None:
     """Raises OptionError if `schedule` is not legal for the kernel."""
     if reasons := subject.reasons(schedule):
         raise OptionError(f"kernel {subject.listed.name} for {subject.listed.target}: illegal schedule: "
                           f"{'; '.join(map(str, reasons))}")
 
 
-def compile_with(subject: Subject, schedule: KernelSchedule) -> Artifact:
+def compile_with(subject: KernelSubject, schedule: KernelSchedule) -> Artifact:
     """The program, compiled with `schedule` for all kernels equal to the subject. Raises CompileError, OptionError."""
     with tempfile.TemporaryDirectory(prefix="motet-lab-") as folder:
         return service.compile(request_with(subject, schedule, Path(folder)))
 
 
-def request_with(subject: Subject, schedule: KernelSchedule, folder: Path) -> CompileRequest:
+def request_with(subject: KernelSubject, schedule: KernelSchedule, folder: Path) -> CompileRequest:
     """The request to compile the program with `schedule`, which is written to a file in `folder`."""
     file = folder / "schedules.json"
     listed = subject.listed

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from motet.artifact.reader import Artifact
 from motet.compiler.kernels.schedule import KernelSchedule
 from motet.errors import MotetError, OptionError
-from motet.lab.subject import Subject, compile_with
+from motet.lab.subject import KernelSubject, compile_with
 
 
 class Workers(Protocol):
@@ -25,7 +25,7 @@ class Workers(Protocol):
     @property
     def count(self) -> int: ...
 
-    def compile(self, subject: Subject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
+    def compile(self, subject: KernelSubject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
         """An artifact for each schedule, or why there is none."""
         ...
 
@@ -35,7 +35,7 @@ class LocalWorkers:
         self.count = count
         self._pool = ThreadPoolExecutor(count)
 
-    def compile(self, subject: Subject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
+    def compile(self, subject: KernelSubject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
         return list(self._pool.map(lambda schedule: _compiled(subject, schedule), schedules))
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class DaskWorkers:
                               "tcp://host:8786") from None
         self.count = max(1, len(self._client.nthreads()))
 
-    def compile(self, subject: Subject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
+    def compile(self, subject: KernelSubject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
         futures = [self._client.submit(compiled_bytes, subject, schedule, pure=False) for schedule in schedules]
         found: list[Artifact | MotetError] = []
         for data in self._client.gather(futures):
@@ -69,13 +69,13 @@ class DaskWorkers:
         self._client.close()
 
 
-def compiled_bytes(subject: Subject, schedule: KernelSchedule) -> bytes | str:
+def compiled_bytes(subject: KernelSubject, schedule: KernelSchedule) -> bytes | str:
     """The artifact, or the error's text: what a worker on another machine returns."""
     found = _compiled(subject, schedule)
     return bytes(found.data) if isinstance(found, Artifact) else str(found)
 
 
-def _compiled(subject: Subject, schedule: KernelSchedule) -> Artifact | MotetError:
+def _compiled(subject: KernelSubject, schedule: KernelSchedule) -> Artifact | MotetError:
     try:
         return compile_with(subject, schedule)
     except MotetError as error:

@@ -18,7 +18,7 @@ from motet.errors import MotetError
 
 if TYPE_CHECKING:
     from motet.compiler.kernels.schedule import KernelSchedule
-    from motet.lab.subject import Subject
+    from motet.lab.subject import KernelSubject
 
 NAME = "valgrind"
 _TOOLS = ("cc", "valgrind")
@@ -26,7 +26,7 @@ _ARGUMENT = re.compile(r"^ \*   (\w+): (?:input|result), \S+, (\d+) bytes", re.M
 _SECONDS = 300
 
 
-def counts(subject: Subject, schedule: KernelSchedule, wanted: Sequence[str]) -> dict[str, float | str]:
+def counts(subject: KernelSubject, schedule: KernelSchedule, wanted: Sequence[str]) -> dict[str, float | str]:
     """The count of the kernel's functions, or why there is none."""
     if NAME not in wanted:
         return {}
@@ -43,7 +43,7 @@ def counts(subject: Subject, schedule: KernelSchedule, wanted: Sequence[str]) ->
             return {NAME: f"not available: {str(error).splitlines()[0]}"}
 
 
-def _count(subject: Subject, schedule: KernelSchedule, folder: Path) -> float:
+def _count(subject: KernelSubject, schedule: KernelSchedule, folder: Path) -> float:
     from motet.exporting.c_source import export_c
     from motet.exporting.static import find_variant, make_static
     from motet.lab.subject import compile_with

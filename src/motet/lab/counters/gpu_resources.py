@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
-    from motet.lab.subject import Subject
+    from motet.lab.subject import KernelSubject
 
 NAMES = ("registers", "spills", "shared")
 
 
-def counts(artifact: Artifact, subject: Subject, wanted: Sequence[str]) -> dict[str, float | str]:
+def counts(artifact: Artifact, subject: KernelSubject, wanted: Sequence[str]) -> dict[str, float | str]:
     """The most of any launch of the kernel, in registers and bytes per thread, and bytes per block."""
     names = [name for name in NAMES if name in wanted]
     if not names:

@@ -39,7 +39,8 @@ def charts_of(group: TrialGroup) -> ChartGroup:
     """All charts of a kernel."""
     seconds = [trial.seconds for trial in group.trials]
     best = min(seconds)
-    summary = f"{len(seconds)} trials, {group.failed} failed; best {best * 1e6:,.4g} µs, first {seconds[0] * 1e6:,.4g} µs"
+    times = f"best {best * 1e6:,.4g} µs, first {seconds[0] * 1e6:,.4g} µs"
+    summary = f"{len(seconds)} trials, {group.failed} failed; {times}"
     charts = [_distribution(seconds), _best(seconds)]
     if (parallel := _parallel(group)) is not None:
         charts.append(parallel)

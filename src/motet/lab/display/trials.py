@@ -55,7 +55,7 @@ def _of_records(records: Iterable[Record]) -> list[TrialGroup]:
     for (key, target), own in found.items():
         own.sort(key=lambda record: (record.when, record.trial))
         done = [record for record in own if record.seconds is not None]
-        trials = tuple(MeasuredTrial(_flat(record.schedule), record.seconds) for record in done if record.seconds is not None)
+        trials = tuple(MeasuredTrial(_flat(each.schedule), each.seconds) for each in done if each.seconds is not None)
         first = own[0]
         title = f"{first.subject or first.about} · {first.name} · {target} · {first.machine}"
         if trials:
@@ -96,7 +96,8 @@ def _of_csv(path: str) -> list[TrialGroup]:
         except (TypeError, ValueError):
             raise OptionError(f"{path}:{number}: time and peak are not numbers") from None
         if seconds > 0:
-            groups.setdefault(row["backend"], []).append(MeasuredTrial({n: row[n] for n in names[: -len(_XTC)]}, seconds))
+            trial = MeasuredTrial({name: row[name] for name in names[: -len(_XTC)]}, seconds)
+            groups.setdefault(row["backend"], []).append(trial)
             peaks[row["backend"]] = seconds * share
     return [TrialGroup(name, f"{Path(path).name} · XTC {name}", tuple(trials), peak=peaks[name])
             for name, trials in groups.items()]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import random
 
-from motet.lab.space import Point, Space, name_of
+from motet.lab.space import Point, ScheduleSpace, name_of
 
 _POPULATION, _PARENTS, _MUTATION, _ATTEMPTS = 16, 4, 0.25, 200
 
 
 class Evolutionary:
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self._space, self._random = space, random.Random(seed)
         self._starts = list(space.starts)
         self._asked: set[str] = set()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from motet.lab.space import Point, Space
+from motet.lab.space import Point, ScheduleSpace
 
 
 class Exhaustive:
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self._points = iter([*space.starts, *space.points()]) if space.size < 1 << 20 else space.points()
 
     def ask(self) -> Point | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from motet.lab.cost_model import CostModel
-from motet.lab.space import Point, Space, name_of
+from motet.lab.space import Point, ScheduleSpace, name_of
 
 _FIRST, _CANDIDATES, _GREEDY = 12, 96, 0.8
 
@@ -16,7 +16,7 @@ _FIRST, _CANDIDATES, _GREEDY = 12, 96, 0.8
 class LearnedSearch:
     """`model` is kept for reports: its error is that of predictions made before each point was told."""
 
-    def __init__(self, space: Space, seed: int, known: list[tuple[Point, float]]) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int, known: list[tuple[Point, float]]) -> None:
         self._space, self._random = space, random.Random(seed)
         self._starts = list(space.starts)
         self._asked: set[str] = set()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import random
 
-from motet.lab.space import Point, Space, name_of
+from motet.lab.space import Point, ScheduleSpace, name_of
 
 
 class LocalSearch:
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self._space, self._random = space, random.Random(seed)
         self._queue: list[Point] = list(space.starts)
         self._asked: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.errors import OptionError
-from motet.lab.space import Point, Space
+from motet.lab.space import Point, ScheduleSpace
 from motet.lab.strategies.evolutionary import Evolutionary
 from motet.lab.strategies.exhaustive import Exhaustive
 from motet.lab.strategies.learned import LearnedSearch
@@ -24,7 +24,7 @@ LEARNED = "model"
 LIBRARIES = {"optuna": OptunaSearch, "nevergrad": NevergradSearch}
 
 
-def strategy_of(name: str, space: Space, seed: int = 0, known: Sequence[tuple[Point, float]] = ()) -> Strategy:
+def strategy_of(name: str, space: ScheduleSpace, seed: int = 0, known: Sequence[tuple[Point, float]] = ()) -> Strategy:
     """The strategy `name` over `space`; `known` are points with their seconds. Raises OptionError for an unknown name
     and for a library that is not installed."""
     library, _, own = name.partition(":")

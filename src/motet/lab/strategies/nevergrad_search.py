@@ -8,14 +8,14 @@ import warnings
 from typing import Any
 
 from motet.errors import OptionError
-from motet.lab.space import Point, Space, name_of
+from motet.lab.space import Point, ScheduleSpace, name_of
 
 _BUDGET = 1000  # trials that the optimiser plans for
 _ATTEMPTS = 256  # points without a schedule that are told as bad before one is returned
 
 
 class NevergradSearch:
-    def __init__(self, space: Space, seed: int, name: str) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int, name: str) -> None:
         try:
             nevergrad: Any = importlib.import_module("nevergrad")
         except ImportError:

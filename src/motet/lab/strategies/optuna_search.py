@@ -6,13 +6,13 @@ import importlib
 from typing import Any
 
 from motet.errors import OptionError
-from motet.lab.space import Point, Space, name_of
+from motet.lab.space import Point, ScheduleSpace, name_of
 
 _ATTEMPTS = 64  # points without a schedule that are told as failed before one is returned
 
 
 class OptunaSearch:
-    def __init__(self, space: Space, seed: int, name: str) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int, name: str) -> None:
         try:
             optuna: Any = importlib.import_module("optuna")
         except ImportError:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from motet.lab.space import Point, Space
+from motet.lab.space import Point, ScheduleSpace
 
 
 class RandomSearch:
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self._space, self._random = space, random.Random(seed)
         self._starts = list(space.starts)
 

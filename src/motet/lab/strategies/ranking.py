@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from motet.lab.space import Point, Space, name_of
+from motet.lab.space import Point, ScheduleSpace, name_of
 
 
 class Ranking:
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self._points = _around(space)
 
     def ask(self) -> Point | None:
@@ -19,7 +19,7 @@ class Ranking:
         """The order is fixed."""
 
 
-def _around(space: Space) -> Iterator[Point]:
+def _around(space: ScheduleSpace) -> Iterator[Point]:
     """Breadth first, from the starts."""
     waiting: list[Point] = list(space.starts) or list(_first(space))
     seen = {name_of(point) for point in waiting}
@@ -32,7 +32,7 @@ def _around(space: Space) -> Iterator[Point]:
                 waiting.append(near)
 
 
-def _first(space: Space) -> Iterator[Point]:
+def _first(space: ScheduleSpace) -> Iterator[Point]:
     point = next(space.points(), None)
     if point is not None:
         yield point

@@ -11,7 +11,7 @@ from motet.errors import OptionError
 
 if TYPE_CHECKING:
     from motet.compiler.kernels.schedule import KernelSchedule
-    from motet.lab.subject import Subject
+    from motet.lab.subject import KernelSubject
 
 LabProgramArgument = Annotated[str, typer.Argument(
     metavar="PROGRAM", show_default=False,
@@ -45,7 +45,7 @@ def read_text(text: str) -> str:
         raise OptionError(f"--schedule {text}: cannot be read: {reason.lower()}") from None
 
 
-def read_schedule(text: str, subject: Subject) -> KernelSchedule:
+def read_schedule(text: str, subject: KernelSubject) -> KernelSchedule:
     """The schedule of `--schedule`, or the compiler's choice."""
     if not text:
         return subject.chosen

@@ -13,7 +13,7 @@ from motet.tools.lab import arguments
 
 if TYPE_CHECKING:
     from motet.compiler.kernels.schedule import KernelSchedule
-    from motet.lab.subject import Subject
+    from motet.lab.subject import KernelSubject
 
 HELP = """Compare two schedules of a kernel: their fields, times, counters and machine code.
 
@@ -66,7 +66,7 @@ def compare_records(
             typer.echo(f"… {len(lines) - _MOST_LINES} more lines")
 
 
-def _schedule(text: str, subject: Subject) -> KernelSchedule:
+def _schedule(text: str, subject: KernelSubject) -> KernelSchedule:
     from motet.compiler.kernels.schedule import decode_schedule
     from motet.lab.database import Database, is_database
     from motet.lab.subject import expect_legal
@@ -105,7 +105,7 @@ def _count(value: float | str) -> str:
     return "not available" if isinstance(value, str) else f"{value:,.0f}"
 
 
-def _assembly(subject: Subject, schedule: KernelSchedule) -> str:
+def _assembly(subject: KernelSubject, schedule: KernelSchedule) -> str:
     import tempfile
     from pathlib import Path
 

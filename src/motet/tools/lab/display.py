@@ -9,8 +9,8 @@ import typer
 
 from motet.errors import OptionError
 
-HELP = """Write an HTML page (or PNG) about a database: distribution of times, the best over trials, parallel coordinates
-of the parameters, and the roofline. The page needs no network. XTC's results (CSV) can be read too.
+HELP = """Write an HTML page (or PNG) about a database: distribution of times, the best over trials, parallel
+coordinates of the parameters, and the roofline. The page needs no network. XTC's results (CSV) can be read too.
 
 \b
 Examples:

@@ -12,7 +12,7 @@ from motet.tools.lab import arguments
 if TYPE_CHECKING:
     from motet.compiler.kernels.schedule import KernelSchedule
     from motet.lab.evaluation import Evaluation
-    from motet.lab.subject import Subject
+    from motet.lab.subject import KernelSubject
 
 HELP = """Explain a schedule: its place in the roofline, what limits it, counters, and the changes that are not legal.
 
@@ -66,7 +66,7 @@ def limit_lines(found: Evaluation) -> list[str]:
     return lines
 
 
-def _refused_lines(subject: Subject, given: KernelSchedule) -> list[str]:
+def _refused_lines(subject: KernelSubject, given: KernelSchedule) -> list[str]:
     """The changes of single fields that are not legal, with the reasons; of a nest, the classes only."""
     import msgspec
 
@@ -90,7 +90,7 @@ def _refused_lines(subject: Subject, given: KernelSchedule) -> list[str]:
     return lines if len(lines) > 1 else [*lines, "  none of half or double each number"]
 
 
-def _best_lines(subject: Subject, found: Evaluation, db: str) -> list[str]:
+def _best_lines(subject: KernelSubject, found: Evaluation, db: str) -> list[str]:
     """The best record in comparison."""
     from motet.lab.database import Database
     from motet.lab.records import canonical
@@ -101,9 +101,9 @@ def _best_lines(subject: Subject, found: Evaluation, db: str) -> list[str]:
     done = [each for each in records if each.seconds is not None]
     if not done or done[0].seconds is None:
         return [f"{db}: no record of this kernel"]
-    best = done[0]
+    best, seconds = done[0], done[0].seconds
     return [
-        f"{db}: {len(done)} records and {len(records) - len(done)} failures; best {show_seconds(done[0].seconds)} "
-        f"({found.seconds / best.seconds:.2f} times as fast) on {best.machine}: {canonical(best.schedule)}",
+        f"{db}: {len(done)} records and {len(records) - len(done)} failures; best {show_seconds(seconds)} "
+        f"({found.seconds / seconds:.2f} times as fast) on {best.machine}: {canonical(best.schedule)}",
         *(f"  failed: {each.error}" for each in records[len(done) : len(done) + 3]),
     ]

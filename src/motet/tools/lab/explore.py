@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from motet.compiler.kernels.schedule import KernelSchedule
     from motet.lab.database import Database
     from motet.lab.search import Budget, SearchState
-    from motet.lab.space import Space
-    from motet.lab.subject import Subject
+    from motet.lab.space import ScheduleSpace
+    from motet.lab.subject import KernelSubject
     from motet.lab.workers import Workers
 
 HELP = """Search the schedules of a kernel for the fastest, and keep all evaluations in a database.
@@ -95,15 +95,15 @@ def _budget(trials: int | None, seconds: float | None, effort: str) -> Budget:
     return EFFORTS[effort] if trials is None and seconds is None else Budget(trials, seconds)
 
 
-def _space(subject: Subject, schedule: str, holes: list[str], classes: list[str]) -> Space:
+def _space(subject: KernelSubject, schedule: str, holes: list[str], classes: list[str]) -> ScheduleSpace:
     from motet.lab.derivation import derived_space
-    from motet.lab.space import Space, parse_holes
+    from motet.lab.space import ScheduleSpace, parse_holes
 
     if not schedule:
         if holes:
             raise OptionError(f"--hole {holes[0]}: expected it with --schedule, in which $NAME stands for the values")
         return derived_space(subject, classes)
-    return Space.of_text(arguments.read_text(schedule), subject.kernel, parse_holes(holes))
+    return ScheduleSpace.of_text(arguments.read_text(schedule), subject.kernel, parse_holes(holes))
 
 
 class _Exploration:
@@ -111,7 +111,7 @@ class _Exploration:
 
     # The parameters are those of a search, as in the command.
     def __init__(
-        self, subject: Subject, space: Space, strategy: str, budget: Budget, database: Database, seed: int
+        self, subject: KernelSubject, space: ScheduleSpace, strategy: str, budget: Budget, database: Database, seed: int
     ) -> None:
         self.subject, self.space, self.strategy, self.budget = subject, space, strategy, budget
         self.database, self.seed = database, seed
@@ -179,7 +179,7 @@ class _Exploration:
                    f"{'never' if reached is None else f'after {reached} trials'}")
 
 
-def _starting_points(subject: Subject, database: Database) -> list[KernelSchedule]:
+def _starting_points(subject: KernelSubject, database: Database) -> list[KernelSchedule]:
     """Schedules of this kernel on other machines, and of kernels that differ in their extents."""
     from motet.compiler.kernels.schedule import decode_schedule
     from motet.lab.records import extents_of, form_of
@@ -217,7 +217,7 @@ def _clear() -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def state_lines(subject: Subject, state: SearchState, known: int, strategy: object) -> list[str]:
+def state_lines(subject: KernelSubject, state: SearchState, known: int, strategy: object) -> list[str]:
     """The result of a search as text."""
     from motet.compiler.kernels.schedule import decode_schedule
     from motet.lab.language import format_schedule
