@@ -93,7 +93,8 @@ def build_variant(
     ))
     infos = _kernel_infos(kernels, compiled)
     codes = {name: entry.code for name, entry in compiled.items()}
-    add_schedules(output.members, scheduled_kernels(codes, target, {info.name: info.source for info in infos}))
+    about = {info.name: info.source for info in infos}
+    add_schedules(output.members, scheduled_kernels(codes, target, about, options.choice.schedules))
     found: Candidates = {}
     if options.candidates:
         for name, known in shapes.items():
