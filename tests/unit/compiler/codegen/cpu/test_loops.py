@@ -10,6 +10,8 @@ from tests.unit.compiler.codegen.cpu.harness import DTYPES, build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, softmax, stage, value
 
 from motet.compiler.codegen.cpu.rows import loops
+from motet.compiler.codegen.cpu.rows.plan import loop_of
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import X86_64_V3
 
 RNG = np.random.default_rng(9)
@@ -268,6 +270,42 @@ def test_sums_over_any_axes(axes, shape):
     x = random(*shape)
     (got,) = build(loops.CLASS.generate, found)(x, split=2)
     np.testing.assert_allclose(got, x.astype(np.float64).sum(axes), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_sums_whose_results_have_another_order_than_the_input(seed):
+    """Vectors run along the input's contiguous dimension if it is parallel; results are stored one by one."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(3, 6))
+    shape = [int(n) for n in rng.choice([1, 2, 3, 5, 6, 9, 16, 17, 31], rank)]
+    shape[-1] = int(rng.choice([15, 16, 17, 33, 70]))
+    axes = {int(d) for d in rng.choice(rank - 1, int(rng.integers(1, rank - 1)), replace=False)}
+    kept = [int(d) for d in rng.permutation([d for d in range(rank) if d not in axes])]
+    dtype = str(rng.choice(["f16", "bf16", "f32", "f64", "i32"]))
+    names: list[int | str] = [f"n{d}" if rng.random() < 0.3 else size for d, size in enumerate(shape)]
+    symbols = {f"n{d}": size for d, size in enumerate(shape) if names[d] == f"n{d}"}
+    add = op("addi" if dtype == "i32" else "addf", 0, 1, dtype=dtype)
+    found = kernel(
+        [value(names, dtype), value([names[d] for d in kept], dtype, "result")],
+        stage(names, "".join("r" if d in axes else "p" for d in range(rank)), [at(0, rank, *range(rank))],
+              [at(1, rank, *kept)], [add], inits=[0]),
+        symbols=tuple(symbols),
+    )  # fmt: skip
+    x = rng.integers(-2, 3, shape).astype(DTYPES[dtype])
+    expected = np.einsum(x.astype(np.float64), list(range(rank)), kept)
+    for target in (native_target(), X86_64_V3):
+        (got,) = build(loops.CLASS.generate, found, target)(x, symbols=symbols, split=2)
+        rounding = 2.0**-8 if dtype == "bf16" else 0  # sums of small integers are exact in the other types
+        np.testing.assert_allclose(got.astype(np.float64), expected, rtol=rounding, atol=0)
+
+
+def test_vectors_run_along_what_a_long_reduction_reads_contiguously():
+    found = kernel(
+        [value((6, 7, 40)), value((40, 7), role="result")],
+        stage((6, 7, 40), "rpp", [at(0, 3, 0, 1, 2)], [at(1, 3, 2, 1)], [op("addf", 0, 1)], inits=[0.0]),
+    )
+    loop = loop_of(found, found.stages[0], native_target())
+    assert loop.along is not None and loop.nest.inputs[0].strides[loop.along] == ONE
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "i32"])

@@ -2,8 +2,9 @@
 
 Stages that share rows run together (see `rows.py`); each other stage is a separate phase. Vectors run along the
 contiguous dimension of its output, reductions run inside, with one accumulator per point. Inputs that are contiguous
-along another parallel dimension are transposed in registers. Temporaries between phases are stored in workspaces. A
-reduction of many elements to few results first computes partial results in parallel.
+along another parallel dimension are transposed in registers; a reduction of several elements per result runs its
+vectors along that dimension instead, and stores results one by one. Temporaries between phases are stored in
+workspaces. A reduction of many elements to few results first computes partial results in parallel.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from motet.compiler.kernels.strides import ONE, ZERO, Extent, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_INTERLEAVED = 8  # vectors that shuffles interleave; the number of shuffles grows with its square
+_MANY_READ = 4  # elements that a result takes, from which on reading them costs more than storing the result
 _MOST_GRAIN = 1 << 30
 _MOST_STRIP = 1 << 24
 
@@ -85,9 +86,28 @@ class StageLoop:
 def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
     nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
     along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
+    if (read := _read_along(nest, along, target)) is not None:
+        along = read
     if along is not None and len(kernel.stages) > 1 and "reduction" not in nest.kinds:
         nest = multiplied(nest, along)
     return StageLoop(nest, along, 1 if along is None else columns.lanes_across(nest, target))
+
+
+def _read_along(nest: Nest, along: int | None, target: CpuTarget) -> int | None:
+    """The parallel dimension along which all inputs are contiguous, if a reduction reads so many elements for each
+    result that vectors should run along it rather than along `along`: results are then stored one by one."""
+    lanes, reduced = columns.lanes_across(nest, target), 1
+    for d in nest.dims_of("reduction"):
+        reduced *= guess(nest.sizes[d])
+    if reduced < _MANY_READ or lanes < 4 or any(operand.bounds for operand in nest.inputs):
+        return None
+    skewed = [o for o in nest.inputs if along is None or o.strides[along] not in (ZERO, ONE)]
+    for d in nest.dims_of("parallel"):
+        steps = [operand.strides[d] for operand in nest.inputs]
+        enough = guess(nest.sizes[d]) >= lanes
+        if d != along and enough and skewed and all(o.strides[d] == ONE for o in skewed) and set(steps) <= {ZERO, ONE}:
+            return d
+    return None
 
 
 def row_lanes(found: RowGroup, target: CpuTarget) -> int:
