@@ -12,8 +12,8 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.torch.extents import settle_extents
-from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.grids import lower_grids
+from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.pads import settle_pads
