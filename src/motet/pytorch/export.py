@@ -166,7 +166,9 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    modules = (decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences, resizing)
+    modules = (
+        decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences, resizing,
+    )  # fmt: skip
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 

@@ -4,8 +4,7 @@
     aten.upsample_nearest2d.vec(x, None, [2, 2])             →   elements repeated, by views
 
 PyTorch decomposes these operators to many gathers and products. The compiler lowers motet.resize to one sum for each
-axis (`compiler/frontends/torch/resizing.py`). Operators with gradients, of other types than floating-point numbers and
-of dynamic extents are decomposed as PyTorch does.
+axis (`compiler/frontends/torch/resizing.py`). Operators with gradients and of integers are decomposed as PyTorch does.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -48,7 +47,7 @@ def _as_it_is(*_: Any) -> Any:
 def _of_list(packet: Any, mode: str) -> Callable[..., Any]:
     def run(x: Any, size: Any, *options: Any) -> Any:
         *aligned, scales = options
-        found = _resized(packet, mode, x, upsample_compute_output_size(x.shape, size, scales), scales, aligned)
+        found = _resized(packet, mode, x, size, scales, aligned)
         return _decomposed(packet.vec, x, size, *options) if found is None else found
 
     return run
@@ -72,17 +71,20 @@ def _decomposed(operator: Any, *args: Any) -> Any:
 def _resized(packet: Any, mode: str, x: Any, size: Any, scales: Any, aligned: Sequence[bool]) -> Any:
     """`x` resized; None if PyTorch's decomposition is needed."""
     spatial, antialias = list(x.shape[2:]), str(packet).endswith("_aa")
+    counts = upsample_compute_output_size(x.shape, size, scales if size is None else None)
     whole = bool(aligned and aligned[0])
     if (torch.is_grad_enabled() and x.requires_grad) or x.dtype not in _FLOATS:
         return None
-    if not all(isinstance(extent, int) and extent > 0 for extent in (*spatial, *size)):
+    is_static = all(isinstance(extent, int) for extent in (*spatial, *counts))
+    if (is_static and not all((*spatial, *counts))) or (antialias and not is_static):
         return None
-    if antialias and whole and 1 in size:
+    if antialias and whole and 1 in counts:
         return None  # the filter has no width there
-    factors = [0.0 if scale is None else float(scale) for scale in scales or [None] * len(size)]
-    if mode.startswith("nearest") and (repeated := _repeated(x, spatial, size, factors)) is not None:
-        return repeated
-    return _operator()(x, list(size), factors, mode, whole, antialias)
+    factors = [0.0 if scale is None else float(scale) for scale in scales or [None] * len(spatial)]
+    if is_static and mode.startswith("nearest") and (found := _repeated(x, spatial, counts, factors)) is not None:
+        return found
+    given = list(counts) if is_static or size is not None else None
+    return _operator()(x, given, factors, mode, whole, antialias)
 
 
 def _repeated(x: Any, spatial: Sequence[int], size: Sequence[int], factors: Sequence[float]) -> Any:
@@ -102,24 +104,26 @@ def _repeated(x: Any, spatial: Sequence[int], size: Sequence[int], factors: Sequ
 
 
 def _operator() -> Any:
-    """motet.resize, registered with PyTorch when first needed. `factors` are 0 where the extents decide."""
+    """motet.resize, registered with PyTorch when first needed. `factors` are 0 where the extents decide; without `size`
+    they decide about the extents of the result."""
     if not hasattr(torch.ops.motet, "resize"):
         name = "motet::resize"
         torch.library.define(
-            name, "(Tensor x, int[] size, float[] factors, str mode, bool aligned, bool antialias) -> Tensor"
+            name, "(Tensor x, SymInt[]? size, float[] factors, str mode, bool aligned, bool antialias) -> Tensor"
         )
         torch.library.register_fake(name, _extents)
         torch.library.impl(name, "default", _run)
     return torch.ops.motet.resize.default
 
 
-def _extents(x: Any, size: Sequence[int], *_: Any) -> Any:
-    return x.new_empty([*x.shape[:2], *size])
+def _extents(x: Any, size: Any, factors: Sequence[float], *_: Any) -> Any:
+    return x.new_empty([*x.shape[:2], *upsample_compute_output_size(x.shape, size, None if size else factors)])
 
 
-def _run(x: Any, size: Sequence[int], factors: Sequence[float], mode: str, aligned: bool, antialias: bool) -> Any:
+def _run(x: Any, size: Any, factors: Sequence[float], mode: str, aligned: bool, antialias: bool) -> Any:
     """What PyTorch runs for the operator, in graphs that are not compiled."""
-    rank = len(size)
+    rank = len(factors)
+    size = upsample_compute_output_size(x.shape, size, None if size else factors)
     names = {
         "linear": "_upsample_bilinear2d_aa" if antialias else _LINEAR[rank - 1],
         "cubic": _CUBIC[antialias], "nearest": _NEAREST[rank - 1], "nearest-exact": _EXACT[rank - 1],

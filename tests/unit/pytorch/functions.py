@@ -19,3 +19,14 @@ class Functions(torch.nn.Module):
             result = function(*inputs)
             found += [result] if isinstance(result, torch.Tensor) else list(result)
         return tuple(found)
+
+
+class Function(torch.nn.Module):
+    """A module that calls one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)

@@ -38,12 +38,12 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "slice-extracts", "split-groups", "store-loop-scalars", "transposed-conv-by-phases", "window-scatters",
     ),
     "motet.compiler.passes.fuse": (
-        "collect-insertions", "compute-gathered", "compute-slices", "distribute-concats", "expand-products", "flatten-concats",
-        "fold-constants", "fold-widening-casts", "fuse-attention", "fuse-multi-gemm", "hoist-loop-invariants",
-        "hoist-loop-products", "inline-gathers", "inline-indices", "join-loop-products", "keep-block-weights",
-        "merge-groups", "narrow-products", "narrow-quantised-products", "outline-kernels", "quantise-products",
-        "repeat-element-wise", "reshape-rows", "scatter-in-place", "sink-dequantisations", "sink-reshapes",
-        "unroll-loops",
+        "collect-insertions", "compute-gathered", "compute-slices", "distribute-concats", "expand-products",
+        "flatten-concats", "fold-constants", "fold-widening-casts", "fuse-attention", "fuse-multi-gemm",
+        "hoist-loop-invariants", "hoist-loop-products", "inline-gathers", "inline-indices", "join-loop-products",
+        "keep-block-weights", "merge-groups", "narrow-products", "narrow-quantised-products", "outline-kernels",
+        "quantise-products", "repeat-element-wise", "reshape-rows", "scatter-in-place", "sink-dequantisations",
+        "sink-reshapes", "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

@@ -40,7 +40,7 @@ _FAR = 1e18  # a place whose products are finite
 
 
 @dataclass(frozen=True)
-class _Tap:
+class _GridTap:
     """An element along one axis: its index, its weight, and whether it is inside; None: 1, and always."""
 
     place: ir.Value
@@ -49,13 +49,13 @@ class _Tap:
 
 
 @dataclass(frozen=True)
-class _Sampler:
+class _GridSampler:
     f: Floats
     mode: int
     padding: int
     aligned: bool
 
-    def taps(self, coordinate: ir.Value, size: ir.Value, last: ir.Value) -> list[_Tap]:
+    def taps(self, coordinate: ir.Value, size: ir.Value, last: ir.Value) -> list[_GridTap]:
         """The elements around `coordinate`, a number from -1 to 1, along an axis of `size` elements; `last` is the
         number of the last one."""
         f = self.f
@@ -70,12 +70,7 @@ class _Sampler:
             return [self._tap(first, f.sub(f.of(1), part), last), self._tap(following, part, last)]
         first = f.floor(at)
         part = f.sub(at, first)
-        rest = f.sub(f.of(1), part)
-        near, far = (_A + 2, -(_A + 3), 0, 1), (_A, -5 * _A, 8 * _A, -4 * _A)
-        weights = [
-            f.polynomial(f.add(part, f.of(1)), far), f.polynomial(part, near), f.polynomial(rest, near),
-            f.polynomial(f.add(rest, f.of(1)), far),
-        ]
+        weights = f.cubic(part, f.sub(f.of(1), part), _A)
         places = [self._settled(f.add(first, f.of(k)), size, last) for k in (-1, 0, 1, 2)]
         return [self._tap(place, weight, last) for place, weight in zip(places, weights, strict=True)]
 
@@ -106,11 +101,11 @@ class _Sampler:
         even = f.compare(EQUAL, f.mul(f.floor(f.mul(flips, f.of(0.5))), f.of(2)), flips)
         return f.select(single, f.of(0), f.add(f.select(even, extra, f.sub(span, extra)), low))
 
-    def _tap(self, place: ir.Value, weight: ir.Value | None, last: ir.Value) -> _Tap:
+    def _tap(self, place: ir.Value, weight: ir.Value | None, last: ir.Value) -> _GridTap:
         f = self.f
         inner = f.clip(place, f.of(0), last)
         always = self.padding != _ZEROS and self.mode != _LINEAR
-        return _Tap(f.index(inner), weight, None if always else f.compare(EQUAL, inner, place))
+        return _GridTap(f.index(inner), weight, None if always else f.compare(EQUAL, inner, place))
 
 
 def lower_grids(module: ir.Module) -> None:
@@ -129,7 +124,7 @@ def _lower(operator: ir.Operation) -> None:
     mode, padding = (operands.integer(operand) for operand in operator.operands[2:4])
     kind = ir.RankedTensorType(image.type)
     f = floats_for(kind.element_type)
-    s = _Sampler(f, mode, padding, bool(operands.constant(operator.operands[4])))
+    s = _GridSampler(f, mode, padding, bool(operands.constant(operator.operands[4])))
     spatial = range(2, kind.rank)
     sizes = [f.of_index(size_of(image, axis)) for axis in spatial]
     ends = [create("arith.subi", ir.IndexType.get(), [size_of(image, axis), constant_index(1)]) for axis in spatial]
@@ -143,7 +138,7 @@ def _lower(operator: ir.Operation) -> None:
     grid = merged(grid, 1, points)
 
     def body(_: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
-        lines: list[list[_Tap]] = []
+        lines: list[list[_GridTap]] = []
         for axis, (size, last) in enumerate(zip(sizes, lasts, strict=True)):
             own = constant_index(len(sizes) - 1 - axis)
             coordinate = f.wide(create("tensor.extract", on_grid, [grid, loops[0], *loops[2:], own]))
@@ -155,7 +150,7 @@ def _lower(operator: ir.Operation) -> None:
 
 
 def _total(
-    f: Floats, image: ir.Value, first: Sequence[ir.Value], lines: Sequence[Sequence[_Tap]], ends: Sequence[ir.Value]
+    f: Floats, image: ir.Value, first: Sequence[ir.Value], lines: Sequence[Sequence[_GridTap]], ends: Sequence[ir.Value]
 ) -> ir.Value:
     """The weighted sum of the elements that are the product of the `lines`, of the image and channel `first`."""
     terms: list[ir.Value] = []

@@ -12,11 +12,12 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.torch.extents import settle_extents
-from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.grids import lower_grids
+from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.pads import settle_pads
+from motet.compiler.frontends.torch.regions import lower_regions
 from motet.compiler.frontends.torch.resizing import lower_resizing
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
@@ -45,6 +46,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
     lower_layers(module)
     lower_resizing(module)
     lower_grids(module)
+    lower_regions(module)
     _refuse_unknown(module, file)
     kinds = ir.FunctionType(ir.TypeAttr(module.body.operations[0].operation.attributes["function_type"]).value)
     without_sign = unsigned(kinds.inputs), unsigned(kinds.results)

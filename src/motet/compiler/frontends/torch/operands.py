@@ -33,6 +33,10 @@ def constant(value: ir.Value) -> int | float | bool | str | None:
             return ir.StringAttr(attribute).value
 
 
+def is_none(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.operation.name == "torch.constant.none"
+
+
 def integer(value: ir.Value) -> int:
     found = constant(value)
     if not isinstance(found, int):

@@ -93,6 +93,16 @@ class Floats:
             found = self.add(self.mul(found, value), self.of(factor))
         return found
 
+    def cubic(self, part: ir.Value, rest: ir.Value, a: float) -> list[ir.Value]:
+        """The weights of the two elements before and the two after a place, `part` after the second one, `rest` before
+        the third, by the cubic filter of the parameter `a`."""
+        near, far = (a + 2, -(a + 3), 0, 1), (a, -5 * a, 8 * a, -4 * a)
+        one = self.of(1)
+        return [
+            self.polynomial(self.add(part, one), far), self.polynomial(part, near), self.polynomial(rest, near),
+            self.polynomial(self.add(rest, one), far),
+        ]
+
     def wide(self, value: ir.Value) -> ir.Value:
         """A number of a narrower type, or of this one."""
         return value if value.type == self.kind else create("arith.extf", self.kind, [value])
@@ -119,11 +129,6 @@ def floats_for(kind: ir.Type) -> Floats:
     return Floats(kind if isinstance(kind, ir.F64Type) else ir.F32Type.get())
 
 
-def on_index(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-    """`arith.addi`, `arith.muli` … of two indices."""
-    return create(name, ir.IndexType.get(), [a, b])
-
-
 def builtin(value: ir.Value) -> ir.Value:
     """A tensor of the dialect `torch` as one of MLIR. Raises ValueError if its rank is unknown."""
     kind = kind_of(value)
@@ -136,6 +141,14 @@ def size_of(tensor: ir.Value, axis: int) -> ir.Value:
     """The extent of a tensor of MLIR, as an index."""
     extent = ir.RankedTensorType(tensor.type).shape[axis]
     return extent_of(tensor, axis) if extent == DYNAMIC else constant_index(extent)
+
+
+def known_extent(index: ir.Value) -> int:
+    """The extent that a constant index is; the number for dynamic extents if it is none."""
+    owner = index.owner
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+        return DYNAMIC
+    return ir.IntegerAttr(owner.attributes["value"]).value
 
 
 def table(values: np.ndarray, kind: ir.Type) -> ir.Value:

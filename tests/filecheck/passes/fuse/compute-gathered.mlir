@@ -1,0 +1,56 @@
+// RUN: motet opt %s --pipeline compute-gathered | filecheck %s
+
+// What a gather reads from another gather is computed where it is read, with the table of the first one.
+// CHECK-LABEL: func.func @both
+// CHECK: linalg.generic {{.*}} ins(%arg2
+// CHECK: %[[ROW:.*]] = linalg.index 0
+// CHECK: %[[COLUMN:.*]] = arith.index_cast
+// CHECK: %[[PLACE:.*]] = tensor.extract %arg1[%[[ROW]]]
+// CHECK: %[[AT:.*]] = arith.index_cast %[[PLACE]]
+// CHECK: tensor.extract %arg0[%[[AT]], %[[COLUMN]]]
+// CHECK-NOT: linalg.generic
+func.func @both(%x: tensor<9x7xf32>, %i: tensor<5xi64>, %j: tensor<4xi64>) -> tensor<5x4xf32> {
+  %e = tensor.empty() : tensor<5x7xf32>
+  %a = linalg.generic {indexing_maps = [affine_map<(a, b) -> (a)>, affine_map<(a, b) -> (a, b)>],
+      iterator_types = ["parallel", "parallel"]} ins(%i : tensor<5xi64>) outs(%e : tensor<5x7xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %k = arith.index_cast %in : i64 to index
+    %l = linalg.index 1 : index
+    %v = tensor.extract %x[%k, %l] : tensor<9x7xf32>
+    linalg.yield %v : f32
+  } -> tensor<5x7xf32>
+  %f = tensor.empty() : tensor<5x4xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(a, b) -> (b)>, affine_map<(a, b) -> (a, b)>],
+      iterator_types = ["parallel", "parallel"]} ins(%j : tensor<4xi64>) outs(%f : tensor<5x4xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %l = linalg.index 0 : index
+    %k = arith.index_cast %in : i64 to index
+    %v = tensor.extract %a[%l, %k] : tensor<5x7xf32>
+    linalg.yield %v : f32
+  } -> tensor<5x4xf32>
+  return %y : tensor<5x4xf32>
+}
+
+// A gather with another reader stays.
+// CHECK-LABEL: func.func @kept
+// CHECK: %[[A:.*]] = linalg.generic
+// CHECK: linalg.generic
+// CHECK: tensor.extract %[[A]]
+func.func @kept(%x: tensor<9xf32>, %i: tensor<5xi64>) -> (tensor<5xf32>, tensor<5xf32>) {
+  %e = tensor.empty() : tensor<5xf32>
+  %a = linalg.generic {indexing_maps = [affine_map<(a) -> (a)>, affine_map<(a) -> (a)>],
+      iterator_types = ["parallel"]} ins(%i : tensor<5xi64>) outs(%e : tensor<5xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %k = arith.index_cast %in : i64 to index
+    %v = tensor.extract %x[%k] : tensor<9xf32>
+    linalg.yield %v : f32
+  } -> tensor<5xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(a) -> (a)>, affine_map<(a) -> (a)>],
+      iterator_types = ["parallel"]} ins(%i : tensor<5xi64>) outs(%e : tensor<5xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %k = arith.index_cast %in : i64 to index
+    %v = tensor.extract %a[%k] : tensor<5xf32>
+    linalg.yield %v : f32
+  } -> tensor<5xf32>
+  return %a, %y : tensor<5xf32>, tensor<5xf32>
+}
