@@ -131,7 +131,7 @@ def test_unknown_kernels_are_one_warning(tmp_path: Path) -> None:
     (file_of("k", {"class": "tensors"}), "kernel k for host:x86-64-v3: class=tensors: expected one of contraction"),
     (file_of("k", {"class": "loops", "rows": 1}), "rows: class loops has no such field"),
     (file_of("main_kernel_0", {"class": "direct", "lanes": 8, "tile_rows": 1, "vectors": 1, "block": 1}),
-     'class="direct": expected one of contraction, loops, which take this kernel'),
+     'class="direct": expected one of contraction, loops, nest, which take this kernel'),
     (file_of("main_kernel_0", {"class": "launches", "launches": []}),
      'class="launches": expected one of contraction, loops'),
 ])

@@ -37,8 +37,10 @@ def drawn_loops(rng: random.Random, dims: Sequence[str], parallel: Sequence[str]
     return loops
 
 
-def drawn_nest(rng: random.Random, dims: Sequence[str], parallel: Sequence[str], values: Sequence[str]) -> Nest:
-    """A nest over `dims`, sometimes with regions of one of them, or with copies of some of `values`."""
+def drawn_nest(
+    rng: random.Random, dims: Sequence[str], parallel: Sequence[str], read: Sequence[str], written: Sequence[str]
+) -> Nest:
+    """A nest over `dims`, sometimes with regions of one of them, or with copies of what is `read` and `written`."""
     if dims and rng.random() < 0.15:
         dim = rng.choice(list(dims))
         cuts = sorted({0, *(rng.randint(1, 40) for _ in range(rng.randint(1, 2)))})
@@ -51,9 +53,10 @@ def drawn_nest(rng: random.Random, dims: Sequence[str], parallel: Sequence[str],
     inner = [loop.label for loop in loops if not loop.vectorize]
     packs = [
         NestCopy(value, rng.choice(inner), rng.choice((0, 0, 0, 1, 16)))
-        for value in dict.fromkeys(values) if inner and rng.random() < 0.4
+        for value in dict.fromkeys(read) if inner and rng.random() < 0.4
     ]
-    return Nest(loops, packs=packs)
+    buffers = [NestCopy(value, rng.choice(inner)) for value in written if inner and rng.random() < 0.3]
+    return Nest(loops, packs=packs, buffers=buffers)
 
 
 def drawn_schedule(rng: random.Random, kernel: Kernel) -> NestSchedule:
@@ -64,7 +67,8 @@ def drawn_schedule(rng: random.Random, kernel: Kernel) -> NestSchedule:
         dims = names.dims[number]
         parallel = [dim for dim, kind in zip(dims, stage.iterators, strict=True) if kind == "parallel"]
         read = [names.values[access.value] for access in stage.inputs]
-        nests.append(StageNest(number, drawn_nest(rng, dims, parallel, read)))
+        written = [names.values[access.value] for access in stage.outputs]
+        nests.append(StageNest(number, drawn_nest(rng, dims, parallel, read, written)))
     if len(nests) == 1 or rng.random() < 0.3:
         return NestSchedule(nests)
     host = rng.choice(nests)

@@ -276,7 +276,7 @@ def test_a_class_that_does_not_take_the_kernel_is_a_reason() -> None:
         "class": "contraction", "lanes": 8, "rows": 4, "vectors": 2, "tile_rows": 1, "panels": 1, "b_mode": "scratch",
     })
     assert [str(each) for each in check(matrix, found, native_target())] == [
-        'class="contraction": expected one of loops, which take this kernel'
+        'class="contraction": expected one of loops, nest, which take this kernel'
     ]
 
 

@@ -269,13 +269,13 @@ def _local(kernel: Kernel, plan: NestPlan, operand: int, copy: NestCopy, target:
     padding = plan.nest.inputs[operand].padding
     source = StridedAccess(access.value, value.dtype, (), memory, bounds if padding is not None else (), padding)
     made = StridedAccess(number + 1, value.dtype, (), tuple(map(Extent, layout.axis_strides(rank))))
-    copying = _copying(layout, source, made, value.dtype, target)
+    copying = copy_plan(layout, source, made, value.dtype, target)
     keeps = depth == len(plan.tasks) and any(loop.dim not in access.dims for loop in plan.tasks)
     taken = layout.elements * item_bytes(value.dtype)
     return LocalCopy(operand, depth, number, layout, access.map, copying, taken, keeps)
 
 
-def _copying(
+def copy_plan(
     layout: CopyLayout, source: StridedAccess, made: StridedAccess, dtype: str, target: CpuTarget
 ) -> NestPlan:
     """The nest that copies `source` to `made`, by vectors along the innermost part of an axis."""

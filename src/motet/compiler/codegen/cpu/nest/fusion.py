@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
 from motet.compiler.codegen.cpu.emit.addressing import nest_of as strided_nest
 from motet.compiler.codegen.cpu.emit.builder import Index
+from motet.compiler.codegen.cpu.nest.buffers import ResultBuffer
 from motet.compiler.codegen.cpu.nest.copies import LocalCopy, covers, depth_of
 from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestPoint
 from motet.compiler.codegen.cpu.nest.plan import (
@@ -103,6 +104,8 @@ def with_epilogues(kernel: Kernel, plan: NestPlan, fused: Sequence[NestFusion]) 
     consumers = [each for each in fused if each.stage > plan.stage]
     if not consumers:
         return plan
+    if plan.buffers:
+        raise CannotFuse("no buffers: consumers read registers")
     around = len(plan.tasks) + len(plan.outer)
     inside = [loop.label for loop in plan.loops[around:]]
     for each in consumers:
@@ -221,7 +224,7 @@ class LocalProducer:
         loops(self.plan, NestPoint(tuple(base), tuple(left)))
 
 
-def scratch_of(copies: Sequence[LocalCopy | LocalProducer]) -> tuple[dict[int, int], int]:
+def scratch_of(copies: Sequence[LocalCopy | LocalProducer | ResultBuffer]) -> tuple[dict[int, int], int]:
     """The offsets of copies in scratch memory, by their numbers, and the bytes that they take."""
     offsets: dict[int, int] = {}
     end = 0

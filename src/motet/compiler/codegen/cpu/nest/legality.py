@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from motet.compiler.codegen.cpu.nest.buffers import buffer_layout
 from motet.compiler.codegen.cpu.nest.copies import depth_of, layout_of
 from motet.compiler.codegen.cpu.nest.fusion import (
     CannotFuse,
@@ -98,7 +99,7 @@ class _NestCheck:
             found = found or list(self._loops(flat)) or [*self._kinds(flat), *self._copied(flat)]
             if not found:
                 plan = plan_of(self.kernel, self.number, flat, self.names, self.target)
-                found = [*self._plan(plan), *self._packs(plan, flat)]
+                found = [*self._plan(plan), *self._packs(plan), *self._buffers(plan)]
         return found
 
     def _written(self) -> Iterator[Reason]:
@@ -200,8 +201,6 @@ class _NestCheck:
             [self.names.values[value] for value in dict.fromkeys(access.value for access in accesses)]
             for accesses in (self.stage.inputs, self.stage.outputs)
         )
-        if flat.buffers:
-            yield Reason(f"{self.place}.buffers", [each.value for each in flat.buffers], "no buffers: they have no code")
         for field, copies, names in (("packs", flat.packs, inputs), ("buffers", flat.buffers, outputs)):
             for number, copy in enumerate(copies):
                 place = f"{self.place}.{field}[{number}]"
@@ -213,7 +212,26 @@ class _NestCheck:
                     yield Reason(f"{place}.at", copy.at, f"one of the loops {', '.join(labels)}")
                 yield from in_range(f"{place}.padding", copy.padding, 0, _MOST_PADDING)
 
-    def _packs(self, plan: NestPlan, flat: FlatNest) -> Iterator[Reason]:
+    def _buffers(self, plan: NestPlan) -> Iterator[Reason]:
+        """Check that buffers are outside of reductions and register tiles, of known sizes, and fit in scratch."""
+        around = len(plan.tasks) + len(plan.outer)
+        for number, (copy, value) in enumerate(plan.buffers):
+            place = f"{self.place}.buffers[{number}]"
+            depth = depth_of(plan, copy.at)
+            inside = [loop.label for loop in plan.loops[:around] if loop.dim not in plan.reduced]
+            if depth > around or any(loop.dim in plan.reduced for loop in plan.loops[:depth]):
+                yield Reason(f"{place}.at", copy.at, f"a loop around all reductions and copies, of {', '.join(inside)}")
+            if any(plan.spans[d].begin or plan.spans[d].end is not None for d in plan.reduced):
+                yield Reason(f"{place}.value", copy.value, "no buffer in a region of a reduction")
+            access = next(each for each in self.stage.outputs if each.value == value)
+            layout = buffer_layout(self.kernel, plan, access, copy)
+            if layout is None:
+                yield Reason(f"{place}.at", copy.at, f"a loop inside which extents of {copy.value} are known")
+            elif 8 * layout.elements > _MOST_SCRATCH:
+                text = f"a loop inside which {copy.value} takes at most {_MOST_SCRATCH} bytes"
+                yield Reason(f"{place}.at", copy.at, text)
+
+    def _packs(self, plan: NestPlan) -> Iterator[Reason]:
         """Check that copies are outside of register tiles, of known sizes, and fit in scratch memory."""
         tile = len(plan.loops) - len(plan.tile)
         sizes: dict[str, int] = {}
@@ -270,7 +288,12 @@ class _NestCheck:
         if sums > most:
             text = f"at most {most} sums, one for each vector register, not {sums}"
             yield Reason(field, [f"{label}: {counts[label]}" for label in held], text)
-        if plan.partial and any(found.accumulator != found.dtype for found in plan.reductions):
+        buffered = {value for _, value in plan.buffers}
+        short = [
+            found.dtype for found, output in zip(plan.reductions, self.stage.outputs, strict=False)
+            if found.accumulator != found.dtype and output.value not in buffered
+        ]
+        if plan.partial and short:
             name = self.dims[plan.partial[0]]
             text = f"loops of {name} inside all others that are not copies or vectors"
-            yield Reason(field, name, f"{text}: sums of {plan.reductions[0].dtype} are rounded outside of registers")
+            yield Reason(field, name, f"{text}, or a buffer: sums of {short[0]} are rounded outside of registers")

@@ -1,7 +1,8 @@
 """The class `nest`: any kernel of stages with affine accesses, by loop nests that a schedule describes.
 
 `plan.py` reads the loops of a stage, `legality.py` checks them, `writer.py` writes the loops around register tiles and
-`tile.py` the tiles. Each nest is a phase. Temporaries between phases are stored in workspaces. The heuristics never
+`tile.py` the tiles; `copies.py` and `buffers.py` keep operands and results in scratch memory, and `fusion.py` computes
+other stages in a nest. Each nest is a phase. Temporaries between phases are stored in workspaces. The heuristics never
 choose this class.
 """
 
@@ -15,6 +16,7 @@ from motet.compiler.codegen.cpu.emit.body import evaluate
 from motet.compiler.codegen.cpu.emit.builder import I64
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.codegen.cpu.nest.buffers import with_buffers
 from motet.compiler.codegen.cpu.nest.copies import copies_of
 from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestMemory
 from motet.compiler.codegen.cpu.nest.fusion import hosts_of, scratch_of, with_epilogues, with_producers
@@ -65,10 +67,12 @@ def emit(kernel: Kernel, schedule: NestSchedule, target: CpuTarget) -> KernelCod
         plan = with_epilogues(kernel, plan_of(kernel, stage, flat, names, target), hosts[stage])
         plan, producers = with_producers(kernel, plan, hosts[stage], target)
         copies = copies_of(kernel, plan, target, whole)
-        offsets, taken = scratch_of([*producers, *copies.locals])
+        plan, buffers = with_buffers(kernel, copies.plan, target)
+        local = [*producers, *copies.locals, *buffers]
+        offsets, taken = scratch_of(local)
         f = NestFrame(module, symbol, kernel, NestMemory(workspaces, offsets, copies.blocks))
         f.scales = target.scales
-        writer = LoopNestWriter(f, copies.plan, [*producers, *copies.locals])
+        writer = LoopNestWriter(f, plan, local)
         writer.run()
         f.finish()
         phases.append(Phase(symbol, writer.tasks()))

@@ -88,10 +88,11 @@ class _ProductTile:
 def _tile_of(schedule: KernelSchedule) -> _ProductTile | None:
     if isinstance(schedule, ContractionSchedule):
         packs = schedule.b_mode in ("packed", "scratch")
-        return _ProductTile(schedule.rows, schedule.width, schedule.tile_rows, schedule.panels, schedule.depth_block, packs)
+        depth = schedule.depth_block
+        return _ProductTile(schedule.rows, schedule.width, schedule.tile_rows, schedule.panels, depth, packs)
     if isinstance(schedule, (IntegerProductSchedule, BfloatProductSchedule, BlockProductSchedule)):
-        rows = min(8, schedule.rows)
-        return _ProductTile(rows, min(48, schedule.width), schedule.tile_rows, schedule.panels, schedule.depth_block, True)
+        rows, columns, depth = min(8, schedule.rows), min(48, schedule.width), schedule.depth_block
+        return _ProductTile(rows, columns, schedule.tile_rows, schedule.panels, depth, True)
     if isinstance(schedule, DirectSchedule):
         return _ProductTile(schedule.tile_rows, schedule.width, 0, 1, schedule.depth_block, True)
     if isinstance(schedule, ConvolutionSchedule):

@@ -14,9 +14,10 @@ from typing import Any
 from motet.compiler.codegen.cpu.emit.addressing import Frame, Lanes, index_values, load_values, store_values
 from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
 from motet.compiler.codegen.cpu.emit.body import evaluate
-from motet.compiler.codegen.cpu.emit.builder import Index
+from motet.compiler.codegen.cpu.emit.builder import F16, Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import constant, widen
+from motet.compiler.codegen.cpu.emit.float_lanes import scalar_type
 from motet.compiler.codegen.cpu.nest.frames import NestPoint, Values, divided, interior, shifted
 from motet.compiler.codegen.cpu.nest.plan import NestEpilogue, NestPlan, ScheduledLoop
 from motet.compiler.codegen.cpu.rows.row_reduction import Gathering, gathering
@@ -201,7 +202,12 @@ class TileWriter:
     def _narrowed(self, sums: Values) -> Values:
         """Sums in the types of the outputs."""
         found = self.plan.reductions if self.plan.reduced else ()
-        return [narrowed(self.f, found[n % len(found)], value) if found else value for n, value in enumerate(sums)]
+        result = list(sums)
+        for n, value in enumerate(sums):
+            output = n % len(self.nest.outputs)
+            if found and self.nest.outputs[output].dtype == found[output].dtype:  # else in a buffer of sums
+                result[n] = narrowed(self.f, found[output], value)
+        return result
 
     def _across(self, slots: Sequence[_BodyCopy], sums: Values, initial: Values) -> Values:
         """The sums of lanes, combined with the initial values."""
@@ -248,6 +254,8 @@ class TileWriter:
 
     def _start(self, output: int, point: NestPoint, slot: _BodyCopy) -> Any:
         init, dtype = self.nest.inits[output], self.nest.outputs[output].dtype
+        if self.plan.reductions:
+            dtype = self.plan.reductions[output].dtype
         lanes = self._lanes(slot)
         if isinstance(init, StridedAccess):
             value: Any = load_values(self.f, shifted(init, slot.offsets), point.base, lanes)
@@ -258,7 +266,8 @@ class TileWriter:
     def _widened(self, output: int, value: Any) -> Any:
         """A value of an output in the type of its sums."""
         found = self.plan.reductions if self.plan.reduced else ()
-        return widened(self.f, found[output], value) if found else value
+        short = found and scalar_type(value.type) == F16
+        return widened(self.f, found[output], value) if short else value
 
     # -- reductions ----------------------------------------------------------------------------------
 

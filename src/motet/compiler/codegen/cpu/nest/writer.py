@@ -12,6 +12,7 @@ from typing import Any
 from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I64, Index
+from motet.compiler.codegen.cpu.nest.buffers import ResultBuffer
 from motet.compiler.codegen.cpu.nest.copies import LocalCopy
 from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestPoint, Values, divided, whole_domain
 from motet.compiler.codegen.cpu.nest.fusion import LocalProducer
@@ -24,7 +25,9 @@ _COPIES = 16  # of loops, for what their steps leave; more, and loops have sizes
 class LoopNestWriter:
     """Writes `plan` in the function of `f`, with copies of operands where their loops have been entered."""
 
-    def __init__(self, f: NestFrame, plan: NestPlan, copies: Sequence[LocalCopy | LocalProducer] = ()) -> None:
+    def __init__(
+        self, f: NestFrame, plan: NestPlan, copies: Sequence[LocalCopy | LocalProducer | ResultBuffer] = ()
+    ) -> None:
         self.f = f
         self.plan = plan
         self.copies = copies
@@ -94,7 +97,8 @@ class LoopNestWriter:
         if empty is None:
             self.loops(0, point)
             return
-        initial = LoopNestWriter(self.f, self.plan.without_reductions())
+        buffers = [copy for copy in self.copies if isinstance(copy, ResultBuffer)]
+        initial = LoopNestWriter(self.f, self.plan.without_reductions(), buffers)
         self.f.branches(empty, lambda: initial.loops(0, point), lambda: self.loops(0, point))
 
     def _copy(self, f: NestFrame, entered: int, point: NestPoint) -> None:
@@ -105,8 +109,15 @@ class LoopNestWriter:
 
     def loops(self, depth: int, point: NestPoint) -> None:
         """Write the loops outside the tile from `depth` on, and the tile."""
+        f, entered = self.f, len(self.plan.tasks) + depth
+        self._copy(f, entered, point)
+        self._inside(depth, point)
+        for copy in self.copies:
+            if isinstance(copy, ResultBuffer) and copy.depth == entered:
+                copy.store(f, point, lambda plan, region: LoopNestWriter(f, plan).loops(0, region))
+
+    def _inside(self, depth: int, point: NestPoint) -> None:
         f, plan = self.f, self.plan
-        self._copy(f, len(plan.tasks) + depth, point)
         if depth == len(plan.outer):
             self._tile(point)
             return
