@@ -68,7 +68,8 @@ def test_a_schedule_that_does_not_apply_is_an_error_at_its_place(attributes: str
     'linalg.transpose ins(%a : T) outs(%c : T) permutation = [1, 0] {loop.schedule = "{}"}',
 ])
 def test_a_schedule_of_an_operation_that_is_replaced_is_refused(operation: str) -> None:
-    text = f"func.func @main(%a: T, %c: T) -> T {{\n  %0 = {operation}\n  return %0 : T\n}}".replace("T", "tensor<8x8xf32>")
+    text = f"func.func @main(%a: T, %c: T) -> T {{\n  %0 = {operation}\n  return %0 : T\n}}"
+    text = text.replace("T", "tensor<8x8xf32>")
     with pytest.raises(CompileError, match=r"test.mlir:2:8: loop.schedule: the compiler replaces this operation"):
         build(text, X86_64_V3)
 
