@@ -208,7 +208,7 @@ def _hint(kind: type, name: str) -> Any:
 def _nests(subject: KernelSubject) -> ScheduleSpace | None:
     """Nests of the main stage: blocks, register tiles that are unrolled, vectors along the last parallel dimension,
     and an operand that may be packed. None if the stage has no two dimensions."""
-    from motet.lab.language.parsing import parse_schedule
+    from motet.lab.language import parse_schedule
 
     kernel = subject.kernel
     main = main_stage(kernel)

@@ -52,7 +52,7 @@ class ScheduleSpace:
     def of_text(cls, text: str, kernel: Kernel, holes: Mapping[str, Sequence[Value]]) -> ScheduleSpace:
         """The space of a schedule's text with holes: `$name` stands for each of `holes[name]`. Raises OptionError for
         a hole without values, and values without a hole."""
-        from motet.lab.language.parsing import parse_schedule
+        from motet.lab.language import parse_schedule
 
         named = {found[1] or found[2] for found in re.finditer(r"\$(?:(\w+)|\{(\w+)\})", text)}
         for name in sorted(named ^ holes.keys()):

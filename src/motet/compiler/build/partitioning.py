@@ -17,6 +17,7 @@ from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.extents import read_composed
 from motet.compiler.kernels.reader.reading import Unreadable
+from motet.compiler.kernels.reader.written_schedules import refuse_lost
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.passes.running import run_named
 from motet.compiler.targets.family import Target
@@ -51,6 +52,8 @@ def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
     """Partition the normalised `program` for all of `targets`."""
     gpu_program = fuse_program(program, targets)
     kernels = partition(program)
+    generic = [function for name, function in kernels.functions.items() if name not in kernels.readable]
+    refuse_lost(program.module, kernels.readable.values(), generic)
     return Partitioned(program, kernels, gpu_program, partition_for_gpu(gpu_program, program, kernels))
 
 

@@ -20,6 +20,8 @@ _FOLLOWED = frozenset({"motet", "stream", "hal", "iree", "util"})
 _OF_EXPORTERS = frozenset({"chlo", "jax", "krnl", "mhlo", "onnx", "sdy", "stablehlo", "tf", "tf_saved_model", "torch"})
 # Attributes with the prefix of an upstream dialect that upstream does not define and users write.
 _OF_UPSTREAM = frozenset({"memref.on_device"})
+# Schedules, which `kernels/reader/written_schedules.py` reads.
+_OF_LINALG = frozenset({"loop.schedule", "loop.dims"})
 _PLACES = 8
 
 
@@ -28,7 +30,7 @@ def tell_of_left_attributes(module: ir.Module) -> None:
     found: dict[str, list[ir.Operation]] = {}
     for operation in all_operations(module):
         for name in _names(operation):
-            if _is_left(name, module.context):
+            if _is_left(name, module.context) and not (name in _OF_LINALG and operation.name.startswith("linalg.")):
                 found.setdefault(name, []).append(operation)
     if found:
         shown = [

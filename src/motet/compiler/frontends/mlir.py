@@ -14,6 +14,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import DEVICE_OP, GLOBAL_OP, LOAD_OP, STORE_OP, TRANSFER_OP
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.reader.written_schedules import mark_scheduled
 from motet.compiler.passes.running import run_named
 from motet.errors import CompileError, Location
 
@@ -30,6 +31,7 @@ def load_mlir(text: str, file: str) -> Program:
     program = Program(module, file=file, resources=data)
     with context, ir.Location.unknown():
         tell_of_left_attributes(module)
+        mark_scheduled(module)
         _krnl_globals(module)
         read_ml_program_globals(module)
         ResolveFlow().run(module)

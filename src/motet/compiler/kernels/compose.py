@@ -25,8 +25,8 @@ def compose(kernel: Kernel) -> Kernel:
         changed = False
         for index, stage in enumerate(kernel.stages):
             reader = _only_reader(kernel, index)
-            if reader is None:
-                continue
+            if reader is None or stage.written or kernel.stages[reader].written:
+                continue  # a schedule of the program is for the operation's own loops and operands
             merged = _inline(stage, kernel.stages[reader])
             if merged is None:
                 continue
@@ -35,7 +35,7 @@ def compose(kernel: Kernel) -> Kernel:
             changed = True
             break
     kernel = simplified(_without_unused(without_overwritten(kernel)))
-    if any(_is_contraction(stage) for stage in kernel.stages):
+    if any(_is_contraction(stage) or stage.written for stage in kernel.stages):
         return kernel
     return _without_unit_dimensions(kernel)
 

@@ -112,6 +112,7 @@ class Stage:
     body: tuple[Scalar, ...]
     yields: tuple[int, ...]
     source: str = ""  # the operation's name and location, for inspect and errors
+    written: str = ""  # the schedule that the program gives the operation, see `reader/written_schedules.py`
 
     @property
     def reductions(self) -> tuple[int, ...]:
@@ -204,4 +205,5 @@ def structure(kernel: Kernel) -> Kernel:
 def key_of(kernel: Kernel, *context: object) -> str:
     """A name for the kernel's computation with its extents and layouts, equal in all programs that contain it.
     `context` is what its code depends on besides."""
-    return hashlib.sha256(repr((structure(kernel), *context)).encode()).hexdigest()[:32]
+    stages = tuple(replace(stage, written="") for stage in kernel.stages)
+    return hashlib.sha256(repr((structure(replace(kernel, stages=stages)), *context)).encode()).hexdigest()[:32]

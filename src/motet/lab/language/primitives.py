@@ -19,9 +19,10 @@ from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.loop_names import loop_names, main_stage, stage_name
 from motet.compiler.kernels.nest_dependences import dependences
 from motet.compiler.kernels.schedule import Nest, NestFusion, NestLoop, NestSchedule, StageNest
+from motet.compiler.schedule_text.default_nests import default_nest
+from motet.compiler.schedule_text.formatting import format_schedule
+from motet.compiler.schedule_text.parsing import check_schedule
 from motet.errors import OptionError, ScheduleError
-from motet.lab.language.default_nests import default_nest
-from motet.lab.language.formatting import format_schedule
 from motet.lab.language.nest_tree import (
     CopyNode,
     LoopNode,
@@ -32,7 +33,6 @@ from motet.lab.language.nest_tree import (
     with_loop,
     with_tile,
 )
-from motet.lab.language.parsing import check_schedule
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class _Written:
+class _StageTrees:
     """The trees of stages, and the fusions: a stage, and the cursor at which it is fused."""
 
     trees: Mapping[int, NestTree]
@@ -63,7 +63,7 @@ class LoopSchedule:
         self.main = main
         self._keys = count()
         nests = {s: _plain_nest(kernel, s) if s == main else default_nest(kernel, s) for s in range(len(kernel.stages))}
-        self._state = _Written({s: tree_of(nest, self._keys) for s, nest in nests.items()})
+        self._state = _StageTrees({s: tree_of(nest, self._keys) for s, nest in nests.items()})
 
     # -- reading ---------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class LoopSchedule:
             raise ScheduleError("fuse", stage_name(stage), "stages are fused into it", "a stage without fused ones")
         self._node(loop)
         trees = {s: tree for s, tree in self._state.trees.items() if s != stage}
-        self._set(_Written(trees, {**self._state.fused, stage: loop}))
+        self._set(_StageTrees(trees, {**self._state.fused, stage: loop}))
 
     # -- steps -----------------------------------------------------------------
 
@@ -235,12 +235,12 @@ class LoopSchedule:
     def _change(self, stage: int, tree: NestTree) -> None:
         self._set(replace(self._state, trees={**self._state.trees, stage: tree}))
 
-    def _set(self, state: _Written) -> None:
+    def _set(self, state: _StageTrees) -> None:
         """Takes `state` if it is legal. Raises ScheduleError if not."""
         check_schedule(self._data(state), self.kernel)
         self._state = state
 
-    def _data(self, state: _Written) -> NestSchedule:
+    def _data(self, state: _StageTrees) -> NestSchedule:
         fused = [
             NestFusion(stage, node.loop.label) for stage, at in state.fused.items()
             for node in state.trees[at.stage].nodes() if node.key == at.key

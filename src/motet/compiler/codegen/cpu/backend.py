@@ -13,6 +13,8 @@ from motet.compiler.codegen.cpu.select import check, generate, improves_on_base,
 from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, key_of
+from motet.compiler.kernels.reader.written_schedules import refuse_scheduled
+from motet.compiler.schedule_text.written import refuse_illegal, schedule_written_for
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, bases_of, lowest_base
 from motet.compiler.targets.family import Target
@@ -52,6 +54,8 @@ class CpuBackend(PlainBackend):
             self.choice.schedules, key_of(kernel), kernel.name, (target, own),
             lambda schedule: check(schedule, kernel, target),
         ) if self.choice.schedules.kernels else None
+        if given is None and (given := schedule_written_for(kernel)) is not None:
+            refuse_illegal(kernel, check(given, kernel, target))
         return generate(kernel, target, given)
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
@@ -59,6 +63,7 @@ class CpuBackend(PlainBackend):
         from motet.compiler.codegen.cpu.generic.generic import emit_generic
         from motet.compiler.kernels.linalg_ext import is_whole
 
+        refuse_scheduled(function, reason)
         if is_whole(function):
             return launched(*emit_whole(function, lowest_base(self.target)))
         base = lowest_base(self.target)

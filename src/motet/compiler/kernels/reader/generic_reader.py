@@ -21,6 +21,7 @@ from motet.compiler.kernels.reader.reading import (
     affine_of,
     dtype_of,
 )
+from motet.compiler.kernels.reader.written_schedules import written_schedule
 from motet.compiler.kernels.strides import span_of
 
 
@@ -196,6 +197,7 @@ def _read_stage(reading: Reading, generic: _Generic, sizes: Sequence[Size]) -> N
             sizes=tuple(sizes), iterators=generic.iterators, inputs=tuple(body.accesses),
             outputs=tuple(map(Access, targets, generic.output_maps)), inits=tuple(inits), body=tuple(body.scalars),
             yields=tuple(body.yields), source=f"{generic.operation.name} {generic.operation.location}",
+            written=written_schedule(generic.operation),
         )
     )
     for result, target in zip(generic.operation.results, targets, strict=True):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from motet.compiler.kernels.schedule import Nest, NestCopy, NestLoop, NestRegion
+from motet.compiler.schedule_text.plain import Plain
 from motet.errors import ScheduleError
-from motet.lab.language.plain import Plain
 
 _PART = re.compile(r"(\w+)\[(\d*):(\d*)(:?)\]")
 _FLAGS = ("parallelize", "vectorize", "unroll", "tensorize", "pack", "buffer", "partial", "full")

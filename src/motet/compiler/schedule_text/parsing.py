@@ -24,10 +24,10 @@ from motet.compiler.kernels.schedule import (
     StageNest,
     decode_schedule,
 )
+from motet.compiler.schedule_text.default_nests import default_nest
+from motet.compiler.schedule_text.nest_parsing import StageNames, parse_nest
+from motet.compiler.schedule_text.plain import Plain, plain_mapping, read_plain
 from motet.errors import OptionError, ScheduleError
-from motet.lab.language.default_nests import default_nest
-from motet.lab.language.nest_parsing import StageNames, parse_nest
-from motet.lab.language.plain import Plain, plain_mapping, read_plain
 
 
 def parse_schedule(text_or_mapping: str | Mapping[Any, Any], kernel: Kernel) -> KernelSchedule:
@@ -68,6 +68,8 @@ def _parse_stages(content: dict[str, Plain], kernel: Kernel) -> NestSchedule:
         if key not in stages:
             continue
         given = _mapping(value, key)
+        if not given:
+            continue
         if "fuse" in given:
             fused.append(NestFusion(stages[key], _fused_at(given, key)))
         else:

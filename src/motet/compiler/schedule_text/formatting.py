@@ -7,7 +7,7 @@ import json
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.loop_names import main_stage, stage_name
 from motet.compiler.kernels.schedule import KernelSchedule, Nest, NestCopy, NestLoop, NestSchedule, encode_schedule
-from motet.lab.language.plain import Plain
+from motet.compiler.schedule_text.plain import Plain
 
 
 def format_schedule(schedule: KernelSchedule, kernel: Kernel) -> str:

@@ -1,0 +1,87 @@
+"""Programs whose operations have schedules: the schedule's class generates the code, results are right, and a schedule
+that does not apply is an error at the operation's place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.unit.compiler.building import build, kinds, random
+
+from motet.compiler.targets.cpu import X86_64_V3
+from motet.errors import CompileError
+
+pytest.importorskip("yaml")
+
+
+def product(attributes: str, m: int = 48, n: int = 64, k: int = 80) -> str:
+    """Two products, the first with attributes and followed by max(…, 0)."""
+    a, b, c = f"tensor<{m}x{k}xf32>", f"tensor<{k}x{n}xf32>", f"tensor<{m}x{n}xf32>"
+    return f"""func.func @main(%a: {a}, %b: {b}) -> ({c}, {c}) {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : {c}
+  %c = linalg.fill ins(%z : f32) outs(%e : {c}) -> {c}
+  %0 = linalg.matmul {attributes} ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+  %1 = linalg.max ins(%0, %c : {c}, {c}) outs(%e : {c}) -> {c}
+  %2 = linalg.matmul ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+  return %1, %2 : {c}, {c}
+}}"""
+
+
+@pytest.mark.parametrize("attributes", [
+    '{loop.dims = ["x", "y", "z"], '
+    'loop.schedule = "{x: parallelize, y: , z: , x#4: unroll, y#32: vectorize, B: {pack: y}}"}',
+    '{loop.dims = ["j", "i", "k"], loop.schedule = "{j: parallelize, i: , k: , j#3: unroll, i#16: vectorize}"}',
+    '{loop.schedule = ["i", "j", {"k" = {unroll = 2 : i64}}, {"j#16" = {vectorize}}]}',
+    '{loop.schedule = "{}"}',
+], ids=["named", "swapped", "array", "default"])
+@pytest.mark.parametrize("extents", [(48, 64, 80), (7, 33, 5), (1, 97, 13)])
+def test_a_schedule_in_the_program_replaces_the_heuristic(attributes: str, extents: tuple[int, int, int]) -> None:
+    text = product(attributes, *extents)
+    m, n, k = extents
+    a, b = random(m, k, seed=1), random(k, n, seed=2)
+    first, second = build(text, X86_64_V3)["main"](a, b)
+    wanted = a.astype("f8") @ b.astype("f8")
+    np.testing.assert_allclose(first, np.maximum(wanted, 0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(second, wanted, rtol=1e-4, atol=1e-5)
+    assert kinds(text, X86_64_V3)[0] == "nest" and kinds(text, X86_64_V3)[1] != "nest"
+
+
+@pytest.mark.parametrize(("attributes", "says"), [
+    ('{loop.schedule = "{k: parallelize, i: , j: }"}', "parallelize of k: tasks would race"),
+    ('{loop.schedule = "{i: , j: }"}', "loop of k: no loop runs over it"),
+    ('{loop.schedule = "{x: }"}', "loop of x: the stage has no dimension or value x"),
+    ('{loop.schedule = "{i: "}', "expected YAML or JSON"),
+    ('{loop.schedule = {"i", "j"}}', "expected text, or an array of loops"),
+    ("{loop.schedule = 3 : i32}", "expected text, or an array of loops"),
+    ('{loop.schedule = [{"i", "j"}]}', "expected one loop in each entry"),
+    ('{loop.dims = ["x"], loop.schedule = "{x: }"}', "1 names; expected 3 different ones"),
+    ('{loop.dims = [1], loop.schedule = "{x: }"}', "expected an array of names"),
+])
+def test_a_schedule_that_does_not_apply_is_an_error_at_its_place(attributes: str, says: str) -> None:
+    with pytest.raises(CompileError, match=says) as caught:
+        build(product(attributes), X86_64_V3)
+    assert str(caught.value).startswith("test.mlir:5:8: loop.") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("operation", [
+    'linalg.softmax {loop.schedule = "{}"} dimension(1) ins(%a : T) outs(%c : T) -> T',
+    'linalg.transpose ins(%a : T) outs(%c : T) permutation = [1, 0] {loop.schedule = "{}"}',
+])
+def test_a_schedule_of_an_operation_that_is_replaced_is_refused(operation: str) -> None:
+    text = f"func.func @main(%a: T, %c: T) -> T {{\n  %0 = {operation}\n  return %0 : T\n}}"
+    text = text.replace("T", "tensor<8x8xf32>")
+    with pytest.raises(CompileError, match=r"test.mlir:2:8: loop.schedule: the compiler replaces this operation"):
+        build(text, X86_64_V3)
+
+
+def test_chains_keep_scheduled_operations() -> None:
+    text = """func.func @main(%a: T, %c: T) -> T {
+  %0 = linalg.exp ins(%a : T) outs(%c : T) -> T
+  %1 = linalg.abs {loop.schedule = "{i: parallelize, j: vectorize}"} ins(%0 : T) outs(%c : T) -> T
+  %2 = linalg.exp ins(%1 : T) outs(%c : T) -> T
+  return %2 : T
+}""".replace("T", "tensor<9x21xf32>")
+    a = random(9, 21)
+    (result,) = [build(text, X86_64_V3)["main"](a, a)]
+    np.testing.assert_allclose(result, np.exp(np.exp(a.astype("f8"))), rtol=1e-4)
+    assert "nest" in kinds(text, X86_64_V3)
