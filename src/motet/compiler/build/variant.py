@@ -222,7 +222,7 @@ def _generic(name: str, kernels: Kernels, backend: Backend, known: dict[str, Com
     """Code for a kernel that no class supports: that of an equal one in `known`, if there is one. Checks name the
     operators that they are of, so that kernels with checks do not share code."""
     function = kernels.functions[name]
-    text = str(function).replace(f"@{name}(", "@(", 1)
+    text = function.get_asm(use_local_scope=True).replace(f"@{name}(", "@(", 1)
     if text not in known:
         made = backend.generic(function, name, kernels.reasons.get(name, ""))
         if made.code.checks:

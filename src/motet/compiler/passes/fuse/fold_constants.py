@@ -130,7 +130,7 @@ class _Evaluator:
         del copy.attributes["sym_visibility"]
         module = ir.Module.create(kernel.location)
         module.body.append(copy)
-        text = str(copy)
+        text = copy.get_asm(use_local_scope=True)
         if text not in self.codes:
             self.codes[text] = oracle_code(module, _FOLDED)
         return self.codes[text]

@@ -9,6 +9,10 @@ workspaces. A reduction of many elements to few results first computes partial r
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 from llvmlite import ir
 
 from motet.artifact.expressions import product
@@ -16,6 +20,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.addressing import Frame
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
+from motet.compiler.codegen.cpu.imports import is_source, is_spirv
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
 from motet.compiler.codegen.cpu.rows.across import columns_in_scratch, emit_across
@@ -24,6 +29,7 @@ from motet.compiler.codegen.cpu.rows.columns import ColumnWriter
 from motet.compiler.codegen.cpu.rows.interleaved_results import write_interleaved
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
+from motet.compiler.codegen.cpu.rows.shared_phases import emit_call, shared_stage
 from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import flops, traffic
@@ -72,6 +78,8 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
     module = ir.Module(kernel.name)
     phases: list[Phase] = []
     scratch = 0
+    shared = _SharedFunctions(module, kernel, target, workspaces)
+    shared.find(list(zip(groups, schedule.phases, strict=True)))
     for number, (phase, group) in enumerate(zip(schedule.phases, groups, strict=True)):
         symbol = f"{kernel.name}_{number}" if len(groups) > 1 else kernel.name
         if isinstance(group, rows.RowGroup) and group.across:
@@ -81,7 +89,9 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
             tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces, phase)
             scratch = max(scratch, group.scratch)
         else:
-            tasks = _emit_stage(module, symbol, kernel, target, group, workspaces, phase)
+            tasks = shared.emit(symbol, group, phase)
+            if tasks is None:
+                tasks = _emit_stage(module, symbol, kernel, target, group, workspaces, phase)
         phases.append(Phase(symbol, tasks))
     return KernelCode(
         "loops" if any(isinstance(group, Stage) for group in groups) else "rows",
@@ -108,6 +118,41 @@ def _groups(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[
 
 def _bytes(value: KernelValue) -> Expr:
     return product([*value.shape, item_bytes(value.dtype)])
+
+
+@dataclass
+class _SharedFunctions:
+    """The functions that phases of a kernel share, by their stages and schedules, with their numbers of tasks."""
+
+    module: ir.Module
+    kernel: Kernel
+    target: CpuTarget
+    workspaces: dict[int, int]
+    counts: Counter[object] = field(default_factory=Counter[object])
+    made: dict[object, tuple[str, Expr]] = field(default_factory=dict[object, "tuple[str, Expr]"])
+
+    def find(self, phases: Sequence[tuple[rows.RowGroup | Stage, LoopPhase]]) -> None:
+        """Counts the stages that are equal. Platforms of OpenCL compile phases without calls."""
+        if len(phases) > 1 and not is_source(self.target) and not is_spirv(self.target):
+            for stage, phase in phases:
+                found = shared_stage(self.kernel, stage) if isinstance(stage, Stage) else None
+                if found is not None:
+                    self.counts[found.key, phase] += 1
+
+    def emit(self, symbol: str, stage: Stage, phase: LoopPhase) -> Expr | None:
+        """Define `symbol` by a shared function; returns its number of tasks, None if no other phase is equal."""
+        found = shared_stage(self.kernel, stage) if self.counts else None
+        if found is None or self.counts[found.key, phase] < 2:
+            return None
+        key = found.key, phase
+        if key not in self.made:
+            name = f"{self.kernel.name}_shared{len(self.made)}"
+            tasks = _emit_stage(self.module, name, found.kernel, self.target, found.kernel.stages[0], {}, phase)
+            self.module.get_global(name).linkage = "internal"
+            self.made[key] = name, tasks
+        name, tasks = self.made[key]
+        emit_call(self.module, symbol, self.kernel, self.workspaces, found, name)
+        return tasks
 
 
 # -- one stage -----------------------------------------------------------------------------------------
