@@ -3,9 +3,6 @@ SPIR-V of the same programs without the matrix engine, and the driver in capture
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.integration.test_gpu_dialect import MATMUL, host
+from tests.integration.capture_mode import run_captured
+from tests.integration.test_gpu_dialect import MATMUL_LAUNCH
 from tests.unit.compiler.codegen.triton import attention_texts
 from tests.unit.compiler.codegen.triton.attention_texts import Form
 from tests.unit.compiler.codegen.triton.products import ProductText
@@ -33,7 +31,6 @@ from motet.tools.inspect import describe
 
 URI = "opencl:0"
 ALL = "intel{device=pvc+dg2+tgllp}"
-_ICD = Path("/etc/OpenCL/vendors/intel.icd")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -201,15 +198,8 @@ def test_dynamic_rows() -> None:
 
 
 def test_launches_of_gpu_kernels_go_as_on_opencl_devices() -> None:
-    text = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
-        %c2 = arith.constant 2 : index
-        %c3 = arith.constant 3 : index
-        %c8 = arith.constant 8 : index
-        gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
-          args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
-    """)  # fmt: skip
     a, b = random(11, (24, 40), (40, 16))
-    found = ran(compiled(text, "intel{device=pvc}"), a, b, np.zeros((24, 16), np.float32))
+    found = ran(compiled(MATMUL_LAUNCH, "intel{device=pvc}"), a, b, np.zeros((24, 16), np.float32))
     np.testing.assert_allclose(found, a.astype("f8") @ b.astype("f8"), rtol=1e-4, atol=1e-5)
 
 
@@ -293,20 +283,7 @@ if sys.argv[2] == "run":
 
 @pytest.mark.parametrize(("product_family", "target", "runs"), [("pvc", "pvc", False), ("tgllp", "tgllp", True)])
 def test_the_driver_loads_native_code(tmp_path: Path, product_family: str, target: str, runs: bool) -> None:
-    if not _ICD.exists():
-        pytest.skip("no intel-opencl-icd, which packages.txt names")
-    (tmp_path / "intel.icd").write_text(_ICD.read_text())
     file = tmp_path / "a.motet"
     compiled(softmax(33, 127), "intel{device=pvc+tgllp}").save(file)
-    mode = {"NEOReadDebugKeys": "1", "SetCommandStreamReceiver": "1", "ProductFamilyOverride": product_family}
-    done = subprocess.run(
-        [sys.executable, "-c", _CAPTURED, str(file), "run" if runs else "load"], capture_output=True, text=True,
-        check=False, timeout=120, cwd=tmp_path,
-        env={
-            **os.environ, **mode, "OCL_ICD_VENDORS": str(tmp_path), "MOTET_CACHE_DIR": str(tmp_path / "cache"),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
-        },
-    )
-    if "not enough values to unpack" in done.stderr:
-        pytest.skip("this intel-opencl-icd has no capture mode")
-    assert done.returncode == 0 and done.stdout.split() == [target, "1", "1"], done.stdout + done.stderr
+    said = run_captured(_CAPTURED, tmp_path, str(file), "run" if runs else "load", product=product_family)
+    assert said.split() == [target, "1", "1"]

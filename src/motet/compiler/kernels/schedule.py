@@ -265,6 +265,79 @@ class LoopsSchedule(_Schedule, frozen=True, tag="loops"):
     phases: list[LoopPhase]
 
 
+class NestLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A loop of a nest over dimension `dim`: over `tile` elements of what the enclosing loop of `dim` steps by, None
+    for the whole dimension. It steps by the tile of the next loop of `dim` inside, else by one.
+
+    The iterations are tasks (`parallel`), lanes of vectors (`vectorize`), or copies of the body: `unroll` of them, 0
+    for all, None for a loop that is not unrolled. `tensorize` names the microkernel that replaces this loop and those
+    inside.
+    """
+
+    dim: str
+    tile: int | None = None
+    parallel: bool = False
+    vectorize: bool = False
+    unroll: int | None = None
+    tensorize: str = ""
+
+    @property
+    def label(self) -> str:
+        """The loop in text and in errors: `i`, or `i#4`."""
+        return self.dim if self.tile is None else f"{self.dim}#{self.tile}"
+
+
+class NestCopy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A copy in scratch memory of what one iteration of the loop labelled `at` accesses of `value`. Rows of the copy
+    have `padding` additional elements."""
+
+    value: str
+    at: str
+    padding: int = 0
+
+
+class NestFusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A stage without a nest: the elements that one iteration of the loop labelled `at` of another stage's nest reads
+    (a producer) or completes (a consumer) are computed in that iteration."""
+
+    stage: int
+    at: str
+
+
+class NestRegion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The elements `begin` to `end` of dimension `dim`, None for the last, which have a nest for what is inside."""
+
+    dim: str
+    begin: int
+    end: int | None
+    nest: Nest
+
+
+class Nest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Loops, outermost first, then either the body of the stage or `regions` of one dimension. `packs` are copies of
+    operands, `buffers` of results."""
+
+    loops: list[NestLoop]
+    regions: list[NestRegion] = []
+    packs: list[NestCopy] = []
+    buffers: list[NestCopy] = []
+
+
+class StageNest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The nest of a stage, by its number in the kernel."""
+
+    stage: int
+    nest: Nest
+
+
+class NestSchedule(_Schedule, frozen=True, tag="nest"):
+    """Loop nests written by a user or found by a search, on a CPU. Every stage of the kernel has either a nest, run in
+    the order of stages, or a fusion. Dimensions and values have the names of `loop_names.py`."""
+
+    nests: list[StageNest]
+    fused: list[NestFusion] = []
+
+
 class LaunchForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The form of one launch, by the label that tunings use; `number` distinguishes forms of equal labels. `warps` of a
     block, `stages` of a loop in flight, and blocks of a `cluster` must match the form's; None matches any."""
@@ -285,7 +358,7 @@ class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
 KernelSchedule = (
     ContractionSchedule | IntegerProductSchedule | BfloatProductSchedule | BlockProductSchedule | AttentionSchedule
     | DirectSchedule | DynamicConvolutionSchedule | ConvolutionSchedule | DepthwiseSchedule | DynamicDepthwiseSchedule
-    | PlanesSchedule | InterleaveSchedule | LoopsSchedule | LaunchesSchedule
+    | PlanesSchedule | InterleaveSchedule | LoopsSchedule | NestSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}
