@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ openvino: Any = pytest.importorskip("openvino", reason="needs OpenVINO: make fra
 from examples.openvino_models import average, mlp  # noqa: E402
 from openvino import opset13 as ops  # noqa: E402
 
+from motet.compiler.frontends.openvino.rules import RULES  # noqa: E402
 from motet.compiler.frontends.openvino.translate import read, supported  # noqa: E402
 
 F32 = np.float32
@@ -131,6 +134,19 @@ def test_operator_without_lowering_is_named() -> None:
     assert "no lowering for RandomUniform 'dice' (opset8): no lowering" in refusal(model)
     assert supported(random) == "no lowering"
     assert supported(ops.relu(x)) is None
+
+
+def test_the_page_lists_the_operators_without_a_lowering() -> None:
+    known = {kind.lower() for kind in RULES} | {"parameter", "result", "constant", "readvalue", "assign", "ifop"}
+    known |= {"absolute", "ceil"}  # other names of Abs and Ceiling
+    offered = {
+        name.replace("_", "") for number in range(1, 17)
+        for name, made in vars(importlib.import_module(f"openvino.opset{number}")).items()
+        if callable(made) and not name.startswith("_")
+    }
+    page = (Path(__file__).parents[2] / "docs/openvino_models.md").read_text()
+    table = page[page.index("| family | without a lowering |") : page.index("## Models")]
+    assert {name.lower() for name in re.findall(r"`(\w+)`", table)} == offered - known
 
 
 def test_form_without_lowering_gives_the_reason() -> None:

@@ -50,3 +50,20 @@ func.func @others(%x: tensor<4x8xf64>, %y: tensor<8x16xf64>, %begin: tensor<4x16
   %r = linalg.matmul ins(%x, %y : tensor<4x8xf64>, tensor<8x16xf64>) outs(%begin : tensor<4x16xf64>) -> tensor<4x16xf64>
   return %r : tensor<4x16xf64>
 }
+
+// A weight that is broadcast for a dynamic number of images is rounded before, and so stays a constant.
+// CHECK-LABEL: func.func @broadcast
+// CHECK-SAME: %[[X:.*]]: tensor<?x4x8xf32>, %[[W:.*]]: tensor<8x16xf32>
+// CHECK: %[[ROUNDED:.*]] = linalg.generic {{.*}} ins(%[[W]] : tensor<8x16xf32>) outs(%{{.*}} : tensor<8x16xbf16>)
+// CHECK: arith.truncf
+// CHECK: linalg.generic {{.*}} ins(%[[ROUNDED]] : tensor<8x16xbf16>) outs(%{{.*}} : tensor<?x8x16xbf16>)
+// CHECK-NOT: arith.truncf
+// CHECK: ins(%{{.*}}, %{{.*}} : tensor<?x4x8xbf16>, tensor<?x8x16xbf16>)
+func.func @broadcast(%x: tensor<?x4x8xf32>, %w: tensor<8x16xf32>, %begin: tensor<?x4x16xf32>) -> tensor<?x4x16xf32> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?x4x8xf32>
+  %e = tensor.empty(%n) : tensor<?x8x16xf32>
+  %b = linalg.broadcast ins(%w : tensor<8x16xf32>) outs(%e : tensor<?x8x16xf32>) dimensions = [0]
+  %r = linalg.batch_matmul ins(%x, %b : tensor<?x4x8xf32>, tensor<?x8x16xf32>) outs(%begin : tensor<?x4x16xf32>) -> tensor<?x4x16xf32>
+  return %r : tensor<?x4x16xf32>
+}

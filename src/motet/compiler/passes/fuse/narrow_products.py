@@ -6,8 +6,8 @@
                                                        %c = extf …; %d = extf …; %p = mulf %c, %d; addf …
 
 `--option precision=bf16` runs it after `normalise`. An operand that other products read too is rounded once, one that
-is padded or reshaped before, so that the operation that computes it stores 16 bits; constants are rounded when
-compiling.
+is padded, reshaped, broadcast or transposed before, so that the operation that computes it stores 16 bits; constants
+are rounded when compiling.
 """
 
 from __future__ import annotations
@@ -81,9 +81,22 @@ def _rounded(value: ir.Value, narrow: ir.Type, known: dict[ir.Value, ir.Value]) 
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
         if owner is not None and (owner.name in _VIEWS or _pads_with_constant(owner)):
             known[value] = _moved(owner, narrow, _rounded(owner.operands[0], narrow, known))
+        elif owner is not None and _copies(owner):
+            known[value] = _copied(owner, narrow, _rounded(owner.operands[0], narrow, known))
         else:
             known[value] = _cast(value, narrow)
     return known[value]
+
+
+def _copies(operation: ir.Operation) -> bool:
+    """Whether `operation` broadcasts or transposes one tensor."""
+    if operation.name != "linalg.generic" or len(operation.operands) != 2 or len(operation.results) != 1:
+        return False
+    if not isinstance(operation.operands[0].type, ir.RankedTensorType):
+        return False
+    block = operation.regions[0].blocks[0]
+    body = [entry.operation for entry in block.operations]
+    return len(body) == 1 and list(body[0].operands) == [block.arguments[0]]
 
 
 def _pads_with_constant(operation: ir.Operation) -> bool:
@@ -114,6 +127,23 @@ def _moved(operation: ir.Operation, narrow: ir.Type, source: ir.Value) -> ir.Val
             ip=ir.InsertionPoint(made),
         )
         ir.Operation.create("tensor.yield", operands=[zero.result], ip=ir.InsertionPoint(block))
+    return made.result
+
+
+def _copied(operation: ir.Operation, narrow: ir.Type, source: ir.Value) -> ir.Value:
+    """`operation`, a broadcast or a transpose, of `source`, the rounded tensor. A weight that is repeated for a dynamic
+    number of images stays a constant."""
+    result = operation.results[0]
+    kind = ir.RankedTensorType(result.type)
+    sizes = [extent_of(result, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
+    narrowed = ir.RankedTensorType.get(kind.shape, narrow)
+    empty = ir.Operation.create("tensor.empty", results=[narrowed], operands=sizes).result
+    made = ir.Operation.create(
+        "linalg.generic", results=[narrowed], operands=[source, empty], regions=1,
+        attributes={name: operation.attributes[name] for name in operation.attributes},
+    )
+    block = made.regions[0].blocks.append(narrow, narrow, arg_locs=[operation.location] * 2)
+    ir.Operation.create("linalg.yield", operands=[block.arguments[0]], ip=ir.InsertionPoint(block))
     return made.result
 
 

@@ -21,6 +21,7 @@ _MOST_TASKS = 64
 # Multiply-adds of one task, ten microseconds or more, and multiply-adds in the time of one byte read from the L2 cache.
 _TASK_WORK = {"tiles": 4_000_000, "dots": 500_000}
 _WORK_PER_BYTE = {"tiles": 16, "dots": 2}
+_LOADED_ROWS = 128  # that multiply by a panel for as long as it takes to load it from beyond the L2 cache
 _DEPTH_BLOCK = 1024  # numbers along K: longer ones are multiplied in several passes, whose operands stay in the caches
 
 
@@ -112,11 +113,17 @@ def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget)
     if plan.depth_block is None and plan.way == "tiles":
         # The rows of a tile stay in the first-level cache while neighbouring panels are streamed from the second-level
         # one.
-        cut = min(panels, max(-(-panels * plan.width * k * 2 // (target.l2 // 2)), -(-wanted // tiles)))
+        loads = -(-panels * plan.width * k * 2 // (target.l2 // 2))
+        cut = min(panels, max(loads, -(-wanted // tiles)))
         if not used_loops(c.outer, c.b):
-            # All outer iterations of a task use its panels, which stay in the second-level cache.
+            # All outer iterations of a task use its panels, which stay in the second-level cache. Panels that come from
+            # beyond it are for many rows, and are divided before the outer iterations are.
             tasks = max(1, min(_MOST_TASKS, m * n * k * outer // work))
+            if loads > 1:
+                cut = min(panels, max(cut, -(-tasks // tiles)))
             group = -(-outer // max(1, -(-tasks // (tiles * cut))))
+            if loads > 1:
+                group = max(group, min(outer, -(-_LOADED_ROWS // m)))
         elif tiles > 1 or cut > 1:
             group = 1
         return replace(plan, panels=max(1, -(-panels // cut)), group=group)

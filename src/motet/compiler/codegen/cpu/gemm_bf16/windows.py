@@ -19,6 +19,8 @@ from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value, row_major
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, span_of
 
+_FEW = 4  # images, if their number is not known: tiles of as many rows are as good as rows of so many pixels
+
 
 @dataclass(frozen=True)
 class CopiedAxis:
@@ -130,7 +132,8 @@ def _arranged(c: Contraction, image: int) -> Contraction | None:
         return None
 
     def filled(loop: Loop) -> tuple[int, int]:
-        return min(guess(loop[0]), BLOCK), -guess(a.strides[loop[1]])
+        rows = loop[0].known if loop[0].known is not None else _FEW
+        return min(rows, BLOCK), -guess(a.strides[loop[1]])
 
     row, column = max(rows, key=filled), max(columns, key=lambda loop: guess(loop[0]))
     if guess(column[0]) < BLOCK // 2:
