@@ -40,6 +40,18 @@ class OptionError(MotetError):
     """A device expression, option, or input specification that does not parse or does not exist."""
 
 
+class ScheduleError(OptionError):
+    """A schedule that does not apply to a kernel: `primitive` of `loop` is not legal because of `why`; `legal` tells
+    what would be."""
+
+    def __init__(self, primitive: str, loop: str, why: str, legal: str) -> None:
+        self.primitive = primitive
+        self.loop = loop
+        self.why = why
+        self.legal = legal
+        super().__init__(f"schedule: {primitive} of {loop}: {why}; expected {legal}")
+
+
 class ArtifactError(MotetError):
     """A file that is not an artifact, or one that is damaged, truncated, or of a newer version."""
 

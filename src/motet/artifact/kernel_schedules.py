@@ -29,13 +29,15 @@ VERSION = 1
 
 
 class ScheduledKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The schedule of one kernel for one target (`family:target`); `names` and `about` are informative."""
+    """The schedule of one kernel for one target (`family:target`); `names` and `about` are informative. `origin` is the
+    record of a database that the schedule was taken from, "" for others."""
 
     kernel: str
     target: str
     schedule: dict[str, Any]
     names: list[str] = []
     about: str = ""
+    origin: str = ""
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,10 +61,12 @@ class GivenSchedules:
         return self.kernels.get((name, target)) or self.kernels.get((kernel, target))
 
     def unknown(self, present: Sequence[ScheduledKernel]) -> list[str]:
-        """The given kernels that `present` has for no target, or not for a target that it has."""
+        """The given kernels that `present` has for no target, or not for a target that it has; a database has kernels
+        of other programs, too."""
         targets = {each.target for each in present}
         known = {(name, each.target) for each in present for name in (each.kernel, *each.names)}
-        return [name for name, target in self.kernels if target in targets and (name, target) not in known]
+        return [name for (name, target), each in self.kernels.items()
+                if target in targets and (name, target) not in known and not each.origin]
 
 
 NO_SCHEDULES = GivenSchedules({})

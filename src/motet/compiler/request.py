@@ -46,7 +46,8 @@ OPTIONS = {
     "tuning": "the fastest forms of GPU kernels; a file that motet tune -o FILE writes. With tune=measure the file is"
     " completed, or created",
     "schedules": "schedules of kernels (tiles, blocks, tasks, forms); a file that motet inspect --schedules --json"
-    " prints, or the part of it that should differ from the compiler's choice",
+    " prints, or the part of it that should differ from the compiler's choice; or a database of motet lab, whose best"
+    " schedule each kernel gets",
     "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
     " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
     "sequences": "the elements of an ONNX model's sequence inputs, and the optional inputs that are never given;"
@@ -79,7 +80,7 @@ class CompileRequest:
     reports: PassReports = NO_REPORTS
 
 
-def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) -> Job:
+def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "list"]) -> Job:
     options = dict(request.options)
     for name in options:
         if name not in OPTIONS:
@@ -220,6 +221,10 @@ def _schedules(path: str | None) -> bytes:
 
     where = f"option schedules={path}"
     data = read_schedules(path, where)
+    if data.startswith(b"SQLite format 3\0"):
+        from motet.lab.best_schedules import best_schedules
+
+        data = best_schedules(path)
     read_given(data, where)
     return data
 

@@ -7,7 +7,9 @@ Importing it is light: neither MLIR nor LLVM is loaded in the caller's process.
 from __future__ import annotations
 
 import contextlib
+import pickle
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -21,7 +23,11 @@ from motet.compiler.process.prefork import Standby
 from motet.compiler.request import CompileRequest, job_of
 from motet.errors import ArtifactError, OptionError
 
-__all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optimise", "verify"]
+if TYPE_CHECKING:
+    from motet.compiler.build.listing import ListedKernel
+
+__all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "list_kernels", "optimise",
+           "targets_of", "verify"]
 
 
 def compile(
@@ -84,6 +90,18 @@ def emit(request: CompileRequest, stage: str) -> str:
     with JobFolder() as folder:
         run_job(msgspec.structs.replace(job_of(request, "emit"), stage=stage), folder, None)
         return (folder / RESULT).read_text()
+
+
+def targets_of(request: CompileRequest) -> tuple[str, ...]:
+    """The full names of the targets of a request, in order of preference."""
+    return job_of(request, "list").targets
+
+
+def list_kernels(request: CompileRequest) -> list[ListedKernel]:
+    """The kernels of a program for the first of the request's targets, with the schedules that the compiler chooses."""
+    with JobFolder() as folder:
+        run_job(job_of(request, "list"), folder, None)
+        return pickle.loads((folder / RESULT).read_bytes())  # written by this user's worker into a private folder
 
 
 def optimise(text: str, file: str, pipeline: str) -> str:

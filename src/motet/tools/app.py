@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from motet.errors import MotetError
 from motet.tools import bench, compile, devices, export, inspect, opt, run, tune
+from motet.tools.lab.app import make_lab_app
 
 HELP = """Compile a tensor program once, ahead of time, into one file; run that file without a compiler.
 
@@ -78,6 +79,7 @@ def make_app() -> typer.Typer:
     app.command("tune", help=tune.HELP)(tune.tune_artifact)
     app.command("export", help=export.HELP)(export.export_function)
     app.command("opt", help=opt.HELP)(opt.run_passes)
+    app.add_typer(make_lab_app(), name="lab")
     return app
 
 

@@ -19,6 +19,7 @@ def schedule_lines(artifact: Artifact) -> list[str]:
             target = each.target
             lines += ["", f"target {target}"] if lines else [f"target {target}"]
         lines += [f"  {', '.join(each.names)}: {each.about}", f"    key         {each.kernel}"]
+        lines += [f"    record      {each.origin}"] if each.origin else []
         content = dict(each.schedule)
         launches = content.pop("launches", [])
         lines += [f"    {name:<11} {_text(value)}" for name, value in content.items()]

@@ -57,7 +57,7 @@ class Job(msgspec.Struct, frozen=True):
     `verify`. `model` is the file that the source was read from, if any, by which an ONNX model's other files are found;
     `data_files` are their states."""
 
-    kind: Literal["compile", "emit", "optimise", "verify"]
+    kind: Literal["compile", "emit", "optimise", "verify", "list"]
     path: str
     source: bytes | None = None
     text: bool = False

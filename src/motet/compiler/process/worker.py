@@ -11,6 +11,7 @@ import gc
 import logging
 import mmap
 import os
+import pickle
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -101,6 +102,8 @@ def _do(job: Job, folder: Path, left: frozenset[str]) -> None:
         _emit(job, folder, left)
     elif job.kind == "optimise":
         _optimise(job, folder)
+    elif job.kind == "list":
+        _list(job, folder)
     else:
         _verify(job, folder)
 
@@ -288,6 +291,16 @@ def _optimise(job: Job, folder: Path) -> None:
 
     data = _source(job)
     (folder / RESULT).write_text(stages.optimise(data[:].decode(), job.path, job.pipeline))
+
+
+def _list(job: Job, folder: Path) -> None:
+    from motet.compiler import pipeline
+    from motet.compiler.build.listing import list_kernels
+
+    with _loaded(job) as program:
+        pipeline.prepare(program)
+        kernels = list_kernels(program, _targets(job, program)[0])
+    (folder / RESULT).write_bytes(pickle.dumps(kernels))
 
 
 def _verify(job: Job, folder: Path) -> None:

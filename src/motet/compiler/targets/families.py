@@ -134,7 +134,8 @@ def resolve_target(name: str) -> Target:
     target = replace(known.targets[own], family=family)
     for value in suffixes:
         if value in known.precisions:
-            target = replace(target, precision=value)
+            if not isinstance(target, GpuTarget) or target.xpu is None or target.xpu.matrix_engine:
+                target = replace(target, precision=value)
         elif isinstance(target, GpuTarget) and target.xpu is not None:
             target = replace(target, xpu=replace(target.xpu, registers=value))
     return target

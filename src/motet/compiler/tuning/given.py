@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from motet.artifact.kernel_schedules import GivenSchedules, ScheduledKernel, given_schedules, parse_schedules
+from motet.artifact.kernel_schedules import (
+    NO_SCHEDULES,
+    GivenSchedules,
+    ScheduledKernel,
+    given_schedules,
+    parse_schedules,
+)
 from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import KernelSchedule, Reason, decode_schedule, encode_schedule
 from motet.compiler.targets.families import families
@@ -50,18 +56,26 @@ def schedule_for(
     schedule = decode_schedule(entry.schedule)
     if reasons := check(schedule):
         text = "; ".join(map(str, reasons))
+        if entry.origin:  # a record, which another version may have made
+            _log.warning("kernel %s for %s: the record is not legal here, and ignored: %s (%s)", name,
+                         target_name(target), text, entry.origin)
+            return None
         raise OptionError(f"{given.where}: kernel {name} ({key}) for {target_name(target)}: illegal schedule: {text}")
     return schedule
 
 
 def scheduled_kernels(
-    codes: Mapping[str, KernelCode], target: Target, about: Mapping[str, str]
+    codes: Mapping[str, KernelCode], target: Target, about: Mapping[str, str], given: GivenSchedules = NO_SCHEDULES
 ) -> list[ScheduledKernel]:
-    """The schedules of kernels, by name, in the form of files."""
-    return [
-        ScheduledKernel(code.key, target_name(target), encode_schedule(code.schedule), [name], about.get(name, ""))
-        for name, code in codes.items() if code.schedule is not None
-    ]
+    """The schedules of kernels, by name, in the form of files, with the records that they were `given` by."""
+    found: list[ScheduledKernel] = []
+    for name, code in codes.items():
+        if code.schedule is not None:
+            schedule = encode_schedule(code.schedule)
+            entry = given.find(code.key, name, target_name(target))
+            origin = entry.origin if entry is not None and decode_schedule(entry.schedule) == code.schedule else ""
+            found.append(ScheduledKernel(code.key, target_name(target), schedule, [name], about.get(name, ""), origin))
+    return found
 
 
 def warn_of_unknown(given: GivenSchedules, made: bytes) -> None:

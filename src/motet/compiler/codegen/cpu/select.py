@@ -29,6 +29,7 @@ from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.in_place import find_updates
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.codegen.cpu.nest import nest
 from motet.compiler.codegen.cpu.rows import loops
 from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Kernel, key_of
@@ -40,7 +41,7 @@ Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of d
 CLASSES: Classes = (
     attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, block_products.CLASS, direct.CLASS, dynamic.CLASS,
     contraction.CLASS, convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, dynamic_depthwise.CLASS,
-    plane_emitter.CLASS, interleave.CLASS, loops.CLASS,
+    plane_emitter.CLASS, interleave.CLASS, loops.CLASS, nest.CLASS,
 )
 
 
@@ -81,9 +82,9 @@ def own_target(kernel: Kernel, target: CpuTarget) -> CpuTarget:
 
 
 def classes_of(kernel: Kernel) -> Classes:
-    """The classes that may support a kernel. Kernels without elements have only `loops`: the others divide by
-    extents."""
-    return (loops.CLASS,) if any(0 in stage.sizes for stage in kernel.stages) else CLASSES
+    """The classes that may support a kernel. Kernels without elements have only `loops` and `nest`: the others divide
+    by extents."""
+    return (loops.CLASS, nest.CLASS) if any(0 in stage.sizes for stage in kernel.stages) else CLASSES
 
 
 def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.kernel_code import Phase
+from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.kernels.schedule import KernelSchedule, LaunchesSchedule, LaunchForm, Reason
 
@@ -50,6 +50,12 @@ def with_schedule(code: TritonCode, schedule: LaunchesSchedule) -> TritonCode:
     )
     phases = tuple(Phase(program.symbol, program.forms[0].tasks) for program in programs)
     return replace(code, programs=programs, phases=phases)
+
+
+def forms_of(code: KernelCode) -> tuple[tuple[LaunchForm, ...], ...]:
+    """The forms that a schedule may select for each launch of `code`."""
+    programs = code.programs if isinstance(code, TritonCode) else ()
+    return tuple(tuple(_described(program.forms, form) for form in program.forms) for program in programs)
 
 
 def _described(forms: Sequence[Form], form: Form) -> LaunchForm:

@@ -157,7 +157,8 @@ def result_bytes(kernel: Kernel, value: int) -> Extent:
 class Frame(Builder):
     """A builder in the function of a phase. Pointers and symbols are loaded once, in the entry block.
 
-    `places` maps each temporary of the kernel to its memory: the number of a workspace, or an offset in scratch.
+    Each temporary of the kernel is a workspace, by its number, or at an offset in scratch. `more` are types of
+    arguments after those of a phase.
     """
 
     def __init__(
@@ -167,8 +168,10 @@ class Frame(Builder):
         kernel: Kernel,
         workspaces: Mapping[int, int],
         scratch: Mapping[int, int],
+        more: Sequence[ir.Type] = (),
     ) -> None:
-        function: Any = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
+        arguments = [PTR, PTR, I64, I64, PTR, *more]
+        function: Any = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
         super().__init__(function.append_basic_block("entry"))
         self.kernel = kernel
         self.arguments: Sequence[Value] = function.args

@@ -1,0 +1,84 @@
+"""Lists the kernels of a program for one target, with their schedules, for tools that choose schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from motet.compiler.build.partitioning import partition_for
+from motet.compiler.build.variant import generate_all
+from motet.compiler.codegen.backends import backend_of
+from motet.compiler.codegen.kernel_code import KernelCode
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import Program
+from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.schedule import KernelSchedule, LaunchForm
+from motet.compiler.passes.fuse.outline_kernels import KIND
+from motet.compiler.pipeline import normalise
+from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.family import Target
+from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.tuning.given import target_name
+
+
+@dataclass(frozen=True)
+class ListedKernel:
+    """A kernel of a program: `kernel` with its layouts, and the `schedule` that the compiler chooses for `target`, the
+    name in files of schedules. Both are None for a kernel without a schedule, with the reason. `forms` are the choices
+    for each launch on a GPU."""
+
+    name: str
+    target: str
+    about: str
+    key: str = ""
+    kernel: Kernel | None = None
+    schedule: KernelSchedule | None = None
+    kind: str = ""
+    flops: int = 0
+    bytes: int = 0
+    forms: tuple[tuple[LaunchForm, ...], ...] = ()
+    reason: str = ""
+
+
+def list_kernels(program: Program, target: Target) -> list[ListedKernel]:
+    """The kernels of `program`, as the front end built it, in the order of their functions."""
+    normalise(program)
+    own, kernels = partition_for(program, [target]).of(target)
+    laid_out, codes = generate_all(public_functions(own.module), kernels, backend_of(target))
+    found: list[ListedKernel] = []
+    for name, function in kernels.functions.items():
+        about = kernels.reasons.get(name, "") or ir.StringAttr(function.attributes[KIND]).value
+        code = codes.get(name)
+        if code is None or code.schedule is None:
+            found.append(ListedKernel(name, target_name(target), about, reason=_reason(name, kernels.reasons, code)))
+            continue
+        kernel = laid_out[name]
+        found.append(ListedKernel(
+            name, _own_name(kernel, target), about, code.key, kernel, code.schedule, code.kind, code.flops, code.bytes,
+            _forms(code, target),
+        ))
+    return found
+
+
+def _reason(name: str, reasons: Mapping[str, str], code: KernelCode | None) -> str:
+    if name in reasons:
+        return f"generic path: {reasons[name]}"
+    return "generic path" if code is None else "kernels of this class have no schedules"
+
+
+def _own_name(kernel: Kernel, target: Target) -> str:
+    """The name of the target whose code the kernel gets."""
+    if not isinstance(target, CpuTarget):
+        return target_name(target)
+    from motet.compiler.codegen.cpu.select import own_target
+
+    return target_name(own_target(kernel, target))
+
+
+def _forms(code: KernelCode, target: Target) -> tuple[tuple[LaunchForm, ...], ...]:
+    if not isinstance(target, GpuTarget):
+        return ()
+    from motet.compiler.codegen.triton.schedules import forms_of
+
+    return forms_of(code)

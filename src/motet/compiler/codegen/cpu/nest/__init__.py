@@ -1,0 +1,1 @@
+"""Loop nests by schedules that users and searches write."""

@@ -1,0 +1,1 @@
+"""Counters of evaluations, one module for each source."""

@@ -1,0 +1,172 @@
+"""The database of records: one SQLite file, for any number of kernels, targets and machines.
+
+`PRAGMA application_id` identifies the file as Motet's, `PRAGMA user_version` the version of its tables. A record that
+is added again, with the schedule, machine and Motet version of an earlier one, replaces it if it is faster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from motet.errors import OptionError
+from motet.lab.records import Record
+from motet.version import VERSION
+
+APPLICATION, TABLES = 0x4D6F7465, 1  # "Mote"
+_MAGIC = b"SQLite format 3\0"
+_SCHEMA = """
+CREATE TABLE records (
+  identity TEXT PRIMARY KEY, kernel TEXT NOT NULL, target TEXT NOT NULL, machine TEXT NOT NULL, motet TEXT NOT NULL,
+  form TEXT NOT NULL, seconds REAL, content TEXT NOT NULL
+);
+CREATE INDEX by_kernel ON records (kernel, target, seconds);
+CREATE INDEX by_form ON records (form, target, seconds);
+"""
+
+
+def is_database(path: str | Path) -> bool:
+    """Whether a file is one of SQLite's."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+class Database:
+    """An open database. Raises OptionError if `path` is not one, or is of another version."""
+
+    def __init__(self, path: str | Path, create: bool = False) -> None:
+        self.path = str(path)
+        if not Path(path).exists() and not create:
+            raise OptionError(f"{path}: no such file; expected a database that motet lab explore --db FILE writes")
+        if Path(path).exists() and Path(path).is_file() and Path(path).stat().st_size and not is_database(path):
+            raise OptionError(f"{path}: not a database; expected one that motet lab explore --db FILE writes")
+        with self._told():
+            self._connection = sqlite3.connect(self.path, timeout=30)
+            if create and not self._pragma("user_version") and not self._pragma("application_id"):
+                self._begin()
+            self._check()
+
+    def _begin(self) -> None:
+        tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables == 0:
+            self._connection.executescript(
+                f"{_SCHEMA}PRAGMA application_id = {APPLICATION};PRAGMA user_version = {TABLES};"
+            )
+
+    def _check(self) -> None:
+        if self._pragma("application_id") != APPLICATION:
+            raise OptionError(f"{self.path}: a database of another program; expected one that motet lab explore writes")
+        version = self._pragma("user_version")
+        if version != TABLES:
+            raise OptionError(f"{self.path}: a database of version {version}; expected {TABLES}; export it with the "
+                              "Motet that wrote it (motet lab records export), and import that here")
+
+    def _pragma(self, name: str) -> int:
+        return self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    @contextlib.contextmanager
+    def _told(self) -> Generator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise OptionError(f"{self.path}: cannot be used as a database: {error}") from None
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def add(self, records: Iterable[Record]) -> int:
+        """Add records, and return how many are new or faster than before. Raises OptionError if the file cannot be
+        written, for example because the disk is full."""
+        changed = 0
+        with self._told(), self._connection:
+            for record in records:
+                row = (record.identity, record.kernel, record.target, record.machine, record.motet, record.form,
+                       record.seconds, msgspec.json.encode(record).decode())
+                changed += self._connection.execute(
+                    "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (identity) DO UPDATE SET "
+                    "seconds = excluded.seconds, content = excluded.content WHERE excluded.seconds IS NOT NULL AND "
+                    "(seconds IS NULL OR excluded.seconds < seconds)", row,
+                ).rowcount
+        return changed
+
+    def query(self, **wanted: str) -> list[Record]:
+        """The records with these values of `kernel`, `target`, `machine`, `motet` and `form`, the fastest first, failed
+        ones last."""
+        unknown = wanted.keys() - {"kernel", "target", "machine", "motet", "form"}
+        assert not unknown, unknown
+        where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
+        with self._told():
+            rows = self._connection.execute(
+                f"SELECT content FROM records WHERE {where} ORDER BY seconds IS NULL, seconds, identity",
+                list(wanted.values()),
+            ).fetchall()
+        try:
+            return [msgspec.json.decode(content, type=Record) for (content,) in rows]
+        except msgspec.DecodeError as error:
+            raise OptionError(f"{self.path}: damaged: {error}") from None
+
+    def best(self, machine: str = "") -> list[Record]:
+        """The fastest record of each kernel and target: of `machine` if it has one, else of another, and of this
+        version of Motet if there is one."""
+        found: dict[tuple[str, str], Record] = {}
+        for record in self.query():
+            if record.seconds is None:
+                continue
+            key = record.kernel, record.target
+            if key not in found or _rank(record, machine) < _rank(found[key], machine):
+                found[key] = record
+        return list(found.values())
+
+    def near(self, form: str, target: str, extents: Sequence[int], most: int) -> list[Record]:
+        """The fastest records of kernels that differ from a kernel in their extents only, the nearest extents
+        first: starting points of a search."""
+        best: dict[tuple[str, str], Record] = {}
+        for record in self.query(form=form, target=target):
+            if record.seconds is not None:
+                best.setdefault((record.kernel, record.machine), record)
+        return sorted(best.values(), key=lambda record: _distance(record.extents, extents))[:most]
+
+    def export(self, path: str | Path) -> int:
+        """Write all records as lines of JSON, and return how many."""
+        from motet.artifact.files import write_atomically
+
+        records = self.query()
+        write_atomically(Path(path), [memoryview(msgspec.json.encode(each) + b"\n") for each in records])
+        return len(records)
+
+
+def _rank(record: Record, machine: str) -> tuple[bool, bool, bool, float]:
+    assert record.seconds is not None
+    return record.machine != machine, record.motet != VERSION, not record.validated, record.seconds
+
+
+def _distance(a: Sequence[int], b: Sequence[int]) -> float:
+    if len(a) != len(b):
+        return float("inf")
+    return sum(abs(x - y) / max(1, x, y) for x, y in zip(a, b, strict=True))
+
+
+def read_lines(path: str | Path) -> list[Record]:
+    """The records in a file of JSON lines. Raises OptionError, with the line, for an invalid one."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise OptionError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    found: list[Record] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(msgspec.json.decode(line, type=Record))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise OptionError(f"{path}:{number}: no record: {error}; expected a line of motet lab records export"
+                              ) from None
+    return found

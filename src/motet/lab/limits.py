@@ -1,0 +1,71 @@
+"""The limits of a device: operations and bytes per second, measured once on each machine and kept.
+
+On the host, generated loops of independent multiply-adds, and of sums over arrays larger than the caches. On other
+devices the rates of `motet devices --measure`, which are no strict limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from motet.cache import Cache
+from motet.errors import DeviceError
+from motet.lab.host_loops import HostLoops
+from motet.lab.machine import fingerprint
+from motet.runtime.device import DeviceInfo
+from motet.version import VERSION
+
+MARGIN = 1.10  # by which a figure may exceed a measured limit
+_WIDTHS = {"f32": 1.0, "f64": 0.5}  # operations per second relative to f32
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """Operations per second in f32, and bytes per second to memory. `strict`: no kernel in f32 can be faster."""
+
+    flops: float
+    bandwidth: float
+    strict: bool
+
+    def seconds(self, flops: float, moved: float, dtype: str) -> float:
+        """The least seconds of `flops` operations in `dtype` that move `moved` bytes from and to memory."""
+        return max(flops / self.rate(dtype), moved / self.bandwidth)
+
+    def rate(self, dtype: str) -> float:
+        """Operations per second; that of f32 for dtypes with more instructions than were measured."""
+        return self.flops * _WIDTHS.get(dtype, 1.0)
+
+    def is_strict(self, dtype: str) -> bool:
+        return self.strict and dtype in _WIDTHS
+
+
+def limits_of(info: DeviceInfo, threads: int, again: bool = False) -> DeviceLimits:
+    """The limits of a device with `threads` threads; `again` measures even if they are known, and keeps the higher
+    ones: other work on the machine makes them lower. Raises DeviceError if nothing can be measured."""
+    cache = Cache()
+    key = hashlib.sha256(f"limits {VERSION} {fingerprint(info)} {threads}".encode()).hexdigest()
+    kept = cache.get(key)
+    earlier = None if kept is None else msgspec.json.decode(kept, type=DeviceLimits)
+    if earlier is not None and not again:
+        return earlier
+    found = _measured(info, threads)
+    if earlier is not None:
+        found = DeviceLimits(max(found.flops, earlier.flops), max(found.bandwidth, earlier.bandwidth), found.strict)
+    cache.put(key, msgspec.json.encode(found))
+    return found
+
+
+def _measured(info: DeviceInfo, threads: int) -> DeviceLimits:
+    if info.family == "host":
+        loops = HostLoops()
+        return DeviceLimits(threads * loops.core_peak(), loops.bandwidth(threads), strict=True)
+    from motet.tools.rates import measure_family
+
+    rates = measure_family(info)
+    flops, moved = rates.get("contraction", 0.0), rates.get("memory", 0.0)
+    if not flops or not moved:
+        raise DeviceError(f"device {info.uri}: its rates cannot be measured")
+    return DeviceLimits(float(flops), float(moved), strict=False)

@@ -1,0 +1,224 @@
+"""Searches a space of schedules: a strategy proposes points, workers compile them at the same time, one process
+measures them one after the other, and every evaluation becomes a record.
+
+    strategy.ask → compile (parallel) → measure (alone on the device) → check the results → record, strategy.tell
+
+All results are compared with those of the compiler's choice, which are compared with the oracle's at the beginning; the
+best schedule is verified once more at the end, on other inputs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule, encode_schedule
+from motet.errors import MotetError, OptionError
+from motet.lab.evaluation import (
+    assessed,
+    code_size,
+    evaluate,
+    expect_possible,
+    record_of,
+    replace_record,
+    validated,
+    what,
+)
+from motet.lab.machine import fingerprint
+from motet.lab.measuring import MeasurePlan, Measurer, Samples, seconds_of
+from motet.lab.records import Record, canonical
+from motet.lab.space import Point, ScheduleSpace
+from motet.lab.strategies.strategy import Strategy
+from motet.lab.subject import KernelSubject, compile_with, device_info
+from motet.lab.workers import Workers
+
+_PLAN = MeasurePlan(repeat=3, min_repeat_ms=5.0, most_seconds=5.0)
+_REPEATED = 50  # proposals of known schedules in a row after which a search ends
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most trials and seconds of a search."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.trials is not None and self.trials < 1) or (self.seconds is not None and self.seconds <= 0):
+            raise OptionError(f"budget: {self.trials if self.trials is not None else self.seconds}: expected at least "
+                              "one trial, or a positive number of seconds")
+
+
+EFFORTS = {"quick": Budget(16), "normal": Budget(64), "full": Budget(1000)}
+
+
+@dataclass
+class SearchState:
+    """The progress of a search: its records so far, and the fastest of them."""
+
+    records: list[Record] = field(default_factory=list[Record])
+    best: Record | None = None
+    chosen: Record | None = None  # of the compiler's choice
+    begin: float = field(default_factory=time.perf_counter)
+
+    def add(self, record: Record) -> None:
+        self.records.append(record)
+        if record.seconds is not None and (
+            self.best is None or self.best.seconds is None or record.seconds < self.best.seconds
+        ):
+            self.best = record
+
+
+@dataclass
+class Search:
+    """A search over `space` for `subject`. `known` are records of earlier searches, by their schedules: with them the
+    strategy learns without measurements, and they do not count as trials. `added` is called for each new record,
+    `progress` after each trial."""
+
+    subject: KernelSubject
+    space: ScheduleSpace
+    strategy: Strategy
+    budget: Budget
+    workers: Workers
+    origin: str = ""
+    known: Mapping[str, Record] = field(default_factory=dict[str, Record])
+    added: Callable[[Record], None] = lambda record: None
+    progress: Callable[[SearchState], None] = lambda state: None
+    plan: MeasurePlan = _PLAN
+
+    def run(self, state: SearchState | None = None) -> SearchState:
+        """Search until the budget is spent or the strategy ends. Raises MotetError if the compiler's choice itself
+        cannot be measured."""
+        found = SearchState() if state is None else state
+        info = device_info(self.subject.program)
+        self._machine = fingerprint(info)
+        with Measurer() as measurer:
+            self._begin(measurer, found)
+            for batch in self._batches(found):
+                compiled = self.workers.compile(self.subject, [schedule for _, schedule in batch])
+                for (point, schedule), artifact in zip(batch, compiled, strict=True):
+                    record = self._measured(measurer, schedule, artifact, len(found.records))
+                    found.add(record)
+                    self.added(record)
+                    self.strategy.tell(point, record.seconds)
+                    self.progress(found)
+            self._confirm(measurer, found)
+        return found
+
+    def _begin(self, measurer: Measurer, state: SearchState) -> None:
+        """Measure the compiler's choice, and keep its inputs and verified results for all others."""
+        subject = self.subject
+        artifact = compile_with(subject, subject.chosen)
+        seed = secrets.randbelow(1 << 20)
+        plan = MeasurePlan(self.plan.repeat, None, self.plan.min_repeat_ms, self.plan.warmup, seed=seed,
+                           most_seconds=self.plan.most_seconds)
+        samples = measurer.measure(bytes(artifact.data), what(subject, artifact), plan)
+        validated(subject, artifact, samples)
+        self._plan = MeasurePlan(self.plan.repeat, None, self.plan.min_repeat_ms, self.plan.warmup, seed=seed,
+                                 most_seconds=self.plan.most_seconds, expected=samples.results)
+        record = assessed(subject, subject.chosen, samples, artifact).record
+        record = replace_record(record, validated=True, origin="compiler")
+        state.chosen = record
+        state.add(record)
+        self.added(record)
+        self._seen = {canonical(record.schedule): record, **self.known}
+        self.progress(state)
+
+    def _batches(self, state: SearchState) -> Iterator[list[tuple[Point, KernelSchedule]]]:
+        """Batches of new points, as many as workers, while the budget lasts. The strategy is told of known ones."""
+        repeated = 0
+        trials = self.budget.trials
+        while True:
+            left = len(state.records) if trials is None else trials - len(state.records)
+            if left <= 0 or self._late(state) or repeated > _REPEATED:
+                return
+            batch: list[tuple[Point, KernelSchedule]] = []
+            while len(batch) < min(max(1, left), self.workers.count) and repeated <= _REPEATED:
+                point = self.strategy.ask()
+                schedule = None if point is None else self.space.schedule(point)
+                if point is None or schedule is None:
+                    repeated = _REPEATED + 1
+                    break
+                known = self._seen.get(canonical(encode_schedule(schedule)))
+                if known is not None:
+                    repeated += 1
+                    self.strategy.tell(point, known.seconds)
+                    if known.seconds is not None and canonical(known.schedule) in self.known:
+                        state.best = min((state.best, known), key=_seconds_or_infinite)
+                    continue
+                repeated = 0
+                self._seen[canonical(encode_schedule(schedule))] = Record("", "", "", {})
+                batch.append((point, schedule))
+            if not batch:
+                return
+            yield batch
+
+    def _late(self, state: SearchState) -> bool:
+        return self.budget.seconds is not None and time.perf_counter() - state.begin > self.budget.seconds
+
+    def _measured(self, measurer: Measurer, schedule: KernelSchedule, artifact: object, trial: int) -> Record:
+        """The record of one schedule; failures are records as well."""
+        from motet.artifact.reader import Artifact
+
+        record = replace_record(record_of(self.subject, schedule, self._machine), origin=self.origin, trial=trial)
+        if not isinstance(artifact, Artifact):
+            return replace_record(record, error=str(artifact))
+        try:
+            samples: Samples = measurer.measure(bytes(artifact.data), what(self.subject, artifact), self._plan)
+            if samples.difference:
+                raise MotetError(f"wrong results: {samples.difference}")
+            seconds = seconds_of(samples.seconds)
+            expect_possible(self.subject, seconds, samples.threads)
+        except MotetError as error:
+            return replace_record(record, error=str(error))
+        return replace_record(
+            record, seconds=seconds, samples=samples.seconds, validated=True, threads=samples.threads,
+            code_size=code_size(artifact),
+        )
+
+    def _confirm(self, measurer: Measurer, state: SearchState) -> None:
+        """Verify the best schedule against the oracle on fresh inputs; a wrong one is recorded as failed."""
+        best = state.best
+        if best is None or best.origin == "compiler" or not best.schedule:
+            return
+        try:
+            evaluate(self.subject, decode_schedule(best.schedule), repeat=1, number=1, measurer=measurer)
+        except MotetError as error:
+            failed = replace_record(best, seconds=None, samples=[], validated=False, error=str(error))
+            self.added(failed)
+            state.records = [failed if each is best else each for each in state.records]
+            state.best = min((r for r in state.records if r.seconds is not None), key=_seconds_or_infinite)
+
+
+def _seconds_or_infinite(record: Record | None) -> float:
+    return float("inf") if record is None or record.seconds is None else record.seconds
+
+
+def seeded(space: ScheduleSpace, schedules: Sequence[KernelSchedule]) -> ScheduleSpace:
+    """`space` with the points of `schedules` as further starts, if it has them."""
+    found = [point for each in schedules if (point := point_of(space, encode_schedule(each))) is not None]
+    starts = list(space.starts)
+    starts += [point for point in found if point not in starts]
+    return replace(space, starts=tuple(starts))
+
+
+def point_of(space: ScheduleSpace, content: Mapping[str, Any]) -> Point | None:
+    """The point of a schedule, given as JSON values, found by its fields' names next to a start; None if the space has
+    no such point."""
+    schedule = decode_schedule(content)
+    for start in space.starts:
+        several = "class" in start
+        prefix = f"{content['class']}." if several else ""
+        point = {**start, "class": content["class"]} if several else dict(start)
+        for each in space.parameters:
+            field_name = each.name.removeprefix(prefix)
+            if each.name.startswith(prefix) and hasattr(schedule, field_name):
+                point[each.name] = getattr(schedule, field_name)
+        known = all(point[each.name] in each.values for each in space.parameters)
+        made = space.schedule(point) if known else None
+        if made is not None and canonical(encode_schedule(made)) == canonical(dict(content)):
+            return point
+    return None

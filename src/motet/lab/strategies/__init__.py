@@ -1,0 +1,1 @@
+"""Search strategies: each proposes points of a space, and learns their times."""

@@ -1,0 +1,97 @@
+"""motet lab evaluate: the figures of one schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from motet.tools import arguments as common
+from motet.tools.lab import arguments
+
+if TYPE_CHECKING:
+    from motet.lab.evaluation import Evaluation
+
+HELP = """Measure a schedule of a kernel: all samples, counters, its share of the device's limits, and its results.
+
+\b
+Examples:
+  motet lab evaluate matmul:512x512x512xf32
+  motet lab evaluate matmul:512x512x512xf32 --schedule '{"i": {"parallelize"}, "j": {}, "k": {}, "i#4": {"unroll"}, \
+"j#32": {"vectorize"}}' --counters instructions,cycles
+  motet lab evaluate model.onnx --kernel main_kernel_3 --db lab.db
+"""
+
+
+# The parameters of this function are the options of `motet lab evaluate`, read by typer.
+def evaluate_schedule(
+    program: arguments.LabProgramArgument,
+    schedule: arguments.ScheduleText = "",
+    kernel: arguments.Kernel = "",
+    device: arguments.LabDevice = "host",
+    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Samples to take.")] = 5,
+    number: Annotated[int | None, typer.Option(
+        metavar="N", min=1, show_default=False, help="Calls in a sample; by default chosen by --min-repeat-ms.",
+    )] = None,
+    min_repeat_ms: Annotated[float, typer.Option(metavar="MS", min=0.0, help="The least length of a sample.")] = 10.0,
+    warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Calls before the first sample.")] = 1,
+    counters: Annotated[str, typer.Option(
+        metavar="NAME,…", show_default=False,
+        help="Counters: instructions, cycles, cache-misses, branches, energy, valgrind, registers, spills, …",
+    )] = "",
+    validate: Annotated[bool, typer.Option(
+        "--validate/--no-validate", help="Compare the results on fresh inputs with the oracle's.",
+    )] = True,
+    cold: Annotated[bool, typer.Option("--cold", help="Clear the caches before each call.")] = False,
+    threads: arguments.LabThreads = None,
+    db: Annotated[str, typer.Option(
+        "--db", metavar="FILE", show_default=False, help="Add the record to this database.",
+    )] = "",
+    json: common.Json = False,
+) -> None:
+    from motet.lab.database import Database
+    from motet.lab.evaluation import evaluate, expect_counters
+    from motet.lab.subject import open_program, subject_of
+
+    wanted = [name.strip() for name in counters.split(",") if name.strip()]
+    expect_counters(wanted)
+    subject = subject_of(open_program(program, device), kernel)
+    given = arguments.read_schedule(schedule, subject)
+    found = evaluate(
+        subject, given, repeat=repeat, number=number, min_repeat_ms=min_repeat_ms, warmup=warmup, counters=wanted,
+        validate=validate, cold=cold, threads=threads,
+    )
+    if db:
+        with Database(db, create=True) as database:
+            database.add([found.record])
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(found.record), indent=2).decode())
+        return
+    typer.echo("\n".join(evaluation_lines(found)))
+
+
+def evaluation_lines(found: Evaluation) -> list[str]:
+    """The figures as text."""
+    from motet.tools.show import show_bytes, show_seconds
+
+    record = found.record
+    lines = [
+        f"{record.name} ({record.about}) of {record.subject}, {record.target} on {record.machine}",
+        f"  samples       {', '.join(show_seconds(each) for each in found.samples)}; {found.number} calls each, "
+        f"{found.threads} threads",
+        f"  time          min {show_seconds(found.seconds)}, median {show_seconds(found.median)}",
+    ]
+    if record.flops:
+        share = "" if found.of_peak is None else f", {found.of_peak:.0%} of the measured peak"
+        lines.append(f"  computing     {record.flops / found.seconds / 1e9:,.1f} GFLOP/s{share}")
+    if record.bytes:
+        share = "" if found.of_bandwidth is None else f", {found.of_bandwidth:.0%} of the measured memory bandwidth"
+        lines.append(f"  moving        {record.bytes / found.seconds / 1e9:,.1f} GB/s{share}")
+    if found.limit:
+        lines.append(f"  limit         {show_seconds(found.limit)}, {found.seconds / found.limit:.2f} times as long")
+    for name, count in found.counters.items():
+        lines.append(f"  {name:<13} {count if isinstance(count, str) else f'{count:,.6g}'}")
+    lines.append(f"  code          {show_bytes(record.code_size)}")
+    return [*lines, *(f"  validated     {line}" for line in found.validated or ("no",))]
