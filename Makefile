@@ -147,9 +147,11 @@ lint: $(STAMP)
 	$(BIN)/python -m checks.structure
 	$(BIN)/pyright
 
-# Rebuilds what runs on the emulated accelerator and is part of the package; needs a RISC-V compiler (see there).
+# Rebuilds what runs on the emulated accelerator and on microcontrollers and is part of the package; needs compilers for
+# RISC-V and Cortex-M (see there).
 firmware: $(STAMP)
 	$(MAKE) -C src/motet/runtime/drivers/riscv/firmware PYTHON=$(CURDIR)/$(BIN)/python
+	$(MAKE) -C src/motet/runtime/drivers/embedded/firmware PYTHON=$(CURDIR)/$(BIN)/python
 
 clean:
 	rm -rf build .pytest_cache .ruff_cache .hypothesis

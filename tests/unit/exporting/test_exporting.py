@@ -257,7 +257,7 @@ def test_the_command_writes_what_was_asked_for(artifact: Artifact, tmp_path: Pat
     assert export("--target", "rv64gc", "--format", "c", "-o", "out/net").returncode == 0
     assert {"net.c", "net.h", "net.constants"} <= {file.name for file in (tmp_path / "out" / "net").iterdir()}
     for arguments, words in itertools.chain(
-        [(("--target", "riscv", "--format", "exe"), "expected one of elf, c")],
+        [(("--target", "riscv", "--format", "exe"), "expected one of elf, bin, hex, c")],
         [(("--target", "host", "--format", "c"), "no code for host")],
         [(("--target", "riscv", "--format", "c", "--input", "f32=1"), "of no use to C")],
         [(("--target", "riscv", "--format", "elf", "--extent", "n"), "expected NAME=N")],

@@ -6,6 +6,7 @@ for the functions that it calls; kernels have no such arguments.
 
 from __future__ import annotations
 
+from motet.compiler.placement.rates import Rates
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.family import Family
 
@@ -31,9 +32,15 @@ _RV32 = CpuTarget(
     name="rv32gc", triple="riscv32-unknown-none-elf", cpu="generic-rv32", features="+m,+a,+f,+d,+c", requires=(),
     vector_bits=64, vector_registers=16, l1=32 << 10, l2=256 << 10, abi="ilp32d", family=FAMILY,
 )
+# The rate of products is that of QEMU's mps3-an547; the others follow from it as on the accelerator, except for
+# transfers, which a debugger's stub limits.
+_RATES = Rates(
+    contraction=1.2e8, convolution=1.2e8, elementwise=1e8, reduction=1e7, generic=5e7, memory=2e8,
+    launch=1e-4, submit=5e-3, upload=3e6, download=3e6, latency=1e-3,
+)
 EMBEDDED = Family(
     FAMILY, {target.name: target for target in (_M55, _M7, _M4, _RV64, _RV32)}, ("cortex-m55", "rv64gc"),
-    options=("machine",),
+    rates=_RATES, options=("machine",),
     implied={"machine": {
         "mps3-an547": ("cortex-m55",), "mps2-an500": ("cortex-m7",), "mps2-an386": ("cortex-m4",),
         "virt": ("rv64gc",), "virt32": ("rv32gc",),

@@ -27,8 +27,8 @@ from motet.runtime.drivers.embedded.transport import LinkLost, Transport
 api = API_VERSION
 
 _NAMES = {
-    "qemu": "a microcontroller, emulated by QEMU", "gdb": "a microcontroller behind a GDB stub",
-    "serial": "a microcontroller on a serial line",
+    "qemu": "a microcontroller, emulated by QEMU", "gdb": "a microcontroller behind a GDB stub (address=HOST:PORT)",
+    "serial": "a microcontroller on a serial line (port=FILE)",
 }
 
 

@@ -21,7 +21,8 @@ int agent_verdict(uint64_t now) {
         return 0;
     if (motet_mailbox.abort || serial_byte() == ABORT_BYTE)
         return STATUS_ABORTED;
-    return motet_mailbox.limit && now - started > motet_mailbox.limit ? STATUS_TIMEOUT : 0;
+    int64_t passed = (int64_t)(now - started);  /* an interrupt may see an earlier time than its kernel */
+    return motet_mailbox.limit && passed > (int64_t)motet_mailbox.limit ? STATUS_TIMEOUT : 0;
 }
 
 void agent_fault(uint64_t cause, uint64_t pc, uint64_t value, int status) {
