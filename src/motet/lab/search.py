@@ -125,6 +125,7 @@ class Search:
         state.add(record)
         self.added(record)
         self._seen = {canonical(record.schedule): record, **self.known}
+        state.best = min((record, *self.known.values()), key=_seconds_or_infinite)
         self.progress(state)
 
     def _batches(self, state: SearchState) -> Iterator[list[tuple[Point, KernelSchedule]]]:
@@ -146,8 +147,6 @@ class Search:
                 if known is not None:
                     repeated += 1
                     self.strategy.tell(point, known.seconds)
-                    if known.seconds is not None and canonical(known.schedule) in self.known:
-                        state.best = min((state.best, known), key=_seconds_or_infinite)
                     continue
                 repeated = 0
                 self._seen[canonical(encode_schedule(schedule))] = Record("", "", "", {})
