@@ -13,7 +13,7 @@ from math import prod
 from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
 from motet.compiler.kernels.loop_names import stage_name
 from motet.compiler.kernels.nest_fusion import fusion_reasons
-from motet.compiler.kernels.nested_stage import NestedStage, NestLimits, NestReason, Path, nested_stages
+from motet.compiler.kernels.nested_stage import NestedStage, NestLimits, NestPath, NestReason, nested_stages
 from motet.compiler.kernels.schedule import Nest, NestSchedule
 
 Rule = Callable[[NestedStage], Iterator[NestReason]]
@@ -92,6 +92,8 @@ def _regions(nested: NestedStage) -> Iterator[NestReason]:
     def visit(nest: Nest, around: frozenset[str]) -> Iterator[NestReason]:
         here = around | {loop.dim for loop in nest.loops}
         first = nest.regions[0].dim if nest.regions else ""
+        size = nested.size(first) if first else None
+        least = size if isinstance(size, int) else 1 << 62
         reached: int | None = 0
         for region in nest.regions:
             label = f"{region.dim}[{region.begin}:{'' if region.end is None else region.end}]"
@@ -103,11 +105,10 @@ def _regions(nested: NestedStage) -> Iterator[NestReason]:
             elif region.begin != reached:
                 why = "the part before has no end" if reached is None else f"the parts before end at {reached}"
                 yield NestReason("split", label, f"parts without gaps, as {first}[0:8], {first}[8:]", why)
-            elif region.end is not None and region.end <= region.begin:
+            elif region.begin >= (least if region.end is None else min(least, region.end)):
                 yield NestReason("split", label, "an end after the beginning", "it has no elements")
             reached = region.end
             yield from visit(region.nest, here | {region.dim})
-        size = nested.size(first) if first else None
         if nest.regions and reached is not None and reached != size:
             why = f"the parts end at {reached}, and {first} has {size} elements"
             yield NestReason("split", first, f"a last part to {size}, or without an end", why)
@@ -139,7 +140,7 @@ def _parallel(nested: NestedStage) -> Iterator[NestReason]:
                 yield NestReason("parallelize", loop.label, "another tile of the dimension for those", why)
 
 
-def _outermost(nested: NestedStage, path: Path) -> list[str]:
+def _outermost(nested: NestedStage, path: NestPath) -> list[str]:
     """The loops that may be tasks."""
     carried = {d for each in nested.dependences for d in each.carried}
     return [loop.label for loop in path.loops[:path.outside]
@@ -264,7 +265,7 @@ def _places(nested: NestedStage) -> Iterator[NestReason]:
                                          f"the copy at {copy.at} has {found} bytes")
 
 
-def _bytes(nested: NestedStage, path: Path, position: int, value: str, padding: int) -> int:
+def _bytes(nested: NestedStage, path: NestPath, position: int, value: str, padding: int) -> int:
     """The bytes of what one iteration of the loop at `position` accesses of `value`, dynamic extents as 1."""
     spans: dict[int, int] = {}
     for d, dim in enumerate(nested.dims):

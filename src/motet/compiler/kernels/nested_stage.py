@@ -31,7 +31,7 @@ class NestLimits:
 
 
 @dataclass(frozen=True)
-class Path:
+class NestPath:
     """The loops around one body, outermost first, `outside` of them around all regions; `parts` are the regions."""
 
     loops: tuple[NestLoop, ...]
@@ -62,13 +62,13 @@ class NestedStage:
     limits: NestLimits
 
     @property
-    def paths(self) -> list[Path]:
+    def paths(self) -> list[NestPath]:
         return list(paths_of(self.nest))
 
     def size(self, dim: str) -> Size:
         return self.stage.sizes[self.dims.index(dim)]
 
-    def covered(self, path: Path, position: int) -> int | None:
+    def covered(self, path: NestPath, position: int) -> int | None:
         """The elements that the loop at `position` runs over; None if that depends on a dynamic extent."""
         loop = path.loops[position]
         if loop.tile is not None:
@@ -80,7 +80,7 @@ class NestedStage:
         end = size if part.end is None else part.end
         return max(0, end - part.begin) if isinstance(end, int) else None
 
-    def trips(self, path: Path, position: int) -> int | None:
+    def trips(self, path: NestPath, position: int) -> int | None:
         """The iterations of the loop at `position`."""
         covered = self.covered(path, position)
         return None if covered is None else -(-covered // path.step(position))
@@ -98,12 +98,12 @@ def nested_stages(kernel: Kernel, schedule: NestSchedule, limits: NestLimits) ->
     ]
 
 
-def paths_of(nest: Nest, around: Path | None = None) -> Iterator[Path]:
+def paths_of(nest: Nest, around: NestPath | None = None) -> Iterator[NestPath]:
     """The paths from the outermost loop of `nest` to each body."""
-    around = around or Path((), 0)
+    around = around or NestPath((), 0)
     loops = (*around.loops, *nest.loops)
     outside = around.outside if around.parts else len(loops)
     if not nest.regions:
-        yield Path(loops, outside, around.parts)
+        yield NestPath(loops, outside, around.parts)
     for region in nest.regions:
-        yield from paths_of(region.nest, Path(loops, outside, (*around.parts, region)))
+        yield from paths_of(region.nest, NestPath(loops, outside, (*around.parts, region)))

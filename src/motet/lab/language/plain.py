@@ -27,7 +27,7 @@ def read_plain(text: str) -> dict[str, Plain]:
         raise OptionError("schedules as text need PyYAML: pip install 'motet[lab]'") from None
     try:
         events = yaml.parse(text, Loader=yaml.SafeLoader)
-        found = _Reader(events, yaml).document()
+        found = _EventReader(events, yaml).document()
     except yaml.YAMLError as error:
         raise OptionError(f"schedule{_place(getattr(error, 'problem_mark', None))}: {_problem(error)}") from None
     if not isinstance(found, dict):
@@ -60,7 +60,7 @@ def _plain(value: object, where: str) -> Plain:
     raise OptionError(f"{where}: {value!r} is of type {type(value).__name__}; expected text, a number or a mapping")
 
 
-class _Reader:
+class _EventReader:
     """Reads the events of a YAML parser."""
 
     def __init__(self, events: Iterator[Any], yaml: Any) -> None:

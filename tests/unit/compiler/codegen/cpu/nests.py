@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.loop_names import loop_names
-from motet.compiler.kernels.schedule import Nest, NestLoop, NestRegion, NestSchedule, StageNest
+from motet.compiler.kernels.schedule import Nest, NestCopy, NestFusion, NestLoop, NestRegion, NestSchedule, StageNest
 
 TILES = (1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 24, 32, 48, 64, 100)
 
@@ -37,8 +37,8 @@ def drawn_loops(rng: random.Random, dims: Sequence[str], parallel: Sequence[str]
     return loops
 
 
-def drawn_nest(rng: random.Random, dims: Sequence[str], parallel: Sequence[str]) -> Nest:
-    """A nest over `dims`, sometimes with regions of one of them."""
+def drawn_nest(rng: random.Random, dims: Sequence[str], parallel: Sequence[str], values: Sequence[str]) -> Nest:
+    """A nest over `dims`, sometimes with regions of one of them, or with copies of some of `values`."""
     if dims and rng.random() < 0.15:
         dim = rng.choice(list(dims))
         cuts = sorted({0, *(rng.randint(1, 40) for _ in range(rng.randint(1, 2)))})
@@ -47,7 +47,13 @@ def drawn_nest(rng: random.Random, dims: Sequence[str], parallel: Sequence[str])
             for begin, end in zip(cuts, [*cuts[1:], None], strict=True)
         ]
         return Nest([], regions)
-    return Nest(drawn_loops(rng, dims, parallel))
+    loops = drawn_loops(rng, dims, parallel)
+    inner = [loop.label for loop in loops if not loop.vectorize]
+    packs = [
+        NestCopy(value, rng.choice(inner), rng.choice((0, 0, 0, 1, 16)))
+        for value in dict.fromkeys(values) if inner and rng.random() < 0.4
+    ]
+    return Nest(loops, packs=packs)
 
 
 def drawn_schedule(rng: random.Random, kernel: Kernel) -> NestSchedule:
@@ -57,5 +63,12 @@ def drawn_schedule(rng: random.Random, kernel: Kernel) -> NestSchedule:
     for number, stage in enumerate(kernel.stages):
         dims = names.dims[number]
         parallel = [dim for dim, kind in zip(dims, stage.iterators, strict=True) if kind == "parallel"]
-        nests.append(StageNest(number, drawn_nest(rng, dims, parallel)))
-    return NestSchedule(nests)
+        read = [names.values[access.value] for access in stage.inputs]
+        nests.append(StageNest(number, drawn_nest(rng, dims, parallel, read)))
+    if len(nests) == 1 or rng.random() < 0.3:
+        return NestSchedule(nests)
+    host = rng.choice(nests)
+    labels = [loop.label for loop in host.nest.loops] or ["i"]
+    fused = [NestFusion(each.stage, rng.choice(labels)) for each in nests if each is not host and rng.random() < 0.7]
+    alone = {each.stage for each in fused}
+    return NestSchedule([each for each in nests if each.stage not in alone], fused)

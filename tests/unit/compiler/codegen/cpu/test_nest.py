@@ -52,13 +52,14 @@ def product_case(rng: random.Random) -> Case:
     symbols = {name: size for name, size in zip("mnk", sizes, strict=True) if rng.random() < 0.25}
     m_, n_, k_ = (name if name in symbols else size for name, size in zip("mnk", sizes, strict=True))
     orders = [rng.choice([(0, 1), (1, 0)]) for _ in range(3)]
+    role = "constant" if not {"n", "k"} & symbols.keys() and rng.random() < 0.4 else "argument"
     floating = dtype[0] in "fb"
     casts = [op("extsi", 0, dtype=out), op("extsi", 1, dtype=out)] if out != dtype else []
     a, b = (3, 4) if casts else (0, 1)
     multiply, add = ("mulf", "addf") if floating else ("muli", "addi")
     body = [*casts, op(multiply, a, b, dtype=out), op(add, 2, 3 + len(casts), dtype=out)]
     found = kernel(
-        [value((m_, k_), dtype, order=orders[0]), value((k_, n_), dtype, order=orders[1]),
+        [value((m_, k_), dtype, order=orders[0]), value((k_, n_), dtype, role, orders[1]),
          value((m_, n_), out, "result", order=orders[2])],
         stage((m_, n_, k_), "ppr", [at(0, 3, 0, 2), at(1, 3, 2, 1)], [at(2, 3, 0, 1)], body,
               inits=[0.5 if floating else 3]), symbols=sorted(symbols),
@@ -161,7 +162,29 @@ def rows_case(rng: random.Random) -> Case:
     return Case(layer_norm(n, m), [x, w, b], [normal * w + b])
 
 
-CASES = (product_case, product_case, window_case, elements_case, reduction_case, ordered_case, rows_case)
+def epilogue_case(rng: random.Random) -> Case:
+    """A transposed product, then a bias and a clamp."""
+    m, n, k = (rng.choice(SIZES) for _ in range(3))
+    x, y, b = numbers(rng, (k, m), "f32"), numbers(rng, (k, n), "f32"), numbers(rng, (n,), "f32")
+    found = kernel(
+        [value((k, m)), value((k, n)), value((n,)), value((m, n), role=rng.choice(("result", "temporary"))),
+         value((n, m), role="temporary"), value((n, m), role="result")],
+        stage((m, n, k), "ppr", [at(0, 3, 2, 0), at(1, 3, 2, 1)], [at(3, 3, 0, 1)],
+              [op("mulf", 0, 1), op("addf", 2, 3)], inits=[0.0]),
+        stage((n, m), "pp", [at(3, 2, 1, 0), at(2, 2, 0)], [at(4, 2, 0, 1)], [op("addf", 0, 1)]),
+        stage((n, m), "pp", [at(4, 2, 0, 1), at(3, 2, 1, 0)], [at(5, 2, 0, 1)],
+              [op("constant", value=0.0), op("maximumf", 0, 3), op("subf", 4, 1)]),
+    )
+    product = x.T.astype(np.float64) @ y
+    expected = np.maximum(product.T + b[:, None], 0) - product.T
+    both = found.values[3].role == "result"
+    return Case(found, [x, y, b], [product, expected] if both else [expected])
+
+
+CASES = (
+    product_case, product_case, window_case, elements_case, reduction_case, ordered_case, rows_case, epilogue_case,
+    epilogue_case,
+)
 
 
 def verify(case: Case, schedule: NestSchedule, target: CpuTarget, split: int = 1) -> None:

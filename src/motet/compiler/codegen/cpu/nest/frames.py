@@ -17,14 +17,37 @@ from motet.compiler.kernels.strides import ZERO, StridedAccess
 Values = list[Any]
 
 
+@dataclass(frozen=True)
+class NestMemory:
+    """Where a nest's values are: the numbers of workspaces, offsets in scratch, and, for values that are stored in
+    blocks of a dimension, the elements of a block and the stride of blocks."""
+
+    workspaces: Mapping[int, int]
+    scratch: Mapping[int, int]
+    blocks: Mapping[int, Mapping[int, tuple[int, int]]]
+
+
 class NestFrame(Frame):
-    """A function of a nest: a phase, or a tile with `more` arguments, of which the module may have several."""
+    """A function of a nest: a phase, or a tile with `more` arguments, of which the module may have several. `origins`
+    are the offsets at which copies in scratch begin."""
 
     def __init__(
-        self, module: ir.Module, name: str, kernel: Kernel, workspaces: Mapping[int, int], more: Sequence[ir.Type] = ()
+        self, module: ir.Module, name: str, kernel: Kernel, memory: NestMemory, more: Sequence[ir.Type] = ()
     ) -> None:
-        super().__init__(module, name, kernel, workspaces, {}, more)
-        self.workspaces = workspaces
+        super().__init__(module, name, kernel, memory.workspaces, memory.scratch, more)
+        for argument in (*self.arguments[:2], self.arguments[4]):  # not reached by the pointers in buffers
+            argument.add_attribute("noalias")
+        self.memory = memory
+        self.origins: dict[int, Index] = {}
+
+    def offset(self, operand: StridedAccess, indices: Sequence[Index]) -> Index:
+        """The element offset of `operand` at `indices`, one per dimension."""
+        blocks = self.memory.blocks.get(operand.value, {})
+        inside = [self.irem(i, blocks[d][0]) if d in blocks else i for d, i in enumerate(indices)]
+        result = super().offset(operand, inside)
+        for d, (size, stride) in blocks.items():
+            result = self.iadd(result, self.imul(self.idiv(indices[d], size), stride))
+        return self.isub(result, self.origins.get(operand.value, 0))
 
     @property
     def more(self) -> Sequence[Any]:
@@ -35,7 +58,7 @@ class NestFrame(Frame):
         """A function of the same kernel that this one calls. LLVM must not inline it, so that its registers are
         allocated separately."""
         name = self.module.get_unique_name(f"{self.function.name}_tile")
-        inner = NestFrame(self.module, name, self.kernel, self.workspaces, more)
+        inner = NestFrame(self.module, name, self.kernel, self.memory, more)
         inner.function.linkage = "internal"
         inner.function.attributes.add("noinline")
         inner.function.attributes.add("nounwind")

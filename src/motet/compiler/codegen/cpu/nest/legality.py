@@ -7,14 +7,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from motet.compiler.codegen.cpu.nest.copies import depth_of, layout_of
+from motet.compiler.codegen.cpu.nest.fusion import (
+    CannotFuse,
+    hosts_of,
+    scratch_of,
+    with_epilogues,
+    with_producers,
+)
 from motet.compiler.codegen.cpu.nest.plan import FlatNest, NestPlan, flatten, plan_of
-from motet.compiler.kernels.kernel import Kernel, Stage
+from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.loop_names import LoopNames, loop_names
 from motet.compiler.kernels.reduction import match_reductions
-from motet.compiler.kernels.schedule import Nest, NestLoop, NestSchedule, Reason
+from motet.compiler.kernels.schedule import Nest, NestLoop, NestSchedule, Reason, in_range
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TILE = 1 << 30  # elements
+_MOST_PADDING = 4096  # elements of a row
+_MOST_SCRATCH = 64 << 20  # bytes of one thread
 _MOST_COPIES = 512  # of a body in a register tile
 _MOST_CODE = 1 << 14  # operations of all copies
 
@@ -27,7 +37,28 @@ def check(kernel: Kernel, schedule: NestSchedule, target: CpuTarget) -> list[Rea
         if not reasons:
             place = f"nests[{position}]"
             reasons += _NestCheck(kernel, each.stage, names, target, place).reasons(each.nest)
-    return reasons
+    return reasons or list(_fused(kernel, schedule, names, target))
+
+
+def _fused(kernel: Kernel, schedule: NestSchedule, names: LoopNames, target: CpuTarget) -> Iterator[Reason]:
+    """Check that stages without a nest can be computed at their loops."""
+    shown = [f"{each.stage} at {each.at}" for each in schedule.fused]
+    try:
+        hosts = hosts_of(kernel, schedule)
+        for each in schedule.nests:
+            if hosts[each.stage] and each.nest.regions:
+                raise CannotFuse(f"no regions of stage {each.stage}")
+            for flat in flatten(each.nest):
+                plan = plan_of(kernel, each.stage, flat, names, target)
+                fused = hosts[each.stage]
+                plan, made = with_producers(kernel, with_epilogues(kernel, plan, fused), fused, target)
+                local = {kernel.stages[fusion.stage].outputs[0].value for fusion in fused}
+                if any(value in local for _, value in plan.packs):
+                    raise CannotFuse("no copies of what is computed at a loop")
+                if scratch_of(made)[1] > _MOST_SCRATCH:
+                    raise CannotFuse(f"a loop inside which results take at most {_MOST_SCRATCH} bytes")
+    except CannotFuse as error:
+        yield Reason("fused", shown, str(error))
 
 
 def _stages(kernel: Kernel, schedule: NestSchedule) -> Iterator[Reason]:
@@ -41,8 +72,6 @@ def _stages(kernel: Kernel, schedule: NestSchedule) -> Iterator[Reason]:
             yield Reason("stage", stage, "one nest or fusion for each stage")
     if missing := [stage for stage in range(last + 1) if stage not in given]:
         yield Reason("nests", [each.stage for each in schedule.nests], f"a nest for stage {missing[0]} too")
-    if schedule.fused:
-        yield Reason("fused", schedule.fused[0].at, "no fusions")
 
 
 @dataclass(frozen=True)
@@ -66,8 +95,10 @@ class _NestCheck:
     def reasons(self, nest: Nest) -> list[Reason]:
         found = list(self._written()) or list(self._regions(nest, self.place))
         for flat in [] if found else flatten(nest):
-            found = found or [*self._loops(flat), *self._kinds(flat)]
-            found = found or list(self._plan(plan_of(self.kernel, self.number, flat, self.names, self.target)))
+            found = found or list(self._loops(flat)) or [*self._kinds(flat), *self._copied(flat)]
+            if not found:
+                plan = plan_of(self.kernel, self.number, flat, self.names, self.target)
+                found = [*self._plan(plan), *self._packs(plan, flat)]
         return found
 
     def _written(self) -> Iterator[Reason]:
@@ -161,6 +192,45 @@ class _NestCheck:
             if order != sorted(order):
                 labels = [loop.label for loop in flat.loops]
                 yield Reason(field, labels, "loops of reductions in their order, which matters for this body")
+
+    def _copied(self, flat: FlatNest) -> Iterator[Reason]:
+        """Check that copies are of operands, one for each, at loops."""
+        labels = [loop.label for loop in flat.loops]
+        inputs, outputs = (
+            [self.names.values[value] for value in dict.fromkeys(access.value for access in accesses)]
+            for accesses in (self.stage.inputs, self.stage.outputs)
+        )
+        for field, copies, names in (("packs", flat.packs, inputs), ("buffers", flat.buffers, outputs)):
+            for number, copy in enumerate(copies):
+                place = f"{self.place}.{field}[{number}]"
+                if copy.value not in names:
+                    yield Reason(f"{place}.value", copy.value, f"one of {', '.join(names)}")
+                elif any(copy.value == other.value for other in copies[:number]):
+                    yield Reason(f"{place}.value", copy.value, f"one copy of {copy.value}")
+                if copy.at not in labels:
+                    yield Reason(f"{place}.at", copy.at, f"one of the loops {', '.join(labels)}")
+                yield from in_range(f"{place}.padding", copy.padding, 0, _MOST_PADDING)
+
+    def _packs(self, plan: NestPlan, flat: FlatNest) -> Iterator[Reason]:
+        """Check that copies are outside of register tiles, of known sizes, and fit in scratch memory."""
+        tile = len(plan.loops) - len(plan.tile)
+        sizes: dict[str, int] = {}
+        for number, (copy, value) in enumerate(plan.packs):
+            place = f"{self.place}.packs[{number}].at"
+            if depth_of(plan, copy.at) > tile:
+                outside = [loop.label for loop in plan.loops[:tile]]
+                text = f"a loop that is not copies or vectors: {', '.join(outside) or 'there is none'}"
+                yield Reason(place, copy.at, text)
+                continue
+            for access in (each for each in self.stage.inputs if each.value == value):
+                layout = layout_of(plan, access, depth_of(plan, copy.at), copy.padding)
+                if layout is None:
+                    yield Reason(place, copy.at, f"a loop inside which extents of {copy.value} are known")
+                else:
+                    bits = layout.elements * item_bytes(self.kernel.values[value].dtype)
+                    sizes[copy.value] = sizes.get(copy.value, 0) + bits
+        if sum(sizes.values()) > _MOST_SCRATCH:
+            yield Reason(f"{self.place}.packs", sizes, f"smaller copies: at most {_MOST_SCRATCH} bytes for each thread")
 
     def _plan(self, plan: NestPlan) -> Iterator[Reason]:
         """Check the sizes of register tiles and of code."""

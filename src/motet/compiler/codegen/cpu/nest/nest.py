@@ -15,13 +15,15 @@ from motet.compiler.codegen.cpu.emit.body import evaluate
 from motet.compiler.codegen.cpu.emit.builder import I64
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.cpu.nest.frames import NestFrame
+from motet.compiler.codegen.cpu.nest.copies import copies_of
+from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestMemory
+from motet.compiler.codegen.cpu.nest.fusion import hosts_of, scratch_of, with_epilogues, with_producers
 from motet.compiler.codegen.cpu.nest.legality import check
 from motet.compiler.codegen.cpu.nest.plan import flatten, plan_of
 from motet.compiler.codegen.cpu.nest.writer import LoopNestWriter
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import flops, traffic
-from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.kernel import Kernel, Packing, item_bytes
 from motet.compiler.kernels.loop_names import loop_names
 from motet.compiler.kernels.schedule import NestSchedule
 from motet.compiler.targets.cpu import CpuTarget
@@ -32,7 +34,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Kernel | None:
     try:
         for number, stage in enumerate(kernel.stages):
             strided_nest(kernel, stage)
-            f = NestFrame(ir.Module(), f"stage{number}", kernel, {})
+            f = NestFrame(ir.Module(), f"stage{number}", kernel, NestMemory({}, {}, {}))
             operands = [constant(kernel.values[each.value].dtype, 0) for each in (*stage.inputs, *stage.outputs)]
             evaluate(f, stage.body, len(operands), dict(enumerate(operands)), lambda _: ir.Constant(I64, 0))
     except Unsupported:
@@ -50,24 +52,33 @@ def emit(kernel: Kernel, schedule: NestSchedule, target: CpuTarget) -> KernelCod
     temporaries = [i for i, value in enumerate(kernel.values) if value.role == "temporary"]
     workspaces = {value: number for number, value in enumerate(temporaries)}
     module = ir.Module(kernel.name)
-    plans = [
-        plan_of(kernel, each.stage, flat, names, target)
+    hosts = hosts_of(kernel, schedule)
+    nests = [
+        (each.stage, flat, not each.nest.regions)
         for each in sorted(schedule.nests, key=lambda each: each.stage) for flat in flatten(each.nest)
     ]
     phases: list[Phase] = []
-    for number, plan in enumerate(plans):
-        symbol = f"{kernel.name}_{number}" if len(plans) > 1 else kernel.name
-        f = NestFrame(module, symbol, kernel, workspaces)
+    packings: dict[int, Packing] = {}
+    scratch = 0
+    for number, (stage, flat, whole) in enumerate(nests):
+        symbol = f"{kernel.name}_{number}" if len(nests) > 1 else kernel.name
+        plan = with_epilogues(kernel, plan_of(kernel, stage, flat, names, target), hosts[stage])
+        plan, producers = with_producers(kernel, plan, hosts[stage], target)
+        copies = copies_of(kernel, plan, target, whole)
+        offsets, taken = scratch_of([*producers, *copies.locals])
+        f = NestFrame(module, symbol, kernel, NestMemory(workspaces, offsets, copies.blocks))
         f.scales = target.scales
-        writer = LoopNestWriter(f, plan)
+        writer = LoopNestWriter(f, copies.plan, [*producers, *copies.locals])
         writer.run()
         f.finish()
         phases.append(Phase(symbol, writer.tasks()))
+        packings |= copies.packings
+        scratch = max(scratch, taken)
     sizes = tuple(
         product([*kernel.values[value].shape, item_bytes(kernel.values[value].dtype)]) for value in temporaries
     )
     return KernelCode(
-        "nest", str(module), tuple(phases), 0, sizes, flops=flops(kernel), bytes=traffic(kernel)
+        "nest", str(module), tuple(phases), scratch, sizes, packings, flops(kernel), traffic(kernel)
     )
 
 

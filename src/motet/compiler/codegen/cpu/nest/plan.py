@@ -72,9 +72,21 @@ class ScheduledLoop:
 
 
 @dataclass(frozen=True)
+class NestEpilogue:
+    """An element-wise stage computed on the results of a register tile: `nest` has the dimensions of the tile's stage.
+    `registers` are its inputs that are values of the tile, by their position. Results that only further epilogues
+    read are not `stored`."""
+
+    nest: StridedNest
+    registers: dict[int, int]
+    stored: bool
+
+
+@dataclass(frozen=True)
 class NestPlan:
     """A nest over the part `spans` of the domain of a stage. `lanes` elements of dimension `vector` form a vector.
-    `reductions` are how outputs reduce, empty if the order of their terms matters."""
+    `reductions` are how outputs reduce, empty if the order of their terms matters; `empty` ones have no terms. `packs`
+    and `buffers` are copies with the numbers of their values. Results that only `epilogues` read are not `stored`."""
 
     stage: int
     nest: StridedNest
@@ -86,9 +98,11 @@ class NestPlan:
     vector: int | None
     lanes: int
     reductions: tuple[Reduction, ...]
-    packs: tuple[NestCopy, ...] = ()
-    buffers: tuple[NestCopy, ...] = ()
+    packs: tuple[tuple[NestCopy, int], ...] = ()
+    buffers: tuple[tuple[NestCopy, int], ...] = ()
     empty: bool = False
+    epilogues: tuple[NestEpilogue, ...] = ()
+    stored: bool = True
 
     @property
     def loops(self) -> tuple[ScheduledLoop, ...]:
@@ -171,9 +185,12 @@ def plan_of(kernel: Kernel, stage: int, flat: FlatNest, names: LoopNames, target
     rest = [loop for loop in loops if loop.kind != "task"]
     outer, carried, tile = _parts(rest, kernel.stages[stage].reductions)
     vector = next((loop.dim for loop in tile if loop.kind == "vector"), None)
+    packs, buffers = (
+        tuple((copy, names.values.index(copy.value)) for copy in copies) for copies in (flat.packs, flat.buffers)
+    )
     return NestPlan(
         stage, nest, spans, tuple(tasks), tuple(outer), tuple(carried), tuple(tile), vector, lanes,
-        tuple(match_reductions(kernel.stages[stage]) or ()), flat.packs, flat.buffers,
+        tuple(match_reductions(kernel.stages[stage]) or ()), packs, buffers,
     )
 
 

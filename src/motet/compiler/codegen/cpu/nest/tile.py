@@ -7,19 +7,23 @@ vectors and a masked one. Elements that several copies read are loaded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from motet.compiler.codegen.cpu.emit.addressing import Frame, Lanes, index_values, load_values, store_values
+from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
 from motet.compiler.codegen.cpu.emit.body import evaluate
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import constant, widen
 from motet.compiler.codegen.cpu.nest.frames import NestPoint, Values, divided, interior, shifted
-from motet.compiler.codegen.cpu.nest.plan import NestPlan, ScheduledLoop
+from motet.compiler.codegen.cpu.nest.plan import NestEpilogue, NestPlan, ScheduledLoop
 from motet.compiler.codegen.cpu.rows.row_reduction import Gathering, gathering
 from motet.compiler.kernels.strides import ZERO, StridedAccess
+
+_MOST_UNROLLED = 8  # iterations of the innermost loop of a reduction
+_OPERATIONS = 448  # of one iteration of that loop
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,13 @@ class _BodyCopy:
 
 
 class TileWriter:
-    """Writes tiles of `plan` in the function of `f`."""
+    """Writes tiles of `plan` in the function of `f`. `enter` is called with the number of loops entered, and the point,
+    in loops of reductions."""
 
-    def __init__(self, f: Frame, plan: NestPlan) -> None:
+    def __init__(self, f: Frame, plan: NestPlan, enter: Callable[[int, NestPoint], None]) -> None:
         self.f = f
         self.plan = plan
+        self.enter = enter
         self.nest = plan.nest
         self.parallel = [d for d in range(len(plan.spans)) if d not in plan.reduced]
         self.gathers: list[Gathering] = []
@@ -105,13 +111,46 @@ class TileWriter:
             results = self._results(point, slots, False)
         outputs = len(self.nest.outputs)
         for number, slot in enumerate(slots):
-            self._store(point, slot, results[number * outputs : (number + 1) * outputs])
+            values = results[number * outputs : (number + 1) * outputs]
+            if self.plan.stored:
+                self._store(point, slot, self.nest, values)
+            known = {each.value: value for each, value in zip(self.nest.outputs, values, strict=True)}
+            for epilogue in self.plan.epilogues:
+                self._epilogue(point, slot, epilogue, known)
 
     def _span(self, point: NestPoint, dim: int) -> Index:
         return point.active if dim == self.plan.vector and point.active is not None else point.left[dim]
 
-    def _store(self, point: NestPoint, slot: _BodyCopy, values: Values) -> None:
-        for operand, value in zip(self.nest.outputs, values, strict=True):
+    def _epilogue(self, point: NestPoint, slot: _BodyCopy, epilogue: NestEpilogue, known: dict[int, Any]) -> None:
+        """Compute an epilogue on the results `known`, to which it adds its own."""
+        f, nest, lanes = self.f, epilogue.nest, self._lanes(slot)
+        values: dict[int, Any] = {}
+        for k, operand in enumerate(nest.inputs):
+            if k in epilogue.registers:
+                values[k] = known[epilogue.registers[k]]
+            else:
+                values[k] = load_values(f, shifted(operand, slot.offsets), point.base, lanes)
+        for k, (init, output) in enumerate(zip(nest.inits, nest.outputs, strict=True), start=len(nest.inputs)):
+            if isinstance(init, StridedAccess):
+                values[k] = load_values(f, shifted(init, slot.offsets), point.base, lanes)
+            else:
+                values[k] = constant(output.dtype, 0 if init is None else init)
+
+        def index(dim: int) -> Any:
+            mine = nest.dims[dim]
+            if mine < 0:  # of extent 1
+                return f.index(0)
+            return index_values(f, f.iadd(point.base[mine], slot.offsets.get(mine, 0)), lanes, mine)
+
+        count = len(nest.inputs) + len(nest.outputs)
+        done = evaluate(f, nest.body, count, values, index, nest.stage.yields)
+        results = [widen(f, done[position], lanes.count) for position in nest.stage.yields]
+        if epilogue.stored:
+            self._store(point, slot, nest, results)
+        known.update((each.value, value) for each, value in zip(nest.outputs, results, strict=True))
+
+    def _store(self, point: NestPoint, slot: _BodyCopy, nest: StridedNest, values: Values) -> None:
+        for operand, value in zip(nest.outputs, values, strict=True):
             store_values(self.f, value, shifted(operand, slot.offsets), point.base, self._lanes(slot))
 
     def _lanes(self, slot: _BodyCopy) -> Lanes:
@@ -234,9 +273,39 @@ class TileWriter:
 
         def body(offset: Index, left: Index, values: Values) -> Values:
             at = point.moved(loop.dim, self.f.iadd(point.base[loop.dim], offset), left)
+            self.enter(len(self.plan.tasks) + len(self.plan.outer) + depth + 1, at)
             return self._reduced(depth + 1, at, slots, values, checked)
 
-        return divided(self.f, point.left[loop.dim], loop.step, body, sums)
+        left, unrolled = point.left[loop.dim], self._unrolled(depth, len(slots))
+        if unrolled == 1 or (isinstance(left, int) and left < unrolled * loop.step):
+            return divided(self.f, left, loop.step, body, sums)
+        step = unrolled * loop.step
+        whole = self.f.isub(left, self.f.irem(left, step))
+
+        def several(offset: Index, values: Values) -> Values:
+            for number in range(unrolled):
+                values = body(self.f.iadd(offset, number * loop.step), loop.step, values)
+            return values
+
+        sums = self.f.loop(0, whole, step, several, sums)
+
+        def rest(offset: Index, elements: Index, values: Values) -> Values:
+            return body(self.f.iadd(whole, offset), elements, values)
+
+        return divided(self.f, self.f.isub(left, whole), loop.step, rest, sums)
+
+    def _unrolled(self, depth: int, slots: int) -> int:
+        """The iterations of the loop of reductions `depth` that are one: several of the innermost loop if it is
+        short."""
+        if depth != len(self.plan.carried) - 1:
+            return 1
+        terms = slots
+        for loop in self.plan.tile:
+            if loop.dim in self.plan.reduced:
+                step = self.plan.lanes if loop.kind == "vector" else loop.step
+                terms *= -(-(self.plan.cover([loop], loop.dim) or 1) // step)
+        operations = max(1, terms * len(self.nest.stage.body))
+        return max(1, min(_MOST_UNROLLED, 1 << (_OPERATIONS // operations).bit_length() >> 1))
 
     def _steps(
         self, dims: Sequence[int], point: NestPoint, slots: Sequence[_BodyCopy], sums: Values, checked: bool

@@ -6,12 +6,15 @@ A tile with loops of reductions is a function, so that tiles of the same sizes s
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I64, Index
+from motet.compiler.codegen.cpu.nest.copies import LocalCopy
 from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestPoint, Values, divided, whole_domain
+from motet.compiler.codegen.cpu.nest.fusion import LocalProducer
 from motet.compiler.codegen.cpu.nest.plan import NestPlan, ScheduledLoop
 from motet.compiler.codegen.cpu.nest.tile import TileWriter
 
@@ -19,11 +22,12 @@ _COPIES = 16  # of loops, for what their steps leave; more, and loops have sizes
 
 
 class LoopNestWriter:
-    """Writes `plan` in the function of `f`."""
+    """Writes `plan` in the function of `f`, with copies of operands where their loops have been entered."""
 
-    def __init__(self, f: NestFrame, plan: NestPlan) -> None:
+    def __init__(self, f: NestFrame, plan: NestPlan, copies: Sequence[LocalCopy | LocalProducer] = ()) -> None:
         self.f = f
         self.plan = plan
+        self.copies = copies
         self.functions: dict[object, NestFrame] = {}
 
     def tasks(self) -> Expr:
@@ -88,13 +92,21 @@ class LoopNestWriter:
             test = self.f.icmp_signed("==", self.f.index(left), self.f.index(0))
             empty = test if empty is None else self.f.or_(empty, test)
         if empty is None:
-            self._loops(0, point)
+            self.loops(0, point)
             return
         initial = LoopNestWriter(self.f, self.plan.without_reductions())
-        self.f.branches(empty, lambda: initial._loops(0, point), lambda: self._loops(0, point))
+        self.f.branches(empty, lambda: initial.loops(0, point), lambda: self.loops(0, point))
 
-    def _loops(self, depth: int, point: NestPoint) -> None:
+    def _copy(self, f: NestFrame, entered: int, point: NestPoint) -> None:
+        """Write the copies that are made when `entered` loops have been entered."""
+        for copy in self.copies:
+            if copy.depth == entered:
+                copy.write(f, point, lambda plan, region: LoopNestWriter(f, plan).loops(0, region))
+
+    def loops(self, depth: int, point: NestPoint) -> None:
+        """Write the loops outside the tile from `depth` on, and the tile."""
         f, plan = self.f, self.plan
+        self._copy(f, len(plan.tasks) + depth, point)
         if depth == len(plan.outer):
             self._tile(point)
             return
@@ -102,7 +114,7 @@ class LoopNestWriter:
         left, base = point.left[loop.dim], point.base[loop.dim]
 
         def body(offset: Index, elements: Index, _: Values) -> Values:
-            self._loops(depth + 1, point.moved(loop.dim, f.iadd(base, offset), elements))
+            self.loops(depth + 1, point.moved(loop.dim, f.iadd(base, offset), elements))
             return []
 
         if loop.kind == "unroll" and isinstance(left, int):
@@ -120,24 +132,34 @@ class LoopNestWriter:
             other is not loop and other.dim == loop.dim for other in itertools.dropwhile(lambda o: o is not loop, cut)
         )
 
+    def _read_copies(self, f: NestFrame) -> list[int]:
+        """The copies outside of the tile's function that it reads."""
+        inside = [copy for copy in self.copies if copy.depth > len(self.plan.tasks) + len(self.plan.outer)]
+        operands = [each for nest in (self.plan, *(copy.plan for copy in inside)) for each in nest.nest.operands]
+        made = {copy.number for copy in inside} | {copy.number + 1 for copy in inside}
+        return sorted({each.value for each in operands if each.value in f.origins} - made)
+
     def _tile(self, point: NestPoint) -> None:
         """Write the tile at `point`, with its loops of reductions, in line or as a function."""
         f, plan = self.f, self.plan
         if not plan.carried:
-            TileWriter(f, plan).write(point)
+            TileWriter(f, plan, lambda *_: None).write(point)
             return
+        made = self._read_copies(f)
         fixed = tuple(
             each if isinstance(each, int) and d in plan.reduced else None for d, each in enumerate(point.base)
         )
         known = tuple(each if isinstance(each, int) else None for each in point.left)
         given = [*(b for b, k in zip(point.base, fixed, strict=True) if k is None),
                  *(b for b, k in zip(point.left, known, strict=True) if k is None)]
+        given += [f.origins[number] for number in made]
         if (fixed, known) not in self.functions:
             inner = f.inner([I64] * len(given))
             self.functions[fixed, known] = inner
             arguments = iter(inner.more)
             base = tuple(next(arguments) if each is None else each for each in fixed)
             left = tuple(next(arguments) if each is None else each for each in known)
-            TileWriter(inner, plan).write(NestPoint(base, left))
+            inner.origins.update(zip(made, arguments, strict=True))
+            TileWriter(inner, plan, lambda entered, at: self._copy(inner, entered, at)).write(NestPoint(base, left))
             inner.finish()
         f.call(self.functions[fixed, known].function, [*f.arguments[:5], *(f.index(each) for each in given)])
