@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ import torch
 from benchmarks.gpu_compile import CONTENDERS as COMPILED
 from benchmarks.gpu_compile import compile_rows, pack, unpacked
 from benchmarks.gpu_rows import LATER, Row, rows
+from benchmarks.run import HERE
 
 OWN = ("Motet", "Motet, graph")
 PEERS = {
@@ -95,7 +96,8 @@ def supervise(options: argparse.Namespace, folder: Path) -> None:
         until = time.time() + each.share * (end - time.time())
         while names and time.time() < until and deaths < _DEATHS:
             before = len(read(options.results))
-            code = _watch(each, names, options, folder, until, machine=not before)
+            command = _child(each, names, options, folder, until, machine=not before)
+            code = watch(command, options.results, each.patience, until)
             lines = read(options.results)[before:]
             done = [line["row"] for line in lines if "row" in line]
             begun = [line["begin"] for line in lines if "begin" in line]
@@ -112,19 +114,25 @@ def supervise(options: argparse.Namespace, folder: Path) -> None:
             _start_cold(options, folder, end)
 
 
-def _watch(each: Pass, names: list[str], options: argparse.Namespace, folder: Path, end: float,
-           machine: bool) -> int | None:
-    command = [sys.executable, "-m", "benchmarks.gpu", "child", str(folder), "--results", str(options.results),
-               "--until", str(end), "--rounds", str(options.rounds), "--slot", str(options.slot),
-               *(["--machine"] if machine else []), "--rows", *names, "--peers", *each.contenders]
-    child = subprocess.Popen(command)
-    changed, length = time.time(), 0
+def _child(each: Pass, names: list[str], options: argparse.Namespace, folder: Path, end: float,
+           machine: bool) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.gpu", "child", str(folder), "--results", str(options.results),
+            "--until", str(end), "--rounds", str(options.rounds), "--slot", str(options.slot),
+            *(["--machine"] if machine else []), "--rows", *names, "--peers", *each.contenders]
+
+
+def watch(command: Sequence[str], results: Path, patience: float, end: float,
+          environment: Mapping[str, str] | None = None) -> int | None:
+    """Run `command` until it ends, until `results` has not grown for `patience` seconds, or until 15 s after `end`;
+    returns the exit status."""
+    child = subprocess.Popen(command, env=environment, cwd=HERE.parent)
+    changed, length = time.time(), -1
     while child.poll() is None:
         time.sleep(0.2)
-        size = options.results.stat().st_size
+        size = results.stat().st_size if results.exists() else 0
         if size != length:
             changed, length = time.time(), size
-        if time.time() - changed > each.patience or time.time() > end + 15:
+        if time.time() - changed > patience or time.time() > end + 15:
             child.kill()
     return child.returncode
 

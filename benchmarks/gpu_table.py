@@ -85,11 +85,11 @@ def _table(chosen: Sequence[Row], found: Mapping[str, Any], machine: Mapping[str
         if why := found[row.name].get("error"):
             notes.append(f"- {row.title}: {why}")
         times = {name: answers[name]["min"] for name in names if "min" in answers.get(name, {})}
-        if is_wrong(answers, row):
+        if is_wrong(answers, row.tolerance):
             notes.append(f"- {row.title}: Motet's result is off by {answers['Motet']['error']:.2g}")
             times.pop("Motet", None)
         for name in peers:
-            if name in times and is_far(answers[name], row):
+            if name in times and is_far(answers[name], row.tolerance):
                 notes.append(f"- {row.title}: the result of {name} is off by {answers[name]['error']:.2g}")
                 times.pop(name)
         if "absent" in answers.get("Motet", {}):
@@ -117,15 +117,16 @@ def _means(gains: Mapping[str, Sequence[float]]) -> list[str]:
     return lines
 
 
-def is_wrong(answers: Mapping[str, Any], row: Row) -> bool:
+def is_wrong(answers: Mapping[str, Any], tolerance: float) -> bool:
+    """Whether Motet's result is further from the reference than `tolerance` and than rounding explains."""
     own = answers.get("Motet", {}).get("error")
     peer = answers.get("eager", {}).get("error", 0.0)
-    return own is not None and own > max(row.tolerance, _WRONG * peer)
+    return own is not None and own > max(tolerance, _WRONG * peer)
 
 
-def is_far(answer: Mapping[str, Any], row: Row) -> bool:
+def is_far(answer: Mapping[str, Any], tolerance: float) -> bool:
     """Whether a peer's result is wrong: further from the reference than rounding explains."""
-    return answer.get("error", 0.0) > max(row.tolerance, 0.2)
+    return answer.get("error", 0.0) > max(tolerance, 0.2)
 
 
 def _cell(seconds: float | None, best: float) -> str:

@@ -14,7 +14,7 @@ import queue
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ import torch
 from benchmarks import gpu_rows
 from benchmarks.corpus.contender import rows_of
 from benchmarks.corpus.row import Row
+from benchmarks.gpu import note, read, watch
 from benchmarks.run import HERE, THREADS, Child, machine, say
 
 PEERS = ("eager", "graph", "compile", "compile+graph")
@@ -70,7 +71,7 @@ def measured(row: Row, folder: Path) -> gpu_rows.Row:
     return gpu_rows.Row(
         row.file, row.name, row.family, lambda: row.module()[0],
         tuple(gpu_rows.Input(tuple(tensor.shape), tensor.dtype) for tensor in inputs), facts["flops"], facts["bytes"],
-        unit=row.dtype, searched=True, tolerance=row.allowed, values=lambda: row.module()[1])
+        unit=row.dtype, searched=True, tolerance=row.allowed, values=lambda: inputs)
 
 
 def prepare(row: Row, folder: Path, target: str) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def prepare(row: Row, folder: Path, target: str) -> dict[str, Any]:
     import motet
 
     module, inputs = row.module()
-    facts = count_work(row, *row.module())
+    facts: dict[str, Any] = {}
     begin = time.perf_counter()
     try:
         artifact = motet.compile(module, inputs=list(inputs), devices=target)
@@ -88,6 +89,7 @@ def prepare(row: Row, folder: Path, target: str) -> dict[str, Any]:
     except Exception as error:  # a program that Motet refuses is a result
         facts["refused"] = f"{type(error).__name__}: {error}"[:300]
     facts["seconds"] = time.perf_counter() - begin
+    facts |= count_work(row, module, inputs)
     (folder / f"{row.file}.json").write_text(json.dumps(facts))
     return facts
 
@@ -176,72 +178,51 @@ def run(plan: Plan, folder: Path, until: float) -> None:
     titles = {rows[name].file: name for name in plan.rows}
     deaths = 0
     while time.time() < until and deaths < _DEATHS:
-        lines = list(read(results))
+        lines = read(results)
         done = {titles.get(line["row"]) for line in lines if "row" in line}
         names = [name for name in plan.rows if name not in done and (folder / f"{rows[name].file}.json").exists()]
         if not names:
             return
-        code = _watch(plan, names, folder, until, first=not lines)
-        new = list(read(results))[len(lines) :]
+        code = watch(_child(plan, names, folder, until, first=not lines), results, _ROW, until, _environment(folder))
+        new = read(results)[len(lines) :]
         begun = [line["begin"] for line in new if "begin" in line]
         ended = [line["row"] for line in new if "row" in line]
         deaths = 0 if ended else deaths + 1
         if begun and begun[-1] not in ended and time.time() < until:
             why = f"its process ended with {code}"
-            _note(results, {"row": begun[-1], "error": why, "peers": {name: {"absent": why} for name in OWN}})
+            note(results, {"row": begun[-1], "error": why, "peers": {name: {"absent": why} for name in OWN}})
 
 
-def _watch(plan: Plan, names: Sequence[str], folder: Path, until: float, first: bool) -> int | None:
+def _child(plan: Plan, names: Sequence[str], folder: Path, until: float, first: bool) -> list[str]:
     given = folder / "child.json"
     given.write_text(json.dumps({**asdict(plan), "rows": list(names), "until": until, "first": first}))
-    results = folder / RESULTS
-    child = subprocess.Popen([sys.executable, "-m", "benchmarks.corpus.gpu", "measure", str(folder)],
-                             env=_environment(folder), cwd=HERE.parent)
-    changed, length = time.time(), -1
-    while child.poll() is None:
-        time.sleep(0.2)
-        size = results.stat().st_size if results.exists() else 0
-        if size != length:
-            changed, length = time.time(), size
-        if time.time() - changed > _ROW or time.time() > until + 15:
-            child.kill()
-    return child.returncode
-
-
-def read(file: Path) -> Iterator[dict[str, Any]]:
-    if file.exists():
-        yield from (json.loads(line) for line in file.read_text().splitlines())
-
-
-def _note(file: Path, line: dict[str, Any]) -> None:
-    with file.open("a") as stream:
-        stream.write(json.dumps(line) + "\n")
+    return [sys.executable, "-m", "benchmarks.corpus.gpu", "measure", str(folder)]
 
 
 def report(plan: Plan, folder: Path) -> dict[str, Any]:
     """The results in the form that `benchmarks.corpus.table` prints."""
     from benchmarks.gpu_table import PEAKS, is_far, is_wrong, merged
 
-    lines = list(read(folder / RESULTS))
+    lines = read(folder / RESULTS)
     gpu = next((line["machine"] for line in lines if "machine" in line), None)
     if gpu is None:
         raise SystemExit(f"error: nothing was measured; {folder / 'measure.log'} may tell why")
     rows = gpu_corpus(plan.seed, plan.count)
+    by_file = {rows[name].file: rows[name] for name in plan.rows}
     found: dict[str, Any] = {}
     for name, result in merged(lines).items():
-        row = next((rows[each] for each in plan.rows if rows[each].file == name), None)
+        row = by_file.get(name)
         if row is None:
             continue
         facts = json.loads((folder / f"{name}.json").read_text())
         answers = dict(result["peers"])
         own = min((answers.pop(each, {}) for each in OWN), key=lambda answer: answer.get("min", float("inf")))
         kernels = _kernels(result["peers"].get("Motet", {}).get("kernels", []), facts.get("kernels", {}))
-        judged = measured(row, folder)
-        if is_wrong(result["peers"], judged):
+        if is_wrong(result["peers"], row.allowed):
             own = {"wrong": f"off by {result['peers']['Motet']['error']:.1e}"}
         elif "min" not in own and "refused" in facts:
             own = {"absent": facts["refused"]}
-        answers = {peer: {"wrong": f"off by {answer['error']:.1e}"} if is_far(answer, judged) else answer
+        answers = {peer: {"wrong": f"off by {answer['error']:.1e}"} if is_far(answer, row.allowed) else answer
                    for peer, answer in answers.items()}
         found[row.name] = {"family": row.family, "dtype": row.dtype, "fresh": row.fresh, "flops": facts["flops"],
                            "bytes": facts["bytes"], "answers": {"Motet": own, **answers}, "kernels": kernels}

@@ -25,7 +25,7 @@ MACHINE = {"machine": {"device": "NVIDIA H100", "date": "2026-11-21", "torch": "
 
 def options(**given: Any) -> argparse.Namespace:
     return argparse.Namespace(**{"rows": None, "peers": ["eager", "IREE", "JAX", "max-autotune"], "patience": 9.0,
-                                 "time_limit": 60.0, "cold": False, **given})
+                                 "time_limit": 60.0, "cold": False, "rounds": 1, "slot": 0.1, **given})
 
 
 def test_what_may_end_the_process_or_takes_long_has_passes_of_its_own() -> None:
@@ -47,10 +47,17 @@ def test_without_peers_there_is_motet_alone() -> None:
     assert only.contenders == ("Motet", "Motet, graph") and only.rows == ("fragment",)
 
 
+def rows_in(command: list[str]) -> list[str]:
+    """The rows that the command of a child names."""
+    return command[command.index("--rows") + 1 : command.index("--peers")]
+
+
 def test_a_child_that_dies_is_started_anew_behind_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
+    given = options(rows=["fragment", "softmax", "gelu", "sum"], peers=["eager"], results=tmp_path / "lines")
 
-    def watch(each: Any, names: list[str], given: argparse.Namespace, folder: Path, end: float, machine: bool) -> int:
+    def watch(command: list[str], *_: Any) -> int:
+        names = rows_in(command)
         asked.append(names)
         gpu.note(given.results, {"begin": names[0]})
         if names[0] == "softmax":
@@ -61,8 +68,7 @@ def test_a_child_that_dies_is_started_anew_behind_its_row(tmp_path: Path, monkey
             return -9
         return 0
 
-    monkeypatch.setattr(gpu, "_watch", watch)
-    given = options(rows=["fragment", "softmax", "gelu", "sum"], peers=["eager"], results=tmp_path / "lines")
+    monkeypatch.setattr(gpu, "watch", watch)
     gpu.supervise(given, tmp_path)
     assert asked == [["fragment", "softmax", "gelu", "sum"], ["gelu", "sum"]]
     died = [line for line in gpu.read(given.results) if "error" in line]
@@ -72,14 +78,15 @@ def test_a_child_that_dies_is_started_anew_behind_its_row(tmp_path: Path, monkey
 
 def test_a_pass_ends_where_no_row_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
+    given = options(rows=["memory"], peers=["eager"], results=tmp_path / "lines")
 
-    def watch(each: Any, names: list[str], given: argparse.Namespace, *_: Any, **__: Any) -> int:
-        begun.append(names[0])
-        gpu.note(given.results, {"begin": names[0]})
+    def watch(command: list[str], *_: Any) -> int:
+        begun.append(rows_in(command)[0])
+        gpu.note(given.results, {"begin": begun[-1]})
         return -11
 
-    monkeypatch.setattr(gpu, "_watch", watch)
-    gpu.supervise(options(rows=["memory"], peers=["eager"], results=tmp_path / "lines"), tmp_path)
+    monkeypatch.setattr(gpu, "watch", watch)
+    gpu.supervise(given, tmp_path)
     assert begun == [row.name for row in rows() if row.group == "memory"][:3]
 
 

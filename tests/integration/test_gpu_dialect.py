@@ -118,16 +118,19 @@ gpu.func @matmul(%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16x
 """
 
 
+# 24x40 times 40x16, in blocks of 8x8 threads.
+MATMUL_LAUNCH = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
+  %c2 = arith.constant 2 : index
+  %c3 = arith.constant 3 : index
+  %c8 = arith.constant 8 : index
+  gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
+    args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
+""")  # fmt: skip
+
+
 def test_a_tiled_product_takes_turns_at_barriers() -> None:
-    text = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
-        %c2 = arith.constant 2 : index
-        %c3 = arith.constant 3 : index
-        %c8 = arith.constant 8 : index
-        gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
-          args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
-    """)  # fmt: skip
     a, b = random(24, 40, seed=1), random(40, 16, seed=2)
-    (found,) = run(text, [a, b, np.zeros((24, 16), np.float32)], X86_64_V3)
+    (found,) = run(MATMUL_LAUNCH, [a, b, np.zeros((24, 16), np.float32)], X86_64_V3)
     np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-5)
 
 

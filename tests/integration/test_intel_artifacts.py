@@ -3,9 +3,6 @@ SPIR-V of the same programs without the matrix engine, and the driver in capture
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,24 +10,27 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.integration.test_gpu_dialect import MATMUL, host
+from tests.integration.capture_mode import run_captured
+from tests.integration.test_gpu_dialect import MATMUL_LAUNCH
 from tests.unit.compiler.codegen.triton import attention_texts
 from tests.unit.compiler.codegen.triton.attention_texts import Form
+from tests.unit.compiler.codegen.triton.products import ProductText
 from tests.unit.compiler.codegen.triton.texts import nest, softmax, tensor
 from tests.unit.runtime.drivers.opencl.opening import opencl_device
 
 import motet
 from motet.artifact.launch import Launch
 from motet.artifact.reader import Artifact
+from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.compile import ocloc
 from motet.compiler.codegen.triton.compile.installation import has_intel
 from motet.compiler.codegen.triton.compile.zebin import missing_functions, read_kernel
+from motet.compiler.targets.families import resolve_target
 from motet.errors import CompileError, DeviceError, OptionError
 from motet.tools.inspect import describe
 
 URI = "opencl:0"
 ALL = "intel{device=pvc+dg2+tgllp}"
-_ICD = Path("/etc/OpenCL/vendors/intel.icd")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +56,7 @@ def product(m: int, n: int, k: int, dtype: str, left: str = "i, k", right: str =
 
 
 def residual(n: int) -> str:
-    """A·B + A in f16."""
+    """A·B + A with the product rounded to f16 before the sum, as its type says."""
     kind = tensor((n, n), "f16")
     return f"""
 func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
@@ -133,6 +133,17 @@ def test_a_product_and_a_sum_are_within_one_unit_of_f16() -> None:
     assert np.all(between <= np.maximum(np.spacing(np.abs(wanted)).astype("f8"), product_unit))
 
 
+@pytest.mark.parametrize("n", [64, 100, 128])
+def test_a_product_and_a_sum_in_f32_are_within_one_unit_of_f16(n: int) -> None:
+    text = ProductText(n, n, n, "f16", follows=("residual",)).text
+    a, b = random(n, (n, n), (n, n), dtype="f2")
+    found = ran(compiled(text, "intel{device=spirv}"), a, b, a)
+    wanted = (a.astype("f8") @ b.astype("f8") + a.astype("f8")).astype("f4").astype("f2")
+    between = np.abs(found.astype("f8") - wanted.astype("f8"))
+    sums = n * 2.0**-24 * (np.abs(a.astype("f8")) @ np.abs(b.astype("f8")))  # the error of a sum in f32
+    assert np.all(between <= np.spacing(np.abs(wanted)).astype("f8") + sums)
+
+
 def test_attention_on_a_platform_for_processors() -> None:
     form = Form(batch=1, heads=4, queries=65, keys=97, depth=32, width=32, dtype="f16", scale=0.125)
     artifact = compiled(attention_texts.text(form), "intel{device=spirv}")
@@ -142,6 +153,14 @@ def test_attention_on_a_platform_for_processors() -> None:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     wanted = np.einsum("bhqk,bhkd->bhqd", weights / weights.sum(-1, keepdims=True), v.astype("f8"))
     np.testing.assert_allclose(ran(artifact, q, k, v), wanted, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize(("queries", "keys", "depth"), [(1, 97, 64), (1, 1024, 40), (3, 2048, 64), (17, 33, 72)])
+def test_attention_of_few_queries_and_odd_heads(queries: int, keys: int, depth: int) -> None:
+    form = Form(batch=1, heads=2, queries=queries, keys=keys, depth=depth, width=depth, dtype="f16", scale=0.125)
+    inputs = random(13, *attention_texts.shapes(form), dtype="f2")
+    found = ran(compiled(attention_texts.text(form), "intel{device=spirv}"), *inputs)
+    np.testing.assert_allclose(found, attention_texts.expected(form, inputs), rtol=1e-2, atol=2e-3)
 
 
 def test_attention_uses_the_matrix_engine() -> None:
@@ -179,15 +198,8 @@ def test_dynamic_rows() -> None:
 
 
 def test_launches_of_gpu_kernels_go_as_on_opencl_devices() -> None:
-    text = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
-        %c2 = arith.constant 2 : index
-        %c3 = arith.constant 3 : index
-        %c8 = arith.constant 8 : index
-        gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
-          args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
-    """)  # fmt: skip
     a, b = random(11, (24, 40), (40, 16))
-    found = ran(compiled(text, "intel{device=pvc}"), a, b, np.zeros((24, 16), np.float32))
+    found = ran(compiled(MATMUL_LAUNCH, "intel{device=pvc}"), a, b, np.zeros((24, 16), np.float32))
     np.testing.assert_allclose(found, a.astype("f8") @ b.astype("f8"), rtol=1e-4, atol=1e-5)
 
 
@@ -209,6 +221,23 @@ def test_f64_is_refused_by_name_where_the_device_lacks_it() -> None:
     assert launches(compiled(text, "intel{device=pvc}"), "pvc")
     with pytest.raises(CompileError, match="it computes in f64, which dg2 lacks"):
         compiled(text, "intel{device=pvc+dg2}")
+
+
+def test_tf32_uses_the_matrix_engine_or_is_refused_with_the_compiler() -> None:
+    text, devices = product(64, 64, 64, "f32"), "intel{device=pvc,precision=tf32}"
+    if ocloc.has_tf32("pvc"):
+        check_native(compiled(text, devices), "pvc")
+        return
+    with pytest.raises(OptionError, match=r"precision tf32: libocloc .* has no tf32 products for pvc; expected .*ieee"):
+        compiled(text, devices)
+
+
+def test_a_missing_offline_compiler_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ocloc, "is_available", lambda: False)
+    with pytest.raises(OptionError, match=r"offline compiler, which is not installed; apt install") as error:
+        backend_of(resolve_target("intel:pvc"))
+    assert "\n" not in str(error.value) and "intel{device=spirv} needs none" in str(error.value)
+    backend_of(resolve_target("intel:spirv"))
 
 
 def test_what_is_missing_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -254,20 +283,7 @@ if sys.argv[2] == "run":
 
 @pytest.mark.parametrize(("product_family", "target", "runs"), [("pvc", "pvc", False), ("tgllp", "tgllp", True)])
 def test_the_driver_loads_native_code(tmp_path: Path, product_family: str, target: str, runs: bool) -> None:
-    if not _ICD.exists():
-        pytest.skip("no intel-opencl-icd, which packages.txt names")
-    (tmp_path / "intel.icd").write_text(_ICD.read_text())
     file = tmp_path / "a.motet"
     compiled(softmax(33, 127), "intel{device=pvc+tgllp}").save(file)
-    mode = {"NEOReadDebugKeys": "1", "SetCommandStreamReceiver": "1", "ProductFamilyOverride": product_family}
-    done = subprocess.run(
-        [sys.executable, "-c", _CAPTURED, str(file), "run" if runs else "load"], capture_output=True, text=True,
-        check=False, timeout=120, cwd=tmp_path,
-        env={
-            **os.environ, **mode, "OCL_ICD_VENDORS": str(tmp_path), "MOTET_CACHE_DIR": str(tmp_path / "cache"),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
-        },
-    )
-    if "not enough values to unpack" in done.stderr:
-        pytest.skip("this intel-opencl-icd has no capture mode")
-    assert done.returncode == 0 and done.stdout.split() == [target, "1", "1"], done.stdout + done.stderr
+    said = run_captured(_CAPTURED, tmp_path, str(file), "run" if runs else "load", product=product_family)
+    assert said.split() == [target, "1", "1"]

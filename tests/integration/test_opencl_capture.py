@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from tests.integration.capture_mode import run_captured
 
-_ICD = Path("/etc/OpenCL/vendors/intel.icd")
 _CALLS = """
 import numpy as np
 import warnings
@@ -46,17 +42,4 @@ print("done")
 
 
 def test_calls_with_each_kind_of_memory_are_taken(tmp_path: Path) -> None:
-    if not _ICD.exists():
-        pytest.skip("no intel-opencl-icd, which packages.txt names")
-    (tmp_path / "intel.icd").write_text(_ICD.read_text())
-    mode = {"NEOReadDebugKeys": "1", "SetCommandStreamReceiver": "1", "ProductFamilyOverride": "dg1"}
-    done = subprocess.run(
-        [sys.executable, "-c", _CALLS], capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path,
-        env={
-            **os.environ, **mode, "OCL_ICD_VENDORS": str(tmp_path), "MOTET_CACHE_DIR": str(tmp_path / "cache"),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
-        },
-    )
-    if "opencl:graphics: it is not present" in done.stderr:
-        pytest.skip("this intel-opencl-icd has no capture mode")
-    assert done.returncode == 0 and done.stdout.strip().endswith("done"), done.stdout + done.stderr
+    assert run_captured(_CALLS, tmp_path).endswith("done\n")

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.integration import onnx_forms, onnx_more_forms
 from tests.integration.onnx_forms import Form, faults, together
 from tests.integration.test_foreign_processors import CASES, Case
-from tests.integration.test_gpu_dialect import INLINE, MATMUL, host
+from tests.integration.test_gpu_dialect import INLINE, MATMUL_LAUNCH
 from tests.unit.compiler.building import random
 from tests.unit.runtime.drivers.opencl.opening import opencl_device
 
@@ -102,15 +102,8 @@ def test_calls_with_memory_allocated_anew_and_other_extents() -> None:
 
 
 def test_launches_of_gpu_kernels_run_with_their_barriers_and_tokens() -> None:
-    text = host(MATMUL, "%a: memref<24x40xf32>, %b: memref<40x16xf32>, %c: memref<24x16xf32>", """
-        %c2 = arith.constant 2 : index
-        %c3 = arith.constant 3 : index
-        %c8 = arith.constant 8 : index
-        gpu.launch_func @k::@matmul blocks in (%c2, %c3, %c1) threads in (%c8, %c8, %c1)
-          args(%a : memref<24x40xf32>, %b : memref<40x16xf32>, %c : memref<24x16xf32>)
-    """)  # fmt: skip
     a, b, x = random(24, 40, seed=1), random(40, 16, seed=2), random(6, 5)
-    (found,) = _listed(_loaded(text)(a, b, np.zeros((24, 16), np.float32)))
+    (found,) = _listed(_loaded(MATMUL_LAUNCH)(a, b, np.zeros((24, 16), np.float32)))
     np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-5)
     (found,) = _listed(_loaded(INLINE)(x))
     np.testing.assert_allclose(found, x + 0.5, rtol=1e-6)

@@ -3,16 +3,13 @@ kernel, so that a test sees handles, memory and errors, but no numbers."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.capture_mode import run_captured
 
 pytest.importorskip("openvino", reason="needs OpenVINO: make intel")
 
-_ICD = Path("/etc/OpenCL/vendors/intel.icd")
 _SCRIPT = """
 import numpy as np
 import openvino as ov
@@ -99,17 +96,4 @@ print("done")
 
 
 def test_steps_run_on_the_callers_queue_and_memory(tmp_path: Path) -> None:
-    if not _ICD.exists():
-        pytest.skip("no intel-opencl-icd, which packages.txt names")
-    (tmp_path / "intel.icd").write_text(_ICD.read_text())
-    mode = {"NEOReadDebugKeys": "1", "SetCommandStreamReceiver": "1", "ProductFamilyOverride": "dg1"}
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path,
-        env={
-            **os.environ, **mode, "OCL_ICD_VENDORS": str(tmp_path), "MOTET_CACHE_DIR": str(tmp_path / "cache"),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
-        },
-    )
-    if "opencl:graphics: it is not present" in done.stderr:
-        pytest.skip("the driver shows no device in capture mode")
-    assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stdout + done.stderr
+    assert run_captured(_SCRIPT, tmp_path).endswith("done\n")

@@ -144,3 +144,34 @@ def test_a_loop_written_by_hand(dtype: str, kind: type, tolerance: float, batch:
             np.testing.assert_allclose(
                 np.asarray(own, float), other, atol=tolerance, err_msg=f"{dtype} {k} to {n}, {batch}x{steps}"
             )
+
+
+def test_equal_layers_share_code() -> None:
+    """Four layers of one network, three of equal shape: two loops have code."""
+    random = np.random.default_rng(23)
+    length, sizes = 40, [10, 10, 10, 13]
+    nodes, values, previous, wide = [], [], "x", 10
+    reference = x = random.standard_normal((length, 3, 10)).astype(np.float32)
+    for number, size in enumerate(sizes):
+        w, r, b = (
+            (random.standard_normal(shape) / 4).astype(np.float32)
+            for shape in ((1, 4 * size, wide), (1, 4 * size, size), (1, 8 * size))
+        )
+        named = {f"w{number}": w, f"r{number}": r, f"b{number}": b}
+        values += [numpy_helper.from_array(array, name) for name, array in named.items()]
+        nodes.append(helper.make_node("LSTM", [previous, *named], [f"s{number}"], hidden_size=size))
+        nodes.append(helper.make_node("Squeeze", [f"s{number}", "axis"], [f"y{number}"]))
+        reference = expected("LSTM", "forward", reference, [w, r, b])[0][:, 0]
+        previous, wide = f"y{number}", size
+    values.append(numpy_helper.from_array(np.array([1]), "axis"))
+    graph = helper.make_graph(
+        nodes, "layers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [length, 3, 10])],
+        [helper.make_tensor_value_info(previous, TensorProto.FLOAT, [length, 3, 13])], values,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    artifact = motet.compile(model.SerializeToString(), devices="host{cpu=x86-64-v3}", cache=False)
+    loops = [kernel.name for kernel in artifact.manifest.variants[0].kernels if kernel.kind == "generic"]
+    assert len(loops) == len(sizes)
+    commands = artifact.manifest.variants[0].schedules["main"].commands
+    assert len({command.kernel for command in commands} & set(loops)) == 2
+    np.testing.assert_allclose(motet.load(artifact)(x), reference, rtol=1e-4, atol=1e-5)

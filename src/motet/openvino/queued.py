@@ -198,7 +198,7 @@ def _check_results(results: Sequence[Key], inputs: Sequence[Key], steps: Sequenc
     for index, key in enumerate(results):
         if key not in computed or key in results[:index]:
             what = "an input" if key in inputs else "another result" if key in computed else "a constant"
-            raise CompileError(f"result {index} is {what}; expected a value of its own on a queue")
+            raise CompileError(f"result {index} is {what}; on a queue, expected a value that only this result has")
 
 
 def _specs(model: Any) -> dict[Key, tuple[Any, tuple[int, ...]]]:

@@ -30,7 +30,7 @@ from torch import fx
 
 from motet.errors import CompileError, OptionError, WorkerCrash
 from motet.pytorch.export import export_module
-from motet.pytorch.recurrences import keep_recurrent_layers
+from motet.pytorch.kept import keep_whole
 from motet.pytorch.transformers import settle_attention
 from motet.runtime.session import Session
 
@@ -72,7 +72,7 @@ def motet_backend(
         return _boxed(program)
 
     compile_graph = aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference)
-    with keep_recurrent_layers():
+    with keep_whole():
         wrapped = compile_graph(graph, list(example_inputs))
     if len(attempts) != 1:
         return wrapped

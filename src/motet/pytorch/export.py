@@ -37,6 +37,7 @@ from motet.pytorch import (
     normalizations,
     orders,
     recurrences,
+    resizing,
     transformers,
     writes,
 )
@@ -44,6 +45,7 @@ from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
 from motet.pytorch.factorisations import refuse_factorisations
+from motet.pytorch.kept import keep_whole
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
 from motet.pytorch.places import find_place
@@ -86,7 +88,7 @@ def export_module(
 
 def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
     """Traces the module; if tracing depends on numbers in buffers, with these numbers as constants."""
-    with torch.no_grad(), recurrences.keep_recurrent_layers(), warnings.catch_warnings():
+    with torch.no_grad(), keep_whole(), warnings.catch_warnings():
         # Recurrent layers assign views of their weights in each call.
         warnings.filterwarnings("ignore", r"The tensor attributes? \S*_flat_weights\b")
         try:
@@ -164,7 +166,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    modules = (decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences)
+    modules = (decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences, resizing)
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 

@@ -15,8 +15,7 @@ packed sequences or with projections, are unrolled as PyTorch defines them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,24 +48,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.rnn_relu.input: _of_one_state(_RELU, unrolled.rnn_relu_input),
         aten.mkldnn_rnn_layer.default: _layer_of_compile,
     }
-
-
-@contextmanager
-def keep_recurrent_layers() -> Generator[None]:
-    """While it lasts, torch.export and torch.compile do not unroll recurrent layers, not even to find the extents of
-    their results, so that the number of steps may be dynamic."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    ours: Mapping[Any, Any] = {op: made for op, made in decompositions().items() if key in op.py_kernels}
-    before = {op: op.py_kernels[key] for op in ours}
-    try:
-        for op, made in ours.items():
-            op.py_kernels[key] = made
-            op._dispatch_cache.clear()
-        yield
-    finally:
-        for op, made in before.items():
-            op.py_kernels[key] = made
-            op._dispatch_cache.clear()
 
 
 # -- PyTorch's operators, with their parameters ------------------------------------------------------------------------

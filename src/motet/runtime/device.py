@@ -33,6 +33,7 @@ BUILT_IN = {
     "null": "motet.runtime.drivers.null",
     "cuda": "motet.runtime.drivers.cuda.driver",
     "opencl": "motet.runtime.drivers.opencl.driver",
+    "embedded": "motet.runtime.drivers.embedded.driver",
     "riscv": "motet.runtime.drivers.riscv.driver",
 }
 

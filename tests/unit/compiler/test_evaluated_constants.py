@@ -9,7 +9,10 @@ from tests.unit.compiler.building import run_oracle_text
 
 import motet
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
+from motet.compiler.passes.fuse import fold_constants
 from motet.compiler.passes.fuse.evaluate import evaluate
+from motet.compiler.verify.oracle import OracleCode, oracle_code
 
 MAPS = "indexing_maps = [affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> (i, j)>]"
 KERNEL = """
@@ -107,3 +110,41 @@ def test_constants_rounded_from_f64_to_bf16_are_left_to_the_compiled_program() -
     found, _ = session(np.zeros(2, ml_dtypes.bfloat16))
     root = np.sqrt(np.array([1 + 2.0**-7, 4.0])).astype(ml_dtypes.bfloat16)
     assert (found == (root.astype(np.float64) ** 2).astype(ml_dtypes.bfloat16)).all()
+
+
+def test_equal_kernels_of_constants_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row sums of three weights, two of them of equal shape."""
+    made: list[ir.Module] = []
+
+    def counted(module: ir.Module, function: str) -> OracleCode:
+        made.append(module)
+        return oracle_code(module, function)
+
+    monkeypatch.setattr(fold_constants, "oracle_code", counted)
+    random = np.random.default_rng(3)
+    weights = {name: random.normal(size=shape) for name, shape in (("a", (3, 5)), ("b", (3, 5)), ("c", (4, 5)))}
+    kernels, calls, arguments = "", "", ""
+    for name, weight in weights.items():
+        whole, rows = f"tensor<{len(weight)}x5xf64>", f"tensor<{len(weight)}xf64>"
+        arguments += f", %{name}: {whole} {{motet.parameter = \"{name}\"}}"
+        calls += f"%r{name} = call @sum_{name}(%{name}) : ({whole}) -> {rows}\n"
+        kernels += f"""func.func private @sum_{name}(%w: {whole}) -> {rows} {{
+          %z = arith.constant dense<0.0> : {rows}
+          %s = linalg.reduce ins(%w : {whole}) outs(%z : {rows}) dimensions = [1]
+            (%x: f64, %y: f64) {{ %t = arith.addf %x, %y : f64  linalg.yield %t : f64 }}
+          return %s : {rows}
+        }}
+        """
+    source = f"""func.func @main(%x: tensor<1xf64>{arguments}) -> (tensor<3xf64>, tensor<3xf64>, tensor<4xf64>) {{
+      {calls} return %ra, %rb, %rc : tensor<3xf64>, tensor<3xf64>, tensor<4xf64>
+    }}
+    {kernels}"""
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    with context, ir.Location.unknown():
+        program = Program(ir.Module.parse(source), weights)
+        assert fold_constants.FoldConstants().run(program)
+    assert len(made) == 2
+    for weight in weights.values():
+        sums = [np.sum(weight, axis=1)]
+        assert any(np.allclose(array, sums) for array in program.parameters.values() if array.shape == sums[0].shape)

@@ -126,11 +126,15 @@ def compile_kernels(functions: list[ir.Operation], kernels: Kernels, backend: Ba
     laid_out, codes = generate_all(functions, kernels, backend)
     called = {callee(e.operation) for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)}
     found: dict[str, Compiled] = {}
+    unread: dict[str, Compiled] = {}  # by the text of their functions
     refusals: list[NoCode] = []
     for name in kernels.functions:
         if name in called:
+            code = codes[name]
             try:
-                found[name] = _compiled(name, kernels, laid_out, codes[name], backend)
+                found[name] = (
+                    _generic(name, kernels, backend, unread) if code is None else launched(laid_out[name], code)
+                )
             except NoCode as refusal:
                 refusals.append(refusal)
     if refusals:
@@ -214,12 +218,17 @@ def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, t
     return checked(order_temporaries(replace(kernel, values=tuple(values))), "the choice of layouts")
 
 
-def _compiled(
-    name: str, kernels: Kernels, laid_out: Mapping[str, Kernel], code: KernelCode | None, backend: Backend
-) -> Compiled:
-    if code is None:
-        return backend.generic(kernels.functions[name], name, kernels.reasons.get(name, ""))
-    return launched(laid_out[name], code)
+def _generic(name: str, kernels: Kernels, backend: Backend, known: dict[str, Compiled]) -> Compiled:
+    """Code for a kernel that no class supports: that of an equal one in `known`, if there is one. Checks name the
+    operators that they are of, so that kernels with checks do not share code."""
+    function = kernels.functions[name]
+    text = str(function).replace(f"@{name}(", "@(", 1)
+    if text not in known:
+        made = backend.generic(function, name, kernels.reasons.get(name, ""))
+        if made.code.checks:
+            return made
+        known[text] = made
+    return known[text]
 
 
 def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[KernelInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 from motet.compiler.ir._mlir import ir
 
@@ -12,6 +13,9 @@ Interval = tuple[int | None, int | None]
 UNKNOWN: Interval = (None, None)
 _CASTS = ("arith.index_cast", "arith.extsi", "arith.trunci", "arith.index_castui", "arith.extui")
 _WIDE = 64
+_FALSE, _TRUE = (0, 0), (-1, -1)  # of i1
+_CHOICES: dict[Interval, int] = {_TRUE: 1, _FALSE: 2}  # the operand that `arith.select` takes
+_SLT, _SLE, _SGT, _SGE = range(2, 6)  # predicates of `arith.cmpi`
 
 
 class Intervals:
@@ -46,16 +50,32 @@ class Intervals:
             extent = loop_extent(operation)
             return 0, None if extent is None else extent - 1
         if name in _CASTS:
-            low, high = self.of(operation.operands[0])
-            unsigned = name.endswith("ui") and (low is None or low < 0)
-            return UNKNOWN if unsigned else (low, high)
+            return _cast(name, self.of(operation.operands[0]), operation.operands[0].type)
         if name == "affine.apply":
             return self._applied(operation)
+        if name == "arith.cmpi":
+            return self._compared(operation)
         if name == "arith.select":
+            chosen = _CHOICES.get(self.of(operation.operands[0]))
+            if chosen is not None:
+                return self.of(operation.operands[chosen])
             return _union(self.of(operation.operands[1]), self.of(operation.operands[2]))
         if name.startswith("arith.") and len(operation.operands) == 2:
             return _combined(name, self.of(operation.operands[0]), self.of(operation.operands[1]))
         return UNKNOWN
+
+    def _compared(self, operation: ir.Operation) -> Interval:
+        """The interval of a signed comparison, whose results are 0 and, as a signed number of one bit, -1."""
+        kind = ir.IntegerAttr(operation.attributes["predicate"]).value
+        left, right = map(self.of, operation.operands)
+        if kind in (_SGT, _SGE):
+            left, right, kind = right, left, {_SGT: _SLT, _SGE: _SLE}[kind]
+        if kind not in (_SLT, _SLE) or None in (*left, *right):
+            return UNKNOWN
+        (least, greatest), (low, high) = (cast(tuple[int, int], each) for each in (left, right))
+        if greatest < low or (kind == _SLE and greatest == low):
+            return _TRUE
+        return _FALSE if least > high or (kind == _SLT and least == high) else UNKNOWN
 
     def _counter(self, argument: ir.BlockArgument) -> Interval:
         """The interval of a loop's counter."""
@@ -114,6 +134,18 @@ def _within_type(found: Interval, kind: ir.Type) -> Interval:
     if bits < _WIDE:
         return least if low is None else low, greatest if high is None else high
     return low, high
+
+
+def _cast(name: str, found: Interval, kind: ir.Type) -> Interval:
+    """The interval of a conversion of a value of type `kind` in the interval `found`."""
+    low, high = found
+    if not name.endswith("ui") or (low is not None and low >= 0):
+        return found
+    match = re.fullmatch(r"i(\d+)", str(kind))
+    if match is None:
+        return UNKNOWN
+    numbers = 1 << int(match[1])
+    return (low + numbers, high + numbers) if low is not None and high is not None and high < 0 else (0, numbers - 1)
 
 
 def _union(a: Interval, b: Interval) -> Interval:

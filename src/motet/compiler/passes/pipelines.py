@@ -59,6 +59,8 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "distribute-concats",
     "sink-reshapes",
     "inline-indices",
+    Cleaned(("compute-gathered",)),
+    "repeat-element-wise",
     "fuse-multi-gemm",
 )
 
@@ -68,6 +70,7 @@ FUSE_FOR_CPU: tuple[Step, ...] = (
     "unroll-loops{products=true most=512}", "expand-products", "narrow-quantised-products", "keep-block-weights",
     "sink-dequantisations", Cleaned(("dynamic-transposed-conv", "transposed-conv-by-phases")),
     "compute-slices", "flatten-concats", "collect-insertions", "scatter-in-place", "inline-gathers", "reshape-rows",
+    "repeat-element-wise",
 )
 
 # A normalised program → one private function for each kernel; those that read constants alone have run.

@@ -34,16 +34,16 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.passes.normalise": (
         "collapse-broadcasts", "decompose-softmax", "drop-casts", "dynamic-transposed-conv", "fold-empty-tensors",
         "fold-numbers", "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "repeat-extracts",
-        "resolve-extracts",
-        "resolve-reshapes", "reuse-sorted-extents", "simplify-sizes", "slice-after-splitting", "slice-extracts",
-        "split-groups", "store-loop-scalars", "transposed-conv-by-phases", "window-scatters",
+        "resolve-extracts", "resolve-reshapes", "reuse-sorted-extents", "simplify-sizes", "slice-after-splitting",
+        "slice-extracts", "split-groups", "store-loop-scalars", "transposed-conv-by-phases", "window-scatters",
     ),
     "motet.compiler.passes.fuse": (
-        "collect-insertions", "compute-slices", "distribute-concats", "expand-products", "flatten-concats",
+        "collect-insertions", "compute-gathered", "compute-slices", "distribute-concats", "expand-products", "flatten-concats",
         "fold-constants", "fold-widening-casts", "fuse-attention", "fuse-multi-gemm", "hoist-loop-invariants",
         "hoist-loop-products", "inline-gathers", "inline-indices", "join-loop-products", "keep-block-weights",
         "merge-groups", "narrow-products", "narrow-quantised-products", "outline-kernels", "quantise-products",
-        "reshape-rows", "scatter-in-place", "sink-dequantisations", "sink-reshapes", "unroll-loops",
+        "repeat-element-wise", "reshape-rows", "scatter-in-place", "sink-dequantisations", "sink-reshapes",
+        "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

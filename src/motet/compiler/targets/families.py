@@ -13,6 +13,7 @@ from importlib import metadata
 
 from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, X86_64_V4
 from motet.compiler.targets.cuda import CUDA
+from motet.compiler.targets.embedded import EMBEDDED
 from motet.compiler.targets.family import Family, Target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.targets.hip import HIP
@@ -35,6 +36,7 @@ def families() -> dict[str, Family]:
             options=("latency", "bandwidth", "memory-bandwidth", "memory", "queues"),
         ),
         "riscv": RISCV,
+        "embedded": EMBEDDED,
         "opencl": OPENCL,
         "cuda": CUDA,
         "hip": HIP,
@@ -132,7 +134,8 @@ def resolve_target(name: str) -> Target:
     target = replace(known.targets[own], family=family)
     for value in suffixes:
         if value in known.precisions:
-            target = replace(target, precision=value)
+            if not isinstance(target, GpuTarget) or target.xpu is None or target.xpu.matrix_engine:
+                target = replace(target, precision=value)
         elif isinstance(target, GpuTarget) and target.xpu is not None:
             target = replace(target, xpu=replace(target.xpu, registers=value))
     return target

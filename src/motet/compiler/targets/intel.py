@@ -16,6 +16,7 @@ from motet.compiler.placement.rates import Rates
 from motet.compiler.targets.family import Family
 from motet.compiler.targets.gpu import GpuTarget, XpuDevice
 
+PRECISIONS = ("ieee", "tf32")  # tf32 on matrix engines; other devices multiply in full precision
 REGISTERS = ("default", "small", "large", "auto")
 ANY = "spirv"  # the target for all devices that take SPIR-V and have sub-groups
 _TRIPLE = "spirv64-unknown-unknown"
@@ -75,6 +76,6 @@ _RATES: Mapping[str, Rates] = {
 }
 INTEL = Family(
     "intel", {target.name: target for target in _TARGETS}, ("pvc", "dg2"), key="device", codegen="triton",
-    options=("queues",), registers=REGISTERS, canonical=canonical, always=(ANY,), rates=_RATES["pvc"],
-    target_rates=_RATES,
+    options=("queues",), precisions=PRECISIONS, registers=REGISTERS, canonical=canonical, always=(ANY,),
+    rates=_RATES["pvc"], target_rates=_RATES,
 )

@@ -124,11 +124,25 @@ def _run(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[
         module = _clone(program.module)
         entry = _enter(module, function)
         arguments = [*inputs, *(program.parameters[key] for key in _parameters(entry))]
-        kinds = entry.type
-        arrays = _check(function, arguments, kinds.inputs)
-        results = [_OracleResult.of(kind) for kind in kinds.results]
-        _lower(module)
-        return _call(module, function, arrays, results)
+        arrays = _check(function, arguments, entry.type.inputs)
+        return OracleCode(module, function, _lowered_kinds(module, entry)).run(arrays)
+
+
+def oracle_code(module: ir.Module, function: str) -> OracleCode:
+    """The code of `function` without state, parameters and inputs computed by other functions, for any number of calls.
+    The module is not modified. Raises `CompileError` for an operation that upstream cannot lower."""
+    with module.context, ir.Location.unknown():
+        copy = _clone(module)
+        entry = _enter(copy, function)
+        _parameters(entry)
+        return OracleCode(copy, function, _lowered_kinds(copy, entry))
+
+
+def _lowered_kinds(module: ir.Module, entry: func.FuncOp) -> tuple[list[ir.Type], list[_OracleResult]]:
+    """The types of a function's inputs and results. Lowers its module."""
+    inputs, results = list(entry.type.inputs), [_OracleResult.of(kind) for kind in entry.type.results]
+    _lower(module)
+    return inputs, results
 
 
 # -- lowering ------------------------------------------------------------------------------------------
@@ -277,32 +291,44 @@ def _check(name: str, arguments: Sequence[np.ndarray], kinds: Sequence[ir.Type])
     return arrays
 
 
-def _call(
-    module: ir.Module, name: str, arrays: Sequence[np.ndarray], results: Sequence[_OracleResult]
-) -> list[np.ndarray]:
-    memory = _Memory()
-    functions = memory.functions()
-    engine = execution_engine(module)
-    for symbol, function in functions.items():
-        engine.raw_register_runtime(symbol, ctypes.cast(function, ctypes.c_void_p))
-    words = (ctypes.c_int64 * sum(3 + 2 * result.rank for result in results))()
-    values = [_descriptor(array) for array in arrays]
-    if results:
-        values.insert(0, words)
-    pointers = [ctypes.c_void_p(ctypes.addressof(value)) for value in values]
-    packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, pointers))
-    try:
-        compiled = engine.lookup(name)
-    except RuntimeError:  # upstream's lowering calls a missing run-time function
-        raise CompileError(f"{name}: upstream's lowering makes code of it that cannot be linked") from None
-    compiled(packed)
-    found: list[np.ndarray] = []
-    begin = 0
-    for result in results:
-        end = begin + 3 + 2 * result.rank
-        found.append(result.read(words[begin:end]))
-        begin = end
-    return found
+class OracleCode:
+    """A function of a lowered module, compiled for calls on dense arrays. `kinds` are the types of its inputs, and its
+    results."""
+
+    def __init__(
+        self, module: ir.Module, name: str, kinds: tuple[Sequence[ir.Type], Sequence[_OracleResult]]
+    ) -> None:
+        self.name = name
+        self.inputs, self.results = kinds
+        self._memory = _Memory()
+        self._functions = self._memory.functions()
+        self._engine = execution_engine(module)
+        for symbol, function in self._functions.items():
+            self._engine.raw_register_runtime(symbol, ctypes.cast(function, ctypes.c_void_p))
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results of a call, as new arrays. Raises `CallError` for inputs that do not match the types, and
+        `CompileError` if code cannot be linked."""
+        arrays = _check(self.name, inputs, self.inputs)
+        words = (ctypes.c_int64 * sum(3 + 2 * result.rank for result in self.results))()
+        values = [_descriptor(array) for array in arrays]
+        if self.results:
+            values.insert(0, words)
+        pointers = [ctypes.c_void_p(ctypes.addressof(value)) for value in values]
+        packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, pointers))
+        try:
+            compiled = self._engine.lookup(self.name)
+        except RuntimeError:  # upstream's lowering calls a missing run-time function
+            raise CompileError(f"{self.name}: upstream's lowering makes code of it that cannot be linked") from None
+        compiled(packed)
+        found: list[np.ndarray] = []
+        begin = 0
+        for result in self.results:
+            end = begin + 3 + 2 * result.rank
+            found.append(result.read(words[begin:end]))
+            begin = end
+        self._memory.blocks.clear()
+        return found
 
 
 def _descriptor(array: np.ndarray) -> Any:

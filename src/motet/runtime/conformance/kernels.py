@@ -241,7 +241,7 @@ define void @trap{_SIGNATURE} {{
 _WILD = f"""
 define void @wild{_SIGNATURE} {{
 {_pointer("out", 0)}
-  %far = getelementptr i8, ptr %out, i64 {1 << 44}
+  %far = getelementptr i8, ptr %out, i64 {(1 << 44) + (1 << 26)}
   store volatile i32 1, ptr %far
   ret void
 }}

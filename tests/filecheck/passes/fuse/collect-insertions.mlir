@@ -42,3 +42,39 @@ func.func @kept(%x: tensor<3xf32>, %y: tensor<12xf32>) -> (tensor<12xf32>, tenso
   %c = tensor.insert_slice %x into %e[0] [3] [1] : tensor<3xf32> into tensor<12xf32>
   return %b, %c : tensor<12xf32>, tensor<12xf32>
 }
+
+// Results of element-wise operations become one kernel with their concatenation.
+// CHECK-LABEL: func.func @joined
+// CHECK: tensor.concat {{.*}} {motet.together}
+func.func @joined(%x: tensor<12xf32>, %y: tensor<12xf32>) -> tensor<24xf32> {
+  %e = tensor.empty() : tensor<12xf32>
+  %a = linalg.generic {indexing_maps = [#own, #own], iterator_types = ["parallel"]}
+      ins(%x : tensor<12xf32>) outs(%e : tensor<12xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = arith.negf %in : f32
+    linalg.yield %v : f32
+  } -> tensor<12xf32>
+  %b = linalg.generic {indexing_maps = [#own, #own], iterator_types = ["parallel"]}
+      ins(%y : tensor<12xf32>) outs(%e : tensor<12xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = arith.mulf %in, %in : f32
+    linalg.yield %v : f32
+  } -> tensor<12xf32>
+  %c = tensor.concat dim(0) %a, %b : (tensor<12xf32>, tensor<12xf32>) -> tensor<24xf32>
+  return %c : tensor<24xf32>
+}
+
+// A part that is read elsewhere, or that is no such result, leaves the concatenation separate.
+// CHECK-LABEL: func.func @separate
+// CHECK-NOT: motet.together
+func.func @separate(%x: tensor<12xf32>, %y: tensor<12xf32>) -> (tensor<24xf32>, tensor<12xf32>) {
+  %e = tensor.empty() : tensor<12xf32>
+  %a = linalg.generic {indexing_maps = [#own, #own], iterator_types = ["parallel"]}
+      ins(%x : tensor<12xf32>) outs(%e : tensor<12xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = arith.negf %in : f32
+    linalg.yield %v : f32
+  } -> tensor<12xf32>
+  %c = tensor.concat dim(0) %a, %y : (tensor<12xf32>, tensor<12xf32>) -> tensor<24xf32>
+  return %c, %a : tensor<24xf32>, tensor<12xf32>
+}

@@ -43,12 +43,19 @@ def test_the_mode_of_registers_is_part_of_the_target() -> None:
     assert isinstance(target, GpuTarget) and target.xpu is not None and target.xpu.registers == "large"
 
 
+def test_tf32_is_for_matrix_engines() -> None:
+    assert names(device="pvc+dg2", precision="tf32", registers="auto")[0] == "intel:pvc/tf32/auto"
+    found = [resolve_target(f"intel:{name}/tf32") for name in ("pvc", "dg2", "spirv")]
+    assert [target.precision for target in found if isinstance(target, GpuTarget)] == ["tf32", "ieee", "ieee"]
+
+
 @pytest.mark.parametrize(("options", "parts"), [
     ({"device": "foo"}, ["device foo is unknown", "available: pvc, dg2, acm-g11"]),
     ({"device": "0x9999"}, ["device 0x9999 is unknown", "tgllp"]),
     ({"device": "pvc+"}, ["device (empty) is unknown"]),
     ({"registers": "huge"}, ["registers huge is unknown; available: default, small, large, auto"]),
-    ({"arch": "pvc"}, ["option arch is unknown; available: device, registers, queues"]),
+    ({"precision": "tf32x3"}, ["precision tf32x3 is unknown; available: ieee, tf32"]),
+    ({"arch": "pvc"}, ["option arch is unknown; available: device, precision, registers, queues"]),
 ])
 def test_mistakes_list_what_is_known(options: Mapping[str, str], parts: list[str]) -> None:
     with pytest.raises(OptionError) as error:

@@ -13,6 +13,9 @@ from motet.compiler.codegen.backend import UnloadableCode
 from motet.compiler.codegen.llvm.opencl_c.program import refusal
 from motet.compiler.codegen.llvm.spirv import spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.embedded import FAMILY as EMBEDDED
+from motet.runtime.drivers.embedded.image import shipped_image
+from motet.runtime.drivers.embedded.machines import machine_of_cpu
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
 
@@ -61,8 +64,8 @@ def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
     if not missing:
         return
     if is_bare(target):
-        where = "the accelerator's library"
-        instead = "place it on the host, or let its device fall back to that: --device NAME=riscv,@cpu"
+        where = "the agent's library" if target.family == EMBEDDED else "the accelerator's library"
+        instead = f"place it on the host, or let its device fall back to that: --device NAME={target.family},@cpu"
     else:
         where, instead = "the C library, the mathematics library or libgcc", "this is a defect of motet"
     raise UnloadableCode(
@@ -73,6 +76,8 @@ def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
 
 def available(target: CpuTarget) -> frozenset[str]:
     """The symbols available wherever code for `target` is loaded."""
+    if target.family == EMBEDDED and (machine := machine_of_cpu(target.name)):
+        return frozenset(shipped_image(machine.image).library)
     return frozenset(library_symbols()) if is_bare(target) else _libraries()
 
 

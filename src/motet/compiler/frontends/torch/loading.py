@@ -13,9 +13,11 @@ from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.torch.extents import settle_extents
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
+from motet.compiler.frontends.torch.grids import lower_grids
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.pads import settle_pads
+from motet.compiler.frontends.torch.resizing import lower_resizing
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
@@ -41,6 +43,8 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
     register_torch_dialect(context)
     module, data = parse_module(text, file, context)
     lower_layers(module)
+    lower_resizing(module)
+    lower_grids(module)
     _refuse_unknown(module, file)
     kinds = ir.FunctionType(ir.TypeAttr(module.body.operations[0].operation.attributes["function_type"]).value)
     without_sign = unsigned(kinds.inputs), unsigned(kinds.results)

@@ -5,7 +5,7 @@
     %c = tensor.insert_slice %r into %b [3, 0] …           that are written later are not filled
 
 Frontends write padding by reflection or repetition in this form. Concatenations read slices and transpositions in place
-likewise.
+likewise, and those of results of element-wise operations become one kernel with these, which write their parts.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ class CollectInsertions(FunctionPass):
                 for operation in (*chain, *_moving(chain)):
                     operation.attributes[INTERLEAVED] = mark
                 number += 1
+                changed = True
+            for concat in _concats_of_results(block):
+                concat.attributes[TOGETHER] = ir.UnitAttr.get(concat.context)
                 changed = True
         return changed
 
@@ -70,6 +73,20 @@ def _concats_of_views(block: ir.Block) -> Iterator[list[ir.Operation]]:
             continue
         if concat.results[0].type.has_static_shape and any(map(_is_view, concat.operands)):
             yield [concat]
+
+
+def _concats_of_results(block: ir.Block) -> Iterator[ir.Operation]:
+    """Concatenations whose parts are all results of element-wise operations, without other readers."""
+    for entry in block.operations:
+        concat = entry.operation
+        marked = any(mark in concat.attributes for mark in (INTERLEAVED, MARK, TOGETHER))
+        if concat.name != "tensor.concat" or marked or not concat.results[0].type.has_static_shape:
+            continue
+        makers = [_made_by(part) for part in concat.operands]
+        if len(set(concat.operands)) == len(makers) and all(
+            maker is not None and role_of(maker) is Role.ELEMENTWISE and len(_users(maker)) == 1 for maker in makers
+        ):
+            yield concat
 
 
 def _is_view(value: ir.Value) -> bool:

@@ -22,7 +22,7 @@ from motet.compiler.ir.erase import erase_unused
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.boxes import Box, box_of, meet, slice_at
 from motet.compiler.passes.fuse.group import INTERLEAVED, JOINED, MARK, TOGETHER
-from motet.compiler.passes.fuse.roles import Role, role_of
+from motet.compiler.passes.fuse.roles import Role, computes_its_points, role_of
 
 _MOST = 8  # slices of one result
 _MARKS = (INTERLEAVED, JOINED, MARK, TOGETHER)
@@ -77,15 +77,7 @@ def _is_element_wise(operation: ir.Operation) -> bool:
     kinds = [operand.type for operand in operation.operands]
     if not all(not isinstance(kind, ir.ShapedType) or kind.has_static_shape for kind in kinds):
         return False
-    maps = maps_of(operation)
-    if maps[-1] != ir.AffineMap.get_identity(maps[-1].n_dims, operation.context):
-        return False
-    if not all(isinstance(entry, (ir.AffineDimExpr, ir.AffineConstantExpr)) for each in maps for entry in each.results):
-        return False
-    body = operation.regions[0].blocks[0]
-    return all(
-        entry.operation.name.startswith(("arith.", "math.", "linalg.yield")) for entry in body.operations
-    ) and not any(True for _ in body.arguments[len(body.arguments) - 1].uses)
+    return computes_its_points(operation)
 
 
 def _ends_heavy_work(operation: ir.Operation) -> bool:

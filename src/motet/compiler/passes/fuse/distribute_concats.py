@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK, TOGETHER
+from motet.compiler.passes.fuse.roles import computes_its_points
 
 _MOST = 4  # parts
 
@@ -72,7 +74,7 @@ def _distribute(operation: ir.Operation) -> bool:
     """Splits `operation` into parts, if it is element-wise on concatenations that have no other reader."""
     if not _is_element_wise(operation):
         return False
-    maps = _maps(operation)
+    maps = maps_of(operation)
     sources = list(operation.operands)[: len(maps) - 1]
     found = [_parts(source) if each == maps[-1] else None for source, each in zip(sources, maps, strict=False)]
     kinds = {parts for parts in found if parts is not None}
@@ -110,7 +112,7 @@ def _slice_before(operation: ir.Operation) -> bool:
     places = [_place(user) for user in users]
     if any(place is None for place in places) or len({place and place[0] for place in places}) != 1:
         return False
-    maps = _maps(operation)
+    maps = maps_of(operation)
     sources = list(operation.operands)[: len(maps) - 1]
     for user, where in zip(users, places, strict=True):
         if where is None:
@@ -132,21 +134,8 @@ def _is_element_wise(operation: ir.Operation) -> bool:
         return False
     if not ir.RankedTensorType(operation.results[0].type).has_static_shape:
         return False
-    maps = _maps(operation)
-    if maps[-1] != ir.AffineMap.get_identity(maps[-1].n_dims, operation.context):
-        return False
-    if not all(isinstance(entry, (ir.AffineDimExpr, ir.AffineConstantExpr)) for each in maps for entry in each.results):
-        return False
-    body = operation.regions[0].blocks[0]
-    names = [entry.operation.name for entry in body.operations]
-    return (
-        len(names) > 1 and all(name.startswith(("arith.", "math.", "linalg.yield")) for name in names)
-        and not any(True for _ in body.arguments[len(body.arguments) - 1].uses)
-    )
+    return computes_its_points(operation) and len(list(operation.regions[0].blocks[0].operations)) > 1
 
-
-def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
-    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]
 
 
 def _result_dimension(map_: ir.AffineMap, position: int) -> int:

@@ -4,12 +4,14 @@
     %1 = call @main_kernel_1(%x, %0)                                    →    %1 = call @main_kernel_1(%x, %folded)
 
 Results are bit-exact with the plain lowering, which the oracle runs; numpy is used where it is known to compute the
-same.
+same. Equal kernels are compiled for that once: a network prepares the weights of all its layers alike.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.evaluate import evaluate
 from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
-from motet.compiler.verify.oracle import run_oracle
+from motet.compiler.verify.oracle import OracleCode, oracle_code
 
 _FOLDED = "folded"
 LARGEST_GROWTH = 4  # a result more than this many times larger than its operands is computed at run time
@@ -38,12 +40,15 @@ class FoldConstants(Pass):
     def run(self, program: Program) -> bool:
         parameters = dict(program.parameters)
         kernels = {symbol_name(entry.operation): entry.operation for entry in program.module.body.operations}
-        folded = [_fold(function, kernels, parameters) for function in public_functions(program.module)]
+        evaluator = _Evaluator()
+        folded = [_fold(function, kernels, parameters, evaluator) for function in public_functions(program.module)]
         program.parameters = parameters
         return any(folded)
 
 
-def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: dict[str, np.ndarray]) -> bool:
+def _fold(
+    function: ir.Operation, kernels: dict[str, ir.Operation], parameters: dict[str, np.ndarray], evaluator: _Evaluator
+) -> bool:
     block, changed = function.regions[0].blocks[0], False
     known = _known(function, parameters)
     for entry in list(block.operations):
@@ -55,11 +60,11 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
         if operation.name != "func.call" or not all(operand in known for operand in operation.operands):
             continue
         kernel = kernels[ir.FlatSymbolRefAttr(operation.attributes["callee"]).value]
-        results = _run(kernel, [known[operand] for operand in operation.operands])
+        results = evaluator.run(kernel, [known[operand] for operand in operation.operands])
         if results is None:
             continue
         for result, array in zip(operation.results, results, strict=True):
-            key = _key(parameters, array)
+            key = evaluator.key(parameters, array)
             parameters[key] = array
             argument = add_parameter(function, result.type, key, operation.location)
             known[argument] = array
@@ -70,15 +75,6 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
         if LAUNCH not in kernel.attributes:  # a launch may have other calls
             kernel.erase()
     return changed
-
-
-def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
-    """A key for a folded array: that of an equal array, if there is one."""
-    for key, other in parameters.items():
-        alike = key.startswith(f"{_FOLDED}_") and other.dtype == array.dtype and other.shape == array.shape
-        if alike and other.tobytes() == array.tobytes():
-            return key
-    return fresh_key(_FOLDED, parameters)
 
 
 def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:
@@ -92,27 +88,52 @@ def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir
     }
 
 
-def _run(kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
-    kinds = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results
-    if not inputs or not all(kind.has_static_shape for kind in kinds):
-        return None
-    elements = sum(int(np.prod(kind.shape)) for kind in kinds)
-    if elements > LARGEST_GROWTH * sum(array.size for array in inputs) and elements > 4096:
-        return None
-    if (found := evaluate(kernel, inputs)) is not None:
-        return found
-    # The oracle cannot lower scatters, does not order NaN in sorts, and cannot round f64 to bf16.
-    if find_operations(kernel, "tm_tensor.scatter", "tm_tensor.sort") or any(
-        str(each.operands[0].type) == "f64" and str(each.result.type) == "bf16"
-        for each in find_operations(kernel, "arith.truncf")
-    ):
-        return None
-    module = ir.Module.create(kernel.location)
-    copy = kernel.clone()
-    del copy.attributes["sym_visibility"]
-    module.body.append(copy)
-    name = symbol_name(kernel)
-    return run_oracle(Program(module), name, inputs)
+@dataclass(frozen=True)
+class _Evaluator:
+    """Runs kernels on constants. `codes` are those that the oracle has compiled, by the text of their functions, and
+    `keys` those of results, by dtype, shape and checksum."""
+
+    codes: dict[str, OracleCode] = field(default_factory=dict[str, OracleCode])
+    keys: dict[tuple[object, ...], list[str]] = field(default_factory=dict[tuple[object, ...], list[str]])
+
+    def key(self, parameters: Mapping[str, np.ndarray], array: np.ndarray) -> str:
+        """A key for a result: that of an equal array, if there is one."""
+        data = array.tobytes()
+        alike = self.keys.setdefault((array.dtype, array.shape, zlib.crc32(data)), [])
+        for key in alike:
+            if parameters[key].tobytes() == data:
+                return key
+        alike.append(fresh_key(_FOLDED, parameters))
+        return alike[-1]
+
+    def run(self, kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        """The results of `kernel`; None if it has to run in each call."""
+        kinds = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results
+        if not inputs or not all(kind.has_static_shape for kind in kinds):
+            return None
+        elements = sum(int(np.prod(kind.shape)) for kind in kinds)
+        if elements > LARGEST_GROWTH * sum(array.size for array in inputs) and elements > 4096:
+            return None
+        if (found := evaluate(kernel, inputs)) is not None:
+            return found
+        # The oracle cannot lower scatters, does not order NaN in sorts, and cannot round f64 to bf16.
+        if find_operations(kernel, "tm_tensor.scatter", "tm_tensor.sort") or any(
+            str(each.operands[0].type) == "f64" and str(each.result.type) == "bf16"
+            for each in find_operations(kernel, "arith.truncf")
+        ):
+            return None
+        return self._code(kernel).run(inputs)
+
+    def _code(self, kernel: ir.Operation) -> OracleCode:
+        copy = kernel.clone()
+        copy.attributes["sym_name"] = ir.StringAttr.get(_FOLDED)
+        del copy.attributes["sym_visibility"]
+        module = ir.Module.create(kernel.location)
+        module.body.append(copy)
+        text = str(copy)
+        if text not in self.codes:
+            self.codes[text] = oracle_code(module, _FOLDED)
+        return self.codes[text]
 
 
 def _mark(value: ir.Value, kernels: dict[str, ir.Operation]) -> None:

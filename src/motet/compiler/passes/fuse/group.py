@@ -108,7 +108,8 @@ class _Grouper:
     def _needs_memory(self, view: ir.Operation) -> bool:
         """Whether a view must be stored in memory. Views become part of linalg operations that read them, of further
         views, and of concatenations and insertions grouped with their parts; all other readers need them in memory.
-        Padding only becomes part of windows and convolutions."""
+        Reshapes in between may add or drop unit dimensions, where single elements are read. Padding only becomes part
+        of windows and convolutions."""
         pads = view.name == "tensor.pad"
         for use in view.results[0].uses:
             user = use.owner.operation
@@ -117,7 +118,7 @@ class _Grouper:
                 continue
             if not pads and (TOGETHER in user.attributes or self._leads_to_parts(user)):
                 continue
-            if not pads and INTERLEAVED in user.attributes:
+            if not pads and (INTERLEAVED in user.attributes or self._leads_to_points(user)):
                 continue
             if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
                 return True
@@ -127,6 +128,14 @@ class _Grouper:
         """Whether a unit reshape is only read by concatenations that are grouped with their parts."""
         users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
         return bool(users) and is_unit_reshape(reshape) and all(TOGETHER in user.attributes for user in users)
+
+    def _leads_to_points(self, reshape: ir.Operation) -> bool:
+        """Whether a unit reshape is only read by element-wise operations and transpositions. Loops, which
+        would read a view in each iteration, and products need one."""
+        users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
+        return bool(users) and is_unit_reshape(reshape) and all(
+            user.name == "linalg.generic" and self.roles.get(user) in (Role.ELEMENTWISE, Role.VIEW) for user in users
+        )
 
     def _place_marked(self, operation: ir.Operation, mark: str) -> None:
         """Places operations with the same mark in one group. Only its last operation is read outside, so that the

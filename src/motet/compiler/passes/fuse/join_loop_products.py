@@ -68,9 +68,23 @@ class _LoopProduct:
         shapes = [list(ir.RankedTensorType(operation.operands[self.own].type).shape),
                   list(ir.RankedTensorType(operation.results[0].type).shape)]
         shapes[0][self.axis] = shapes[1][self.column] = 0
-        body = str(operation.regions[0].blocks[0])
+        body = _written_body(operation.regions[0].blocks[0])
         kinds = tuple(str(ir.RankedTensorType(value.type).element_type) for value in operation.operands)
         return operation.operands[1 - self.own], self.own, self.loops, str(shapes), body, kinds
+
+
+def _written_body(block: ir.Block) -> tuple[object, ...]:
+    """The operations of a body, equal for equal bodies. MLIR's printer would number the values of the whole function
+    for each of them."""
+    numbers: dict[ir.Value, int] = {value: number for number, value in enumerate(block.arguments)}
+    written: list[object] = [tuple(str(value.type) for value in block.arguments)]
+    for entry in block.operations:
+        operation = entry.operation
+        operands = tuple(numbers.get(value, value) for value in operation.operands)
+        attributes = tuple((name, str(operation.attributes[name])) for name in operation.attributes)
+        written.append((operation.name, operands, attributes, tuple(str(value.type) for value in operation.results)))
+        numbers.update((value, len(numbers)) for value in operation.results)
+    return tuple(written)
 
 
 def _products(operation: ir.Operation, loop: ir.Operation) -> list[_LoopProduct]:

@@ -8,7 +8,7 @@ from enum import Enum
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine
-from motet.compiler.ir.attributes import constant_number, reassociation
+from motet.compiler.ir.attributes import constant_number, maps_of, reassociation
 from motet.compiler.kernels.reader.reading import Unreadable, affine_of
 
 
@@ -110,6 +110,19 @@ def structure_of(operation: ir.Operation) -> Structure | None:
     inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
     reduced = frozenset(i for i, kind in enumerate(iterators) if "reduction" in kind)
     return Structure(tuple(sizes), reduced, maps, inputs)
+
+
+def computes_its_points(generic: ir.Operation) -> bool:
+    """Whether a linalg.generic with one result computes exactly its points, whatever their indices, from single
+    elements of its inputs."""
+    maps = maps_of(generic)
+    if maps[-1] != ir.AffineMap.get_identity(maps[-1].n_dims, generic.context):
+        return False
+    if not all(isinstance(entry, (ir.AffineDimExpr, ir.AffineConstantExpr)) for each in maps for entry in each.results):
+        return False
+    body = generic.regions[0].blocks[0]
+    plain = all(entry.operation.name.startswith(("arith.", "math.", "linalg.yield")) for entry in body.operations)
+    return plain and not any(True for _ in body.arguments[len(body.arguments) - 1].uses)
 
 
 def _role_of_generic(operation: ir.Operation) -> Role:

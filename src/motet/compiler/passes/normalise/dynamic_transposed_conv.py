@@ -24,6 +24,7 @@ from motet.compiler.passes.fuse.dequantised import nest
 from motet.compiler.passes.fuse.roles import Role, Structure, role_of, structure_of
 from motet.compiler.passes.normalise.lower_transposed_conv import is_zero, padded, shape_of, zero_attribute
 from motet.compiler.passes.normalise.repeating import IndexBody, gathered, is_initial, repeated
+from motet.compiler.passes.normalise.spread_axes import SpreadAxis, spread_axes
 from motet.compiler.passes.normalise.transposed_conv_by_phases import is_constant, parameters_of
 
 _MOST_PHASES = 128
@@ -49,15 +50,14 @@ class DynamicTransposedConv(FunctionPass):
 
 
 @dataclass(frozen=True)
-class _SpreadAxis:
-    """A spatial axis: its number in image, result and filters, and its dimensions in the nest. Pixels are at
-    `offset + step * i` among zeros; the window has `window` elements. Point `step * q + phase - crop` of the result
-    reads pixels `q - before` to `q - before + taps - 1`, with elements `step * tap + step - 1 - phase`."""
+class _PhasedAxis:
+    """A spatial axis: its number in image, result and filters. Pixels are at `offset + step * i` among zeros; the
+    window has `window` elements. Point `step * q + phase - crop` of the result reads pixels `q - before` to
+    `q - before + taps - 1`, with elements `step * tap + step - 1 - phase`."""
 
     image: int
     result: int
     filters: int
-    tap: int
     step: int
     offset: int
     window: int
@@ -85,7 +85,7 @@ class _Spread:
     filters: int
     source: ir.Value
     filter_axes: tuple[int, int]
-    axes: tuple[_SpreadAxis, ...]
+    axes: tuple[_PhasedAxis, ...]
 
     @property
     def phases(self) -> int:
@@ -111,7 +111,7 @@ def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Spread | None:
         if not is_constant(operation.operands[filters], constants):
             continue
         source, offsets, steps = spread
-        axes = _axes(operation, structure, (image, filters), offsets, steps)
+        axes = _phased(spread_axes(structure, image, filters, offsets, steps), operation.operands[filters])
         seen = {d for entry in structure.maps[image] for d in entry.dims}
         columns = [a for a, entry in enumerate(own) if entry.single not in seen]
         if axes is None or len(columns) != 1 or math.prod(axis.step for axis in axes) not in range(2, _MOST_PHASES + 1):
@@ -134,27 +134,15 @@ def _spread(value: ir.Value) -> tuple[ir.Value, list[int], list[int]] | None:
     return (insert.operands[0], offsets, steps) if sizes == list(insert.operands[0].type.shape) else None
 
 
-# Parameters: the nest, its operands (image, filters), and what is inserted where.
-def _axes(
-    operation: ir.Operation, structure: Structure, operands: tuple[int, int], offsets: Sequence[int],
-    steps: Sequence[int],
-) -> tuple[_SpreadAxis, ...] | None:
-    image, filters = operands
-    axes: list[_SpreadAxis] = []
-    for number, entry in enumerate(structure.maps[image]):
-        if entry.single is not None and steps[number] == 1 and offsets[number] == 0:
-            continue
-        inside = [d for d in entry.dims if d in structure.reduced]
-        outside = [d for d in entry.dims if d not in structure.reduced]
-        if len(inside) != 1 or len(outside) != 1 or entry.constant or any(by != 1 for _, by in entry.terms):
-            return None
-        places = [a for a, out in enumerate(structure.maps[-1]) if out.single == outside[0]]
-        windows = [a for a, own in enumerate(structure.maps[filters]) if own.single == inside[0]]
-        if len(places) != 1 or len(windows) != 1 or offsets[number] < 0:
-            return None
-        extent = shape_of(operation.operands[filters])[windows[0]]
-        axes.append(_SpreadAxis(number, places[0], windows[0], inside[0], steps[number], offsets[number], extent))
-    return tuple(axes) or None
+def _phased(axes: Sequence[SpreadAxis] | None, filters: ir.Value) -> tuple[_PhasedAxis, ...] | None:
+    """The axes with what all phases of each read; None if windows are dilated."""
+    if axes is None or any(axis.dilation != 1 for axis in axes):
+        return None
+    window = shape_of(filters)
+    return tuple(
+        _PhasedAxis(axis.image, axis.result, axis.filters, axis.step, axis.offset, window[axis.filters])
+        for axis in axes
+    )
 
 
 # -- rewriting -------------------------------------------------------------------------------------
@@ -199,7 +187,7 @@ class _DynamicWriter:
     def _plus(self, value: ir.Value, number: int) -> ir.Value:
         return binary("arith.addi", value, index_constant(number, self.operation), self.operation)
 
-    def _points(self, axis: _SpreadAxis, extent: ir.Value) -> ir.Value:
+    def _points(self, axis: _PhasedAxis, extent: ir.Value) -> ir.Value:
         """The number of points of each phase: those of the result, and those that make the image as long as read."""
         at = self.operation
         needed = binary("arith.divsi", self._plus(extent, axis.crop + axis.step - 1), index_constant(axis.step, at), at)

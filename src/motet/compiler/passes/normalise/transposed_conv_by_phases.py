@@ -34,6 +34,7 @@ from motet.compiler.passes.normalise.repeating import (
     gathered,
     is_initial,
 )
+from motet.compiler.passes.normalise.spread_axes import SpreadAxis, spread_axes
 
 _MOST_PHASES = 128  # each is a stage of the kernel that interleaves them
 
@@ -94,7 +95,7 @@ def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Transposed | N
         if inserted is None or any(entry.single is None for entry in structure.maps[filters]):
             continue
         source, offsets, steps = inserted
-        axes = _axes(operation, structure, (image, filters), shape_of(source), offsets, steps)
+        axes = spread_axes(structure, image, filters, offsets, steps)
         own = {entry.single for entry in structure.maps[filters]}
         seen = {d for entry in structure.maps[image] for d in entry.dims}
         found = [a for a, entry in enumerate(structure.maps[-1]) if entry.single in own - seen]
@@ -104,7 +105,8 @@ def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Transposed | N
         if known and math.prod(axis.step for axis in axes) <= _MOST_PHASES:
             filter_dim = structure.maps[-1][found[0]].single
             assert filter_dim is not None
-            return _Transposed(structure, image, filters, source, filter_dim, found[0], axes)
+            phased = _phased(axes, source, operation.operands[filters], operation.results[0])
+            return _Transposed(structure, image, filters, source, filter_dim, found[0], phased)
     return None
 
 
@@ -140,30 +142,18 @@ def _among_zeros(value: ir.Value) -> tuple[ir.Value, list[int], list[int]] | Non
     return expanded, [offsets[a] for a in where], [steps[a] for a in where]
 
 
-# Parameters: the nest, its operands (image, filters), and what is inserted where.
-def _axes(
-    operation: ir.Operation, structure: Structure, operands: tuple[int, int], pixels: Sequence[int],
-    offsets: Sequence[int], steps: Sequence[int],
-) -> tuple[PhasedAxis, ...] | None:
-    image, filters = operands
-    axes: list[PhasedAxis] = []
-    for number, entry in enumerate(structure.maps[image]):
-        if entry.single is not None and steps[number] == 1 and offsets[number] == 0:
-            continue
-        inside = [d for d in entry.dims if d in structure.reduced]
-        outside = [d for d in entry.dims if d not in structure.reduced]
-        if len(inside) != 1 or len(outside) != 1 or entry.constant or entry.coefficient(outside[0]) != 1:
-            return None
-        places = [a for a, out in enumerate(structure.maps[-1]) if out.single == outside[0]]
-        windows = [a for a, own in enumerate(structure.maps[filters]) if own.single == inside[0]]
-        dilation = entry.coefficient(inside[0])
-        if len(places) != 1 or len(windows) != 1 or dilation < 1 or offsets[number] < 0:
-            return None
-        axes.append(PhasedAxis(
-            outside[0], inside[0], places[0], number, steps[number], offsets[number], pixels[number], dilation,
-            shape_of(operation.operands[filters])[windows[0]], shape_of(operation.results[0])[places[0]],
-        ))
-    return tuple(axes) or None
+def _phased(
+    axes: Sequence[SpreadAxis], source: ir.Value, filters: ir.Value, result: ir.Value
+) -> tuple[PhasedAxis, ...]:
+    """The axes with the extents of the pixels `source`, the window and the result."""
+    pixels, window, extents = shape_of(source), shape_of(filters), shape_of(result)
+    return tuple(
+        PhasedAxis(
+            axis.dim, axis.tap, axis.result, axis.image, axis.step, axis.offset, pixels[axis.image], axis.dilation,
+            window[axis.filters], extents[axis.result],
+        )
+        for axis in axes
+    )
 
 
 def parameters_of(function: ir.Operation) -> set[ir.Value]:

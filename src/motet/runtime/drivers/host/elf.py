@@ -1,4 +1,4 @@
-"""Reads relocatable ELF64 objects: sections, symbols and relocations, with every offset checked.
+"""Reads relocatable ELF objects of 64 and 32 bits: sections, symbols and relocations, with every offset checked.
 
 Source: System V ABI, chapter 4 (Object Files), and the `elf.h` of Linux for the constants.
 """
@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 
 from motet.errors import ArtifactError
 
-MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
+# By ELF's number and class (1: 32 bits, 2: 64 bits).
+MACHINES = {
+    (62, 2): "x86_64", (183, 2): "aarch64", (243, 2): "riscv64", (40, 1): "thumb", (243, 1): "riscv32",
+}
 
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 4, 8, 9
 SHT_X86_64_UNWIND = 0x70000001
@@ -19,10 +22,32 @@ CONSTRUCTORS = {14: "SHT_INIT_ARRAY", 15: "SHT_FINI_ARRAY", 16: "SHT_PREINIT_ARR
 SHN_UNDEF, SHN_LORESERVE, SHN_ABS, SHN_COMMON = 0, 0xFF00, 0xFFF1, 0xFFF2
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QQq")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The structures of one class. `symbol_order` are the places of name, info, other, section, value and size in a
+    symbol; `shift` is where a relocation's symbol begins in its info."""
+
+    header: struct.Struct
+    section: struct.Struct
+    symbol: struct.Struct
+    symbol_order: tuple[int, ...]
+    relocation: struct.Struct
+    bare_relocation: struct.Struct  # without an addend
+    shift: int
+
+
+_LAYOUTS = {
+    1: _Layout(
+        struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<IIIIIIIIII"), struct.Struct("<IIIBBH"), (0, 3, 4, 5, 1, 2),
+        struct.Struct("<IIi"), struct.Struct("<II"), 8,
+    ),
+    2: _Layout(
+        struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), (0, 1, 2, 3, 4, 5),
+        struct.Struct("<QQq"), struct.Struct("<QQ"), 32,
+    ),
+}
 _MAX_ALIGNMENT = 1 << 16
 
 
@@ -73,7 +98,7 @@ def read_object(data: bytes | memoryview, where: str) -> Object:
 
     Unwind tables, notes and debug sections are omitted.
 
-    Raises: ArtifactError if it is not a relocatable ELF64 object, or is damaged.
+    Raises: ArtifactError if it is not a relocatable ELF object of a known machine, or is damaged.
     """
     return _ElfReader(memoryview(data).cast("B").toreadonly(), where).read()
 
@@ -82,6 +107,7 @@ class _ElfReader:
     def __init__(self, data: memoryview, where: str) -> None:
         self.data = data
         self.where = where
+        self.layout = _LAYOUTS[2]
 
     def fail(self, what: str) -> ArtifactError:
         return ArtifactError(f"{self.where}: {what}; the file is damaged, build it again")
@@ -113,20 +139,24 @@ class _ElfReader:
         return Object(machine, sections, symbols, self.read_relocations(headers, sections, len(symbols)))
 
     def read_header(self) -> tuple[str, list[tuple[int, ...]], bytes]:
-        if len(self.data) < _HEADER.size or bytes(self.data[:4]) != b"\x7fELF":
+        if len(self.data) < self.layout.header.size or bytes(self.data[:4]) != b"\x7fELF":
             raise self.fail("not an ELF object")
-        fields = _HEADER.unpack_from(self.data)
-        ident, kind, number = fields[0], fields[1], fields[2]
-        if ident[4] != 2 or ident[5] != 1:
-            raise self.fail("not a 64-bit little-endian ELF object")
+        if self.data[4] not in _LAYOUTS or self.data[5] != 1:
+            raise self.fail("not a little-endian ELF object of 32 or 64 bits")
+        self.layout = _LAYOUTS[self.data[4]]
+        fields = self.layout.header.unpack_from(self.data)
+        kind, number = fields[1], (fields[2], self.data[4])
         if kind != 1:
             raise self.fail(f"ELF file of type {kind}; expected 1, a relocatable object")
         if number not in MACHINES:
-            raise self.fail(f"ELF machine {number}; expected one of {', '.join(MACHINES.values())}")
+            known = ", ".join(MACHINES.values())
+            raise self.fail(f"ELF machine {number[0]} of class {number[1]}; expected one of {known}")
         offset, size, count, names = fields[6], fields[11], fields[12], fields[13]
-        if size != _SECTION.size or not count:
-            raise self.fail(f"section table: {count} entries of {size} bytes; expected {_SECTION.size} each")
-        headers = list(_SECTION.iter_unpack(self.slice(offset, size * count, "the section table")))
+        if size != self.layout.section.size or not count:
+            raise self.fail(
+                f"section table: {count} entries of {size} bytes; expected {self.layout.section.size} each"
+            )
+        headers = list(self.layout.section.iter_unpack(self.slice(offset, size * count, "the section table")))
         if names >= count:
             raise self.fail(f"section names in section {names}; there are {count}")
         name_table = self.slice(headers[names][4], headers[names][5], "the section names")
@@ -135,7 +165,7 @@ class _ElfReader:
     def read_section(self, number: int, header: tuple[int, ...], names: bytes) -> Section | None:
         name_at, kind, flags, _, offset, size, _, _, alignment, _ = header
         name = self.string(names, name_at, f"the name of section {number}")
-        if kind == SHT_X86_64_UNWIND or name.startswith((".eh_frame", ".note", ".gcc_except_table")):
+        if kind == SHT_X86_64_UNWIND or name.startswith((".eh_frame", ".note", ".gcc_except_table", ".ARM.")):
             return None
         if flags & SHF_TLS:
             raise self.fail(f"section {name}: thread-local storage, which is not supported")
@@ -156,14 +186,16 @@ class _ElfReader:
 
     def read_symbols(self, header: tuple[int, ...], headers: list[tuple[int, ...]]) -> list[ElfSymbol]:
         offset, size, link = header[4], header[5], header[6]
-        if size % _SYMBOL.size or header[9] != _SYMBOL.size:
-            raise self.fail(f"symbol table of {size:,} bytes; expected a multiple of {_SYMBOL.size}")
+        entry = self.layout.symbol
+        if size % entry.size or header[9] != entry.size:
+            raise self.fail(f"symbol table of {size:,} bytes; expected a multiple of {entry.size}")
         if link >= len(headers):
             raise self.fail(f"symbol names in section {link}; there are {len(headers)}")
         names = bytes(self.slice(headers[link][4], headers[link][5], "the symbol names"))
         symbols: list[ElfSymbol] = []
         table = self.slice(offset, size, "the symbol table")
-        for name_at, info, _, section, value, length in _SYMBOL.iter_unpack(table):
+        for fields in entry.iter_unpack(table):
+            name_at, info, _, section, value, length = (fields[place] for place in self.layout.symbol_order)
             name = self.string(names, name_at, f"the name of symbol {len(symbols)}") if name_at else ""
             symbols.append(ElfSymbol(name, info >> 4, section, value, length))
         return symbols
@@ -186,16 +218,19 @@ class _ElfReader:
             kind, offset, size, target = header[1], header[4], header[5], header[7]
             if kind not in (SHT_RELA, SHT_REL) or target not in sections:
                 continue
-            if kind == SHT_REL or size % _RELOCATION.size:
+            # Without addends in the entries, they are in the code, where the patch functions find them.
+            layout = self.layout.relocation if kind == SHT_RELA else self.layout.bare_relocation
+            if size % layout.size or (kind == SHT_REL and self.layout is _LAYOUTS[2]):
                 name = sections[target].name
                 raise self.fail(f"relocations of section {name}: expected entries with addends")
             entries = result.setdefault(target, [])
             table = self.slice(offset, size, "a relocation table")
-            for place, info, addend in _RELOCATION.iter_unpack(table):
-                if info >> 32 >= symbols:
-                    raise self.fail(f"relocation of section {sections[target].name} to symbol {info >> 32}; "
+            for place, info, *addend in layout.iter_unpack(table):
+                symbol, code = info >> self.layout.shift, info & (1 << self.layout.shift) - 1
+                if symbol >= symbols:
+                    raise self.fail(f"relocation of section {sections[target].name} to symbol {symbol}; "
                                     f"there are {symbols}")
-                entries.append(Relocation(place, info & 0xFFFFFFFF, info >> 32, addend))
+                entries.append(Relocation(place, code, symbol, addend[0] if addend else 0))
         return result
 
     def string(self, table: bytes, offset: int, what: str) -> str:

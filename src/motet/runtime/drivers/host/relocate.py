@@ -1,15 +1,15 @@
-"""Relocations of x86-64, AArch64 and RISC-V, which patch addresses into code.
+"""Relocations of x86-64, AArch64, RISC-V and Thumb, which patch addresses into code.
 
 Each machine is a table from the relocation's number to its name, the bytes that it patches, the way in which its target
-is found, and a patch function. Sources: the psABI documents of the three architectures (x86-64 psABI 1.0, ELF for the
-Arm 64-bit Architecture, RISC-V ELF psABI).
+is found, and a patch function. Sources: the psABI documents of the architectures (x86-64 psABI 1.0, ELF for the
+Arm 64-bit and the Arm Architecture, RISC-V ELF psABI).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 # direct: the symbol itself; call: the symbol, or a stub if it is imported; table: the symbol's slot in the global
@@ -353,4 +353,86 @@ _RISCV64 = ElfMachine(
     stub=_riscv64_stub,
 )
 
-MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64, "riscv64": _RISCV64}
+def _riscv32_stub(address: int, slot: int) -> bytes:
+    distance = (slot - address) & 0xFFFFFFFF
+    return struct.pack(
+        "<4I",
+        0x00000E17 | (distance + 0x800) & 0xFFFFF000,  # auipc t3, slot
+        0x000E2E03 | (distance & 0xFFF) << 20,  # lw t3, slot(t3)
+        0x000E0067,  # jr t3
+        0x00000013,  # nop
+    )
+
+
+_RISCV32 = replace(_RISCV64, stub=_riscv32_stub)
+
+# -- Thumb, whose addends are in the code --------------------------------------------------------------
+
+
+def _thumb_branch(image: memoryview, at: int, place: int, target: int) -> None:
+    """A distance of 25 bits in bl or b.w; its addend is −4, the pipeline's."""
+    first, second = struct.unpack_from("<2H", image, at)
+    d = _signed((target & ~1) - place - 4, 25)
+    sign, upper, lower = d >> 24 & 1, d >> 12 & 0x3FF, d >> 1 & 0x7FF
+    j1, j2 = (d >> 23 & 1 ^ sign ^ 1), (d >> 22 & 1 ^ sign ^ 1)
+    struct.pack_into(
+        "<2H", image, at, first & 0xF800 | sign << 10 | upper, second & 0xD000 | j1 << 13 | j2 << 11 | lower
+    )
+
+
+def _thumb_add(relative: bool) -> Patch:
+    """Add the target to the word in the code."""
+
+    def patch(image: memoryview, at: int, place: int, target: int) -> None:
+        before = struct.unpack_from("<I", image, at)[0]
+        struct.pack_into("<I", image, at, (before + target - (place if relative else 0)) & 0xFFFFFFFF)
+
+    return patch
+
+
+def _thumb_prel31(image: memoryview, at: int, place: int, target: int) -> None:
+    before = struct.unpack_from("<I", image, at)[0]
+    struct.pack_into("<I", image, at, before & 0x80000000 | (before + target - place) & 0x7FFFFFFF)
+
+
+def _thumb_move(shift: int, relative: bool) -> Patch:
+    """Sixteen bits of an address in movw or movt, whose addend is the signed number there."""
+
+    def patch(image: memoryview, at: int, place: int, target: int) -> None:
+        first, second = struct.unpack_from("<2H", image, at)
+        addend = (first & 15) << 12 | (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
+        value = (target + (addend ^ 0x8000) - 0x8000 - (place if relative else 0)) >> shift
+        first = first & 0xFBF0 | value >> 12 & 15 | (value >> 11 & 1) << 10
+        struct.pack_into("<2H", image, at, first, second & 0x8F00 | (value >> 8 & 7) << 12 | value & 0xFF)
+
+    return patch
+
+
+def _thumb_stub(address: int, slot: int) -> bytes:
+    # movw r12, low; movt r12, high (the slot's address); ldr.w pc, [r12]
+    code = bytearray(struct.pack("<6H", 0xF240, 0x0C00, 0xF2C0, 0x0C00, 0xF8DC, 0xF000))
+    _thumb_move(0, False)(memoryview(code), 0, 0, slot)
+    _thumb_move(16, False)(memoryview(code), 4, 0, slot)
+    return bytes(code)
+
+
+_THUMB = ElfMachine(
+    kinds={
+        2: RelocationKind("R_ARM_ABS32", 4, "direct", _thumb_add(relative=False)),
+        3: RelocationKind("R_ARM_REL32", 4, "direct", _thumb_add(relative=True)),
+        10: RelocationKind("R_ARM_THM_CALL", 4, "call", _thumb_branch),
+        30: RelocationKind("R_ARM_THM_JUMP24", 4, "call", _thumb_branch),
+        38: RelocationKind("R_ARM_TARGET1", 4, "direct", _thumb_add(relative=False)),
+        42: RelocationKind("R_ARM_PREL31", 4, "direct", _thumb_prel31),
+        47: RelocationKind("R_ARM_THM_MOVW_ABS_NC", 4, "direct", _thumb_move(0, False)),
+        48: RelocationKind("R_ARM_THM_MOVT_ABS", 4, "direct", _thumb_move(16, False)),
+        49: RelocationKind("R_ARM_THM_MOVW_PREL_NC", 4, "direct", _thumb_move(0, True)),
+        50: RelocationKind("R_ARM_THM_MOVT_PREL", 4, "direct", _thumb_move(16, True)),
+        96: RelocationKind("R_ARM_GOT_PREL", 4, "table", _thumb_add(relative=True)),
+    },
+    ignored=frozenset({0}),
+    stub_bytes=12,
+    stub=_thumb_stub,
+)
+
+MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64, "riscv64": _RISCV64, "riscv32": _RISCV32, "thumb": _THUMB}

@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-import bisect
 import ctypes
 import functools
 import mmap
 import os
-import threading
 import weakref
-from collections import deque
 from typing import Any
 
 import numpy as np
 
 from motet.errors import OutOfMemoryError
+from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.riscv.protocol import CODE_FIRST, DRAM
 
-ALIGNMENT = 64
-_LARGE = 4096  # sizes from here on are rounded to pages
 _FAILED = ctypes.c_void_p(-1).value
-
-
-class Heap:
-    """Allocates ranges of `[begin, end)`, best fit. `free` may be called from a finalizer, which can interrupt
-    `allocate`, so that it only records the range."""
-
-    def __init__(self, begin: int, end: int, device: str) -> None:
-        self._starts = [begin]
-        self._ends = [end]
-        self._taken: dict[int, int] = {}
-        self._returned: deque[int] = deque()
-        self._lock = threading.Lock()
-        self._device = device
-        self.begin = begin
-        self.bytes = end - begin
-
-    def allocate(self, size: int) -> int:
-        """Allocate `size` bytes aligned to ALIGNMENT; returns the address. Raises OutOfMemoryError."""
-        wanted = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        alignment = _LARGE if wanted >= _LARGE else ALIGNMENT
-        with self._lock:
-            self._take_back()
-            best, best_left = -1, 0
-            for index, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
-                left = end - (-(-start // alignment) * alignment) - wanted
-                if left >= 0 and (best < 0 or left < best_left):
-                    best, best_left = index, left
-            if best < 0:
-                raise OutOfMemoryError(size, self._device)
-            return self._take(best, wanted, alignment)
-
-    def free(self, address: int) -> None:
-        self._returned.append(address)
-
-    @property
-    def used(self) -> int:
-        """Allocated bytes."""
-        with self._lock:
-            self._take_back()
-            return sum(self._taken.values())
-
-    def _take(self, index: int, size: int, alignment: int) -> int:
-        start, end = self._starts[index], self._ends[index]
-        address = -(-start // alignment) * alignment
-        pieces = [(a, b) for a, b in ((start, address), (address + size, end)) if a < b]
-        self._starts[index : index + 1] = [a for a, _ in pieces]
-        self._ends[index : index + 1] = [b for _, b in pieces]
-        self._taken[address] = size
-        return address
-
-    def _take_back(self) -> None:
-        while self._returned:
-            start = self._returned.popleft()
-            end = start + self._taken.pop(start)
-            index = bisect.bisect_left(self._starts, start)
-            if index < len(self._starts) and self._starts[index] == end:
-                end = self._ends[index]
-                del self._starts[index], self._ends[index]
-            if index and self._ends[index - 1] == start:
-                self._ends[index - 1] = end
-            else:
-                self._starts.insert(index, start)
-                self._ends.insert(index, end)
 
 
 class RiscvMemory:
@@ -97,9 +30,9 @@ class RiscvMemory:
         self.code_end = DRAM + CODE_FIRST + area
         self.control_end = self.code_end + area
         self.end = DRAM + size
-        self.code = Heap(DRAM + CODE_FIRST, self.code_end, f"{device}: code")
-        self.control = Heap(self.code_end, self.control_end, f"{device}: commands")
-        self.heap = Heap(self.control_end, self.end, device)
+        self.code = Heap([(DRAM + CODE_FIRST, self.code_end)], f"{device}: code")
+        self.control = Heap([(self.code_end, self.control_end)], f"{device}: commands")
+        self.heap = Heap([(self.control_end, self.end)], device)
 
     def part(self, address: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """`size` bytes from the device's `address` on, in place."""

@@ -106,6 +106,19 @@ def compile_llvm(text: str, target: CpuTarget | None = None) -> Any:
     return engine
 
 
+def object_code(text: str, target: CpuTarget) -> bytes:
+    """The object file of a module for `target`, which need not be this machine's."""
+    _initialize()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", abiname=target.abi
+    )
+    module = llvm.parse_assembly(text)
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    return machine.emit_object(module)
+
+
 FILLING, GUARD = 0xA5, 64
 
 

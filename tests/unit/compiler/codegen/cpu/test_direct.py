@@ -25,13 +25,14 @@ TARGETS = [native_target(), X86_64_V3, *FETCHING, *STAYING]
 
 def check(image, count, geometry, target: CpuTarget, split=1, dtype="f32", seed=0, **options):
     rng = np.random.default_rng(seed)
-    kernel = conv_kernel(image, count, geometry, dtype=dtype, wide=dtype, source=NHWC, result=NHWC, **options)
+    options = {"source": NHWC, "result": NHWC, **options}
+    kernel = conv_kernel(image, count, geometry, dtype=dtype, wide=dtype, **options)
     x, w = random(rng, image, dtype), random(rng, kernel.values[1].shape, dtype)
     start = random(rng, kernel.values[2].shape, dtype)
     (got,) = build(direct.CLASS.generate, kernel, target)(x, w, start, split=split)
     expected = reference(x, w, geometry)
     if options.get("init", "bias") != "zero":
-        expected = expected + (start if options.get("init") == "tensor" else start[:, None, None])
+        expected = expected + (start if options.get("init") == "tensor" else start.reshape(-1, *[1] * (len(image) - 2)))
     if options.get("clamp"):
         expected = np.clip(expected, 0, 6)
     tolerance = {"f32": 1e-5, "f64": 1e-13, "i32": 0}[dtype]
@@ -133,3 +134,12 @@ def test_windows_without_padding_are_read_in_place_too():
     kernel = conv_kernel((1, 64, 12, 12), 32, Geometry((3, 3)), source=NHWC, result=NHWC)
     code = generate(kernel, native_target())
     assert code is not None and code.kind == "convolution" and 1 in code.packings
+
+
+@pytest.mark.parametrize("image, count, geometry", [
+    ((1, 43, 9, 12), 5, Geometry((5, 5), (2, 2), low=(2, 2), high=(2, 2), padding=0.0)),
+    ((1, 43, 13, 9, 12), 5, Geometry((2, 5, 5), (2, 2, 2), (1, 1, 1), (2, 2, 2), (2, 2, 2), 0.0)),
+])
+def test_images_of_short_rows_are_copied_once_rather_than_for_each_tap(image, count, geometry):
+    order = tuple(range(len(image)))
+    check(image, count, geometry, native_target(), split=2, source=order, result=order)

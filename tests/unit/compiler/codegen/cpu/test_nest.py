@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.unit.compiler.codegen.cpu.harness import DTYPES, Executable, levels
+from tests.unit.compiler.codegen.cpu.harness import DTYPES, Executable, levels, native_target, object_code
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, layer_norm, op, softmax, stage, value
 from tests.unit.compiler.codegen.cpu.nests import drawn_schedule
 
+from motet.compiler.codegen.cpu.nest.shown import nest_of
 from motet.compiler.codegen.cpu.select import check, generate
-from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel import Kernel, Packing
 from motet.compiler.kernels.schedule import (
+    Nest,
+    NestCopy,
+    NestFusion,
+    NestLoop,
+    NestRegion,
     NestSchedule,
+    StageNest,
     decode_schedule,
     encode_schedule,
 )
-from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.cpu import AARCH64, RISCV64, RISCV64_V, X86_64_V4, CpuTarget
 
 SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 49, 65)
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
@@ -221,3 +228,116 @@ def test_random_legal_nests_compute_what_numpy_does(first: int) -> None:
 @pytest.mark.parametrize("first", range(1000, 2000, 50))
 def test_more_random_legal_nests(first: int) -> None:
     assert sum(run_seed(seed) for seed in range(first, first + 50)) >= 20
+
+
+def loops(text: str) -> list[NestLoop]:
+    """Loops as `i`, `i!` (parallel), `i#8`, `i#8*` (all copies), `j#48~` (vectors)."""
+    found: list[NestLoop] = []
+    for word in text.split():
+        dim, _, tile = word.rstrip("!*~").partition("#")
+        found.append(NestLoop(dim, int(tile) if tile else None, "!" in word, "~" in word, 0 if "*" in word else None))
+    return found
+
+
+def product(m: int | str, n: int | str, k: int | str, dtype: str = "f32") -> Kernel:
+    return kernel(
+        [value((m, k), dtype), value((k, n), dtype), value((m, n), dtype, "result")],
+        stage((m, n, k), "ppr", [at(0, 3, 0, 2), at(1, 3, 2, 1)], [at(2, 3, 0, 1)],
+              [op("mulf", 0, 1, dtype=dtype), op("addf", 2, 3, dtype=dtype)], inits=[0.0]),
+        symbols=[size for size in (m, n, k) if isinstance(size, str)],
+    )
+
+
+def one(text: str, **others: Any) -> NestSchedule:
+    return NestSchedule([StageNest(0, Nest(loops(text), **others))])
+
+
+ILLEGAL = {
+    "i j k i#8* q#48~": "one of i, j, k",
+    "i j": "a loop k too",
+    "i j k i#8 i#16": "a tile smaller than 8",
+    "i#8 j k": "a loop i around it",
+    "i j k!": "a parallel dimension",
+    "i j k j#8~ i#4~": "one loop of vectors; j#8 is one",
+    "i j k j#8~ j#4": "the innermost loop of j",
+    "i i#4! j k": "a parallel loop i around it",
+    "i j k i#100* j#48~": "at most 32 sums",
+    "i j k k#600* j#48~": "at most 512 copies",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), ILLEGAL.items())
+def test_illegal_nests_have_a_reason(text: str, expected: str) -> None:
+    reasons = check(one(text), product(999, 999, 999), X86_64_V4)
+    assert any(expected in str(reason) for reason in reasons), [str(reason) for reason in reasons]
+
+
+def test_copies_and_fusions_that_cannot_be_have_a_reason() -> None:
+    found = product("m", 9999, 9999)
+    schedules = {
+        "one of A, B": one("i j k", packs=[NestCopy("C", "j")]),
+        "one of the loops i, j, k": one("i j k", packs=[NestCopy("B", "q")]),
+        "a loop inside which extents of A are known": one("j i k", packs=[NestCopy("A", "j")]),
+        "a loop that is not copies": one("i j k i#8* j#48~", packs=[NestCopy("B", "j#48")]),
+        "loops of k in its regions": one("i j k", regions=[NestRegion("k", 0, None, Nest([]))]),
+        "at most 67108864 bytes": one("i k j", packs=[NestCopy("B", "i")]),
+        "a nest for stage 0 too": NestSchedule([]),
+        "0 to 0": NestSchedule([*one("i j k").nests, StageNest(1, Nest([]))]),
+    }
+    for expected, schedule in schedules.items():
+        reasons = check(schedule, found, X86_64_V4)
+        assert any(expected in str(reason) for reason in reasons), (expected, [str(reason) for reason in reasons])
+
+
+def test_sums_of_short_floats_stay_in_registers() -> None:
+    (reason,) = check(one("k i j"), product(9, 9, 9, "f16"), X86_64_V4)
+    assert "loops of k inside all others" in str(reason)
+    assert not check(one("i j k"), product(9, 9, 9, "f16"), X86_64_V4)
+
+
+def test_a_packed_constant_is_laid_out_when_compiling() -> None:
+    found = product(64, 100, 33)
+    found = replace(found, values=(found.values[0], replace(found.values[1], role="constant"), found.values[2]))
+    code = generate(found, X86_64_V4, one("i! j k i#8* j#48~", packs=[NestCopy("B", "j")]))
+    assert code is not None and code.scratch == 0
+    assert code.packings == {1: Packing((0, 1), (1, 48), (2, 0, 3, 1))}
+
+
+def test_an_epilogue_at_the_innermost_loop_needs_no_memory() -> None:
+    case = epilogue_case(random.Random(3))
+    fused = [NestFusion(1, "j"), NestFusion(2, "j")]
+    schedule = NestSchedule([StageNest(0, Nest(loops("i! j k i#4* j#16~")))], fused)
+    verify(case, schedule, native_target())
+    code = generate(case.kernel, native_target(), schedule)
+    assert code is not None and len(code.phases) == 1
+
+
+@pytest.mark.parametrize("target", [AARCH64, RISCV64, RISCV64_V], ids=lambda target: target.name)
+def test_other_processors_have_code(target: CpuTarget) -> None:
+    """Random legal nests compile for targets that this machine cannot run."""
+    compiled = 0
+    for seed in range(12):
+        rng = random.Random(seed)
+        case = rng.choice(CASES)(rng)
+        schedule = drawn_schedule(rng, case.kernel)
+        if not check(schedule, case.kernel, target):
+            code = generate(case.kernel, target, schedule)
+            assert code is not None and object_code(code.llvm, target)
+            compiled += 1
+    assert compiled >= 4
+
+
+SHOWN = [
+    product(512, 512, 512), product(33, 70, 5), product("m", 64, 100), product(1, 512, 512),
+    product(64, 48, 31, "bf16"), softmax(64, 1000), softmax("n", "m"), layer_norm(51, 70), softmax(1, 1),
+]
+
+
+@pytest.mark.parametrize("found", SHOWN)
+@pytest.mark.parametrize("target", [X86_64_V4, AARCH64], ids=lambda target: target.name)
+def test_every_chosen_schedule_has_a_nest_near_it(found: Kernel, target: CpuTarget) -> None:
+    chosen = generate(found, target)
+    assert chosen is not None and chosen.schedule is not None
+    shown = nest_of(found, chosen.schedule, target)
+    assert shown is not None and not check(shown, found, target)
+    assert nest_of(found, shown, target) is shown

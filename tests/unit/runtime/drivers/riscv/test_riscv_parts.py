@@ -13,8 +13,9 @@ import pytest
 
 from motet.compiler.targets.families import families
 from motet.errors import DeviceError, OutOfMemoryError
+from motet.runtime.drivers.common.heap import ALIGNMENT, Heap
 from motet.runtime.drivers.riscv import errata, installing, options, protection, protocol
-from motet.runtime.drivers.riscv.memory import ALIGNMENT, Heap, RiscvMemory, anonymous_file
+from motet.runtime.drivers.riscv.memory import RiscvMemory, anonymous_file
 
 # -- options -----------------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ def test_every_target_of_the_compiler_runs_on_the_architecture_of_its_name():
 
 
 def test_a_heap_hands_out_ranges_that_do_not_overlap_and_takes_all_of_them_back():
-    heap, rng = Heap(0x1000_0040, 0x1100_0000, "test"), random.Random(1)
+    heap, rng = Heap([(0x1000_0040, 0x1100_0000)], "test"), random.Random(1)
     taken: dict[int, int] = {}
     for _ in range(3000):
         if taken and rng.random() < 0.48:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from motet.compiler.codegen.cpu.balance import unevenness
 from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
-from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of, pixel_copies
+from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of, pixel_copies, row_copies
 from motet.compiler.codegen.cpu.conv.prepared import Prepared, prepare
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile
 from motet.compiler.kernels.convolution import Convolution, pixels_are_flat
@@ -21,6 +21,8 @@ from motet.compiler.targets.cpu import CpuTarget
 _TASK_FLOPS = 1_500_000  # multiply-adds, about ten microseconds of one core
 _MOST_TASKS = 128
 _MOVED = 6  # cycles that it takes to transpose one vector, from memory to memory
+_ROW = 3  # cycles that it takes to find one row of an image, as one window column sees it
+_STRIDED = 3  # cycles that it takes to copy one vector of a row whose pixels have a step
 _SHALLOW = 128  # steps of K up to which panels of pixels stay in the first-level cache
 MOST_EDGES = 6  # kinds of tiles; each has separate code
 
@@ -67,7 +69,10 @@ def copy_pays(c: Convolution, target: CpuTarget) -> bool:
     image = outer * math.prod(w.image for w in c.windows) // math.prod(w.size for w in c.planes) * c.channels
     peak = lanes * c.depth / 2  # cycles of a square of as many pixels as filters at two multiply-adds per cycle
     own = pixels / lanes * vectors * (peak / _filter_share(vectors) + _MOVED * lanes) + image / lanes * _MOVED
-    return own < pixels / lanes * c.filter_count / lanes * peak / _pixel_share(c, target)
+    other = pixels / lanes * c.filter_count / lanes * peak / _pixel_share(c, target)
+    if c.padding is not None and pixels_are_flat(c):
+        other += outer * row_copies(c, target) * (_ROW + -(-c.columns.size // lanes) * min(c.columns.stride, _STRIDED))
+    return own < other
 
 
 def _filter_share(vectors: int) -> float:
@@ -86,7 +91,7 @@ def _pixel_share(c: Convolution, target: CpuTarget) -> float:
     row = c.columns.size * c.channels * pixel_copies(c) * c.rows.taps * item_bytes(c.product.dtype)
     if row > target.l2:
         return 0.1
-    return 0.75 if c.depth <= _SHALLOW else 0.5
+    return 0.75 if c.depth <= _SHALLOW else 0.6
 
 
 def prepared_form(c: Convolution, target: CpuTarget) -> Prepared | None:

@@ -91,10 +91,21 @@ def pixel_copies(c: Convolution) -> int:
     return planes * c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
 
 
+def _pixel_rows(c: Convolution, target: CpuTarget) -> tuple[int, int]:
+    """`_rows_per_task` of a convolution vectorised along pixels."""
+    return _rows_per_task(c, c.columns.size * c.channels * pixel_copies(c) * item_bytes(c.product.dtype), target)
+
+
+def row_copies(c: Convolution, target: CpuTarget) -> int:
+    """How many rows a convolution vectorised along pixels copies for each iteration of the outer loops."""
+    block, _ = _pixel_rows(c, target)
+    rows = c.rows.span(block) if c.rows.stride == 1 else block
+    return c.rows.size // block * c.channels * pixel_copies(c) * rows
+
+
 def _choose_pixels(c: Convolution, target: CpuTarget) -> ConvolutionSchedule:
     lanes = lanes_of(c, target)
-    row_bytes = c.columns.size * c.channels * pixel_copies(c) * item_bytes(c.product.dtype)
-    block, wanted = _rows_per_task(c, row_bytes, target)
+    block, wanted = _pixel_rows(c, target)
     tile_rows, vectors = register_tile(c.filter_count, block * c.columns.size, lanes, target)
     tiles = -(-c.filter_count // tile_rows)
     splits = max(1, min(tiles, -(-wanted // (c.rows.size // block))))

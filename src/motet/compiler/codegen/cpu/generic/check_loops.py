@@ -26,6 +26,7 @@ from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.find import find_operations
 
 _STRAIGHT = ("memref.load", "memref.store", "memref.dim", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield")
+_VIEWS = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.reinterpret_cast", "memref.subview")
 _BELOW = (arith.CmpIPredicate.ult.value, arith.CmpIPredicate.slt.value)
 
 
@@ -43,8 +44,8 @@ def hoist_loads(function: ir.Operation, inputs: int) -> None:
     read_only = _read_only(function, inputs)
     for load in find_operations(function, "memref.load"):
         memory, *places = load.operands
-        counters = [place for place in places if _is_counter(place)]
-        while memory in read_only and len(counters) == len(places) and places:
+        known = [place for place in places if _is_counter(place) or integer_constant(place) is not None]
+        while memory in read_only and len(known) == len(places) and places:
             loop = load.parent
             if loop is None or loop.name != "scf.for" or loop.operation.regions[0].blocks[0].arguments[0] in places:
                 break
@@ -70,7 +71,13 @@ def check_behind(function: ir.Operation) -> None:
 
 
 def _read_only(function: ir.Operation, inputs: int) -> set[ir.Value]:
-    return set(list(function.regions[0].blocks[0].arguments)[:inputs])
+    """The first `inputs` arguments, and views of them."""
+    found = set(list(function.regions[0].blocks[0].arguments)[:inputs])
+    for entry in function.regions[0].blocks[0].operations:
+        operation = entry.operation
+        if operation.name in _VIEWS and operation.operands[0] in found:
+            found.add(operation.results[0])
+    return found
 
 
 def _hoisted(assertion: ir.Operation, read_only: set[ir.Value]) -> bool:

@@ -96,6 +96,11 @@ class _Checks:
     ) -> None:
         extent = _extent(tensor, axis)
         offset, size, stride = map(_value, range_)
+        known, length = static_extent(ir.ShapedType(tensor.type), axis), range_[1]
+        if known is not None and isinstance(length, int) and range_[2] == 1 and 0 <= length <= known and (
+            self.intervals.is_inside(offset, known - length + 1)
+        ):
+            return
         zero, one = _value(0), _value(1)
         if not self._is_natural_below(offset, tensor, axis):
             self._assert("ule", offset, extent, where)

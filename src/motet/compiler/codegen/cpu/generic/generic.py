@@ -31,6 +31,7 @@ from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.llvm.text import to_llvmlite
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import checks_indices
@@ -47,7 +48,8 @@ _STACK_BYTES = 4096  # a temporary of up to so many bytes is allocated on the st
 _DYNAMIC = -1
 _INTERNAL = re.compile(r"^define (?:linkonce_odr )?(?!internal |private |linkonce_odr )", re.MULTILINE)
 
-_SIMPLIFY = "inline,symbol-dce,func.func(linalg-generalize-named-ops,linalg-fuse-elementwise-ops),canonicalize,cse"
+_INLINE = "inline,symbol-dce,func.func(linalg-generalize-named-ops),canonicalize,cse"
+_FUSE = "func.func(linalg-fuse-elementwise-ops),canonicalize,cse"
 _BUFFERIZE = (
     "eliminate-empty-tensors,empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 "
     "function-boundary-type-conversion=identity-layout-map allow-return-allocs-from-loops=1},"
@@ -278,7 +280,9 @@ def _lower(
 ) -> _Lowered:
     try:
         decompose(module)
-        run_pipeline(module, _SIMPLIFY)
+        run_pipeline(module, _INLINE)
+        if len(find_operations(_body(module), "linalg.generic")) > 1:  # one alone would absorb reshapes and be copied
+            run_pipeline(module, _FUSE)
         checks = add_checks(_body(module), not checks_indices(function))
         own_memory(module)
         run_pipeline(module, _BUFFERIZE)
@@ -436,7 +440,8 @@ def _wrapper(
         operands += ["i64 %begin", "i64 %end"]
     if checked:
         lines.append(f"  %atstatus = getelementptr inbounds ptr, ptr %buffers, i64 {len(buffers)}")
-        lines.append("  %status = load i64, ptr %atstatus")
+        lines.append("  %statuses = load ptr, ptr %atstatus")
+        lines.append("  %status = ptrtoint ptr %statuses to i64")
         operands.append("i64 %status")
     return "\n".join([
         f'define void @"{symbol}"(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch) {{',

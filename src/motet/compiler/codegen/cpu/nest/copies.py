@@ -60,7 +60,8 @@ class CopyLayout:
 @dataclass(frozen=True)
 class LocalCopy:
     """Input `operand` of a stage, copied to scratch when `depth` loops have been entered. It is value `number` for the
-    stage, over its dimensions, and the next one for `plan`, a nest over the axes. `entries` are where axes begin."""
+    stage, over its dimensions, and the next one for `plan`, a nest over the axes. `entries` are where axes begin.
+    If it `keeps` a copy, the next task uses that which begins at the same elements."""
 
     operand: int
     depth: int
@@ -69,6 +70,7 @@ class LocalCopy:
     entries: tuple[Affine, ...]
     plan: NestPlan
     bytes: int
+    keeps: bool
 
     def region(self, f: Frame, point: NestPoint) -> NestPoint:
         """The part of the operand that the loops inside `point` read."""
@@ -99,7 +101,10 @@ class LocalCopy:
         """Write the copy for the loops inside `point`; `loops` writes a nest."""
         region = self.region(f, point)
         f.origins[self.number] = f.origins[self.number + 1] = self.origin(f, region)
-        loops(self.plan, region)
+        if self.keeps:
+            f.kept(self.number, region.base, lambda: loops(self.plan, region))
+        else:
+            loops(self.plan, region)
 
     def origin(self, f: Frame, region: NestPoint) -> Index:
         """The offset, in the whole operand laid out like the copy, of the copy's first element."""
@@ -265,7 +270,9 @@ def _local(kernel: Kernel, plan: NestPlan, operand: int, copy: NestCopy, target:
     source = StridedAccess(access.value, value.dtype, (), memory, bounds if padding is not None else (), padding)
     made = StridedAccess(number + 1, value.dtype, (), tuple(map(Extent, layout.axis_strides(rank))))
     copying = _copying(layout, source, made, value.dtype, target)
-    return LocalCopy(operand, depth, number, layout, access.map, copying, layout.elements * item_bytes(value.dtype))
+    keeps = depth == len(plan.tasks) and any(loop.dim not in access.dims for loop in plan.tasks)
+    taken = layout.elements * item_bytes(value.dtype)
+    return LocalCopy(operand, depth, number, layout, access.map, copying, taken, keeps)
 
 
 def _copying(

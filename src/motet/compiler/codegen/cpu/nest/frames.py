@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.addressing import Frame, Nest
-from motet.compiler.codegen.cpu.emit.builder import Index
+from motet.compiler.codegen.cpu.emit.builder import I1, I64, Index
 from motet.compiler.codegen.cpu.nest.plan import NestPlan
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.strides import ZERO, StridedAccess
@@ -48,6 +48,24 @@ class NestFrame(Frame):
         for d, (size, stride) in blocks.items():
             result = self.iadd(result, self.imul(self.idiv(indices[d], size), stride))
         return self.isub(result, self.origins.get(operand.value, 0))
+
+    def kept(self, number: int, bases: Sequence[Index], write: Callable[[], None]) -> None:
+        """`write()` copy `number`, which begins at `bases`, unless the previous call in this function had the same."""
+        def make() -> Any:
+            place = self.alloca(I64, len(bases))
+            for n in range(len(bases)):
+                self.store(ir.Constant(I64, -(1 << 63)), self.at(place, n, I64))
+            return place
+
+        place = self._in_entry(("kept", number), make)
+        changed: Any = ir.Constant(I1, 0)
+        for n, base in enumerate(bases):
+            before = self.load(self.at(place, n, I64), typ=I64, align=8)
+            changed = self.or_(changed, self.icmp_signed("!=", before, self.index(base)))
+        with self.if_then(changed):
+            for n, base in enumerate(bases):
+                self.store(self.index(base), self.at(place, n, I64))
+            write()
 
     @property
     def more(self) -> Sequence[Any]:

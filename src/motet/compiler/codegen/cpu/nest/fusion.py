@@ -24,6 +24,7 @@ from motet.compiler.codegen.cpu.nest.plan import (
     lanes_of,
     widest,
 )
+from motet.compiler.codegen.cpu.rows.grouping import multiplied
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.reduction import match_reductions
@@ -178,6 +179,8 @@ def _epilogue(
         tuple(over(init) if isinstance(init, StridedAccess) else init for init in nest.inits),
         tuple(dims.get(d, -1) for d in range(len(stage.sizes))),
     )
+    if plan.vector is not None and plan.lanes > 1 and not plan.reduces_lanes:
+        moved = multiplied(moved, plan.vector)
     return NestEpilogue(moved, registers, stored), dims
 
 
@@ -234,6 +237,7 @@ def with_producers(
     """`plan` reading the producers among `fused` from scratch, and these in order. Raises `CannotFuse`."""
     producers = sorted((each for each in fused if each.stage < plan.stage), key=lambda each: -each.stage)
     made: list[LocalProducer] = []
+    stages: dict[int, int] = {}
     boxes: dict[int, Box] = {}  # the part of each stage's domain that is computed, by dimension
     for each in producers:
         stage = kernel.stages[each.stage]
@@ -251,8 +255,12 @@ def with_producers(
         for dim, entry in zip(axes, box, strict=True):
             if dim is not None:
                 domain[dim] = entry
+        readers = [stages[other.number] for other in made if other.depth < depth]
+        if any(access.value == value for reader in readers for access in kernel.stages[reader].inputs):
+            raise CannotFuse(f"stage {each.stage} at the loop of the stages that read it, or around it")
         boxes[each.stage] = tuple(domain)
         producer = _producer(kernel, plan, each.stage, depth, box, target)
+        stages[producer.number] = each.stage
         made.append(producer)
         plan = replace(plan, nest=_reading(plan.nest, value, producer))
         for n, other in enumerate(made):
@@ -342,6 +350,8 @@ def _default_plan(
         strip = ScheduledLoop(vector, None, vectors * lanes, "sequential", "")
         (carried if vector in stage.reductions else outer).append(strip)
         tile.append(ScheduledLoop(vector, vectors * lanes, 1, "vector", ""))
+    if vector is not None and not stage.reductions:
+        nest = multiplied(nest, vector)
     spans = tuple(Span(Extent(size)) for size in sizes)
     return NestPlan(
         number, nest, spans, (), tuple(outer), tuple(carried), tuple(tile), vector, lanes, tuple(found)

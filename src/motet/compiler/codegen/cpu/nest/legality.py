@@ -200,6 +200,8 @@ class _NestCheck:
             [self.names.values[value] for value in dict.fromkeys(access.value for access in accesses)]
             for accesses in (self.stage.inputs, self.stage.outputs)
         )
+        if flat.buffers:
+            yield Reason(f"{self.place}.buffers", [each.value for each in flat.buffers], "no buffers: they have no code")
         for field, copies, names in (("packs", flat.packs, inputs), ("buffers", flat.buffers, outputs)):
             for number, copy in enumerate(copies):
                 place = f"{self.place}.{field}[{number}]"

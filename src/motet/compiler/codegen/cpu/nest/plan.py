@@ -19,6 +19,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
 from motet.compiler.codegen.cpu.emit.addressing import nest_of as strided_nest
 from motet.compiler.codegen.cpu.emit.builder import Builder, Index
+from motet.compiler.codegen.cpu.rows.grouping import multiplied
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel
 from motet.compiler.kernels.loop_names import LoopNames
 from motet.compiler.kernels.reduction import Reduction, match_reductions
@@ -185,6 +186,8 @@ def plan_of(kernel: Kernel, stage: int, flat: FlatNest, names: LoopNames, target
     rest = [loop for loop in loops if loop.kind != "task"]
     outer, carried, tile = _parts(rest, kernel.stages[stage].reductions)
     vector = next((loop.dim for loop in tile if loop.kind == "vector"), None)
+    if vector is not None and lanes > 1 and not kernel.stages[stage].reductions:
+        nest = multiplied(nest, vector)
     packs, buffers = (
         tuple((copy, names.values.index(copy.value)) for copy in copies) for copies in (flat.packs, flat.buffers)
     )

@@ -352,10 +352,11 @@ def _wrapper(name: str, phases: Sequence[Phase], buffers: int, sizes: int) -> st
         lines.append(f"  store i64 %s{number}, ptr %size.at{number}")
     for p, phase in enumerate(phases):
         taken = range(buffers) if phase.buffers is None else phase.buffers
-        lines.append(f"  %buffers{p} = alloca [{max(1, len(taken))} x i64]")
+        lines.append(f"  %buffers{p} = alloca [{max(1, len(taken))} x ptr]")
         for place, number in enumerate(taken):
-            lines.append(f"  %at{p}.{place} = getelementptr i64, ptr %buffers{p}, i64 {place}")
-            lines.append(f"  store i64 %b{number}, ptr %at{p}.{place}")
+            lines.append(f"  %at{p}.{place} = getelementptr ptr, ptr %buffers{p}, i64 {place}")
+            lines.append(f"  %pointer{p}.{place} = inttoptr i64 %b{number} to ptr")
+            lines.append(f"  store ptr %pointer{p}.{place}, ptr %at{p}.{place}")
         lines.append(
             f'  call void @"{phase.symbol}"(ptr %buffers{p}, ptr %sizes, i64 0, i64 %t{p}, ptr %scratch.at)'
         )

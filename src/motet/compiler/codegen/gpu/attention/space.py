@@ -9,7 +9,7 @@ from motet.compiler.codegen.gpu.tasks import Loop, power_of_two, total
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.strides import ONE, Extent
-from motet.compiler.targets.gpu import GpuTarget, XpuDevice
+from motet.compiler.targets.gpu import GpuTarget
 
 LEAST = 16  # minimum side of a tile
 _FEW = 64  # rows that one tile holds entirely
@@ -94,7 +94,7 @@ def _tiles(space: AttentionSpace, width: int, target: GpuTarget) -> list[Attenti
     """The tiles, from measurements on an H200 in bf16. Loads through descriptors wait until these are created, which
     does not pay for short sequences and for heads of 64."""
     if target.xpu is not None:
-        return _xpu_tiles(space, target.xpu)
+        return _xpu_tiles(space, target)
     if space.attention.dtype == "f32":
         side = 64 if width <= 64 else 32
         return [
@@ -125,14 +125,21 @@ def _tiles(space: AttentionSpace, width: int, target: GpuTarget) -> list[Attenti
     ]
 
 
-def _xpu_tiles(space: AttentionSpace, device: XpuDevice) -> list[AttentionTile]:
+def _xpu_tiles(space: AttentionSpace, target: GpuTarget) -> list[AttentionTile]:
     """Tiles for Intel's GPUs, by the registers that they spill: less fits if loads have masks, and without a matrix
-    engine every work-item keeps whole rows of queries and keys."""
-    if not device.matrix_engine or space.attention.dtype == "f32":
-        return [AttentionTile(16, 32, 2, 1), AttentionTile(16, 16, 2, 1)]
+    engine every work-item keeps whole rows of both operands of a product."""
+    if multiplies_by_threads(space, target):
+        return [AttentionTile(32, 16, 4, 1), AttentionTile(16, 16, 4, 1)]
     whole = not any((extent.known or 1) % 64 for extent in (space.row_count, space.keys))
     large = [AttentionTile(64, 64, 4, 2), AttentionTile(64, 32, 4, 2)] if whole else []
     return [*large, AttentionTile(32, 32, 4, 2), AttentionTile(16, 32, 4, 1), AttentionTile(16, 16, 4, 1)]
+
+
+def multiplies_by_threads(space: AttentionSpace, target: GpuTarget) -> bool:
+    """Whether an Intel GPU computes the products without a matrix engine."""
+    if target.xpu is None:
+        return False
+    return not target.xpu.matrix_engine or (space.attention.dtype == "f32" and target.precision == "ieee")
 
 
 def _shared(space: AttentionSpace, tile: AttentionTile, width: int) -> int:

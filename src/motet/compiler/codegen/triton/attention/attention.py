@@ -27,7 +27,14 @@ from dataclasses import dataclass
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import source_of
-from motet.compiler.codegen.gpu.attention.space import LEAST, AttentionSpace, AttentionTile, choose_tiles, space_of
+from motet.compiler.codegen.gpu.attention.space import (
+    LEAST,
+    AttentionSpace,
+    AttentionTile,
+    choose_tiles,
+    multiplies_by_threads,
+    space_of,
+)
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.attention.scores import Scores
 from motet.compiler.codegen.triton.text.program import Form
@@ -43,6 +50,7 @@ LOG2_E = math.log2(math.e)
 _LITTLE = 500_000_000  # operations up to which one kernel pays by the launches that it saves
 _PROGRAMS_PER_SM = 4  # programs per SM that may run at the same time
 _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
+_PART = 16  # elements of a head that are multiplied at a time, where registers hold no more
 
 
 def pays(attention: Attention, target: GpuTarget) -> bool:
@@ -132,6 +140,8 @@ class Flash:
         self.precision = (
             f', input_precision="{_PRECISIONS[self.target.precision]}"' if a.dtype == "f32" else ""
         )
+        # Where threads multiply on Intel's GPUs, each keeps whole rows of both operands.
+        self.by_parts = multiplies_by_threads(self.space, self.target) and self.depth > _PART
 
     # -- queries --
 
@@ -150,14 +160,18 @@ class Flash:
             if self.attention.causal is not None:  # programs that see the most keys run first
                 number_ = f"{blocks} - 1 - {number_}"
             self.rows(w.define("t", f"({number_}) * {self.tile.rows}"))
-        self.load_queries()
-        self.sums()
+        self.prepare()
 
     def begin_at(self, batch: str, row: str) -> None:
         """Like `begin`, for the rows from `row` on of batch `batch`."""
         self.at |= self._batch(batch)
         self.rows(row)
-        self.load_queries()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Load the queries, unless they are loaded by parts, and define the accumulators."""
+        if not self.by_parts:
+            self.load_queries()
         self.sums()
 
     def _batch(self, program: str) -> dict[int, Coordinate]:
@@ -182,7 +196,14 @@ class Flash:
         a, w = self.attention, self.w
         w.shape, w.remembered = (self.tile.rows, self.depth), {}
         w.masks = {} if self.row_mask is None else {0: self.row_mask}
-        self.query = self._load(a.query, self.at | self._inner(a.depth, self.space.depth, self.depth, 1))
+        query = self._load(a.query, self.at | self._inner(a.depth, self.space.depth, self.depth, 1))
+        self.query = self._whole_tile(query)
+
+    def _whole_tile(self, query: str) -> str:
+        """`query`, which is one row if there is a single query, as all rows of the tile where Triton needs those."""
+        if self.target.xpu is None or self.space.row_count.known != 1:
+            return query
+        return self.w.define("q", f"tl.broadcast_to({query}, {self.w.tile})")
 
     def sums(self) -> None:
         w, tile = self.w, self.tile
@@ -280,11 +301,15 @@ class Flash:
         exists = w.define("b", f"{key} < {end}") if careful else None
         if descriptors is not None:
             keys = w.define("k", f"{descriptors[0]}.load([j, 0]).T")
-        else:
+        elif not self.by_parts:
             w.masks = {} if exists is None else {1: exists}
             at = self.at | {a.key: Coordinate(key, frozenset({1}))}
             keys = self._load(piece.keys, at | self._inner(a.depth, self.space.depth, self.depth, 0))
-        product = w.define("s", f"tl.dot({self.query}, {keys}{self.precision})")
+        else:
+            keys = ""
+        product = self._by_parts(piece, key, exists) if self.by_parts else w.define(
+            "s", f"tl.dot({self.query}, {keys}{self.precision})"
+        )
         power, ratio = self.powers(product, key, exists, careful)
         if descriptors is not None:
             values = w.define("v", f"{descriptors[1]}.load([j, 0])")
@@ -293,6 +318,31 @@ class Flash:
         w.line(f"acc = acc * {ratio}[:, None]")
         factor = power if a.dtype == "f32" else w.define("e", f"{power}.to({self.float})")
         w.line(f"acc = tl.dot({factor}, {values}, acc{self.precision})")
+
+    def _by_parts(self, piece: KeyPiece, key: str, exists: str | None) -> str:
+        """The products of the queries and a tile of keys, `_PART` elements of a head at a time."""
+        a, w, tile = self.attention, self.w, self.tile
+        w.line(f"s = tl.zeros(({tile.rows}, {tile.keys}), tl.float32)")
+        w.line(f"for i in range(0, {self.space.depth}, {_PART}):")
+        w.level += 1
+        w.shape, w.remembered = (tile.rows, _PART), {}
+        w.masks = {} if self.row_mask is None else {0: self.row_mask}
+        query = self._whole_tile(self._load(a.query, self.at | self._part(1)))
+        w.shape, w.remembered = (_PART, tile.keys), {}
+        w.masks = {} if exists is None else {1: exists}
+        keys = self._load(piece.keys, self.at | {a.key: Coordinate(key, frozenset({1}))} | self._part(0))
+        w.line(f"s = tl.dot({query}, {keys}, s{self.precision})")
+        w.level -= 1
+        w.remembered = {}
+        return "s"
+
+    def _part(self, axis: int) -> dict[int, Coordinate]:
+        """The coordinate along a part of a head, on `axis` of the tile."""
+        w, depth = self.w, self.space.depth
+        inner = w.define("c", f"i + {w.range(axis)}")
+        if depth % _PART:
+            w.masks[axis] = w.define("b", f"{inner} < {depth}")
+        return {self.attention.depth: Coordinate(inner, frozenset({axis}))}
 
     def _key(self, axis: int) -> str:
         text = f"j + {self.w.range(axis)}"

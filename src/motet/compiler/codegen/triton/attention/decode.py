@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.gpu.attention.space import LEAST, AttentionSpace, AttentionTile, space_of
+from motet.compiler.codegen.gpu.attention.space import (
+    LEAST,
+    AttentionSpace,
+    AttentionTile,
+    multiplies_by_threads,
+    space_of,
+)
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, AttentionLaunch, Emitted, Flash, stored_by
 from motet.compiler.codegen.triton.text.program import Form
@@ -63,7 +69,7 @@ def emit(attention: Attention, parts: KeyParts, symbol: str, about: str, target:
     buffers = (*kernel.externals, *spaces)
     rows = max(LEAST, power_of_two(space.row_count.known or 1))
     width = max(LEAST, power_of_two(space.columns))
-    tiles = [AttentionTile(rows, min(side, parts.keys), 4, stages) for side in _SIDES for stages in (3, 2)]
+    tiles = _tiles(space, target, rows, parts.keys)
     forms = tuple(_part(_Partial(space, parts, spaces, buffers), tile, symbol, about, target) for tile in tiles)
     together = _Together(space, parts, spaces, rows, width)
     second = f"{symbol}_together"
@@ -74,6 +80,14 @@ def emit(attention: Attention, parts: KeyParts, symbol: str, about: str, target:
     programs = product((total(space.batch).expression, parts.count))
     sizes = tuple(product((4 * points, programs)) for points in (rows * width, rows, rows))
     return Emitted(launches, sizes)
+
+
+def _tiles(space: AttentionSpace, target: GpuTarget, rows: int, most: int) -> list[AttentionTile]:
+    """Tiles of at most `most` keys; on Intel's GPUs those whose kernels spill no or few registers."""
+    if target.xpu is None:
+        return [AttentionTile(rows, min(side, most), 4, stages) for side in _SIDES for stages in (3, 2)]
+    sides = (LEAST,) if multiplies_by_threads(space, target) else (2 * LEAST, LEAST)
+    return [AttentionTile(rows, side, 4, 1) for side in sides]
 
 
 @dataclass(frozen=True)

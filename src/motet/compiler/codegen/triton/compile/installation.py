@@ -33,10 +33,17 @@ def require_intel(target: GpuTarget) -> None:
     what = f"device {target.family}: code for {target.name} is made by triton-xpu {XPU}"
     if not _packages():
         raise OptionError(f"{what}, which is not in {_folder()}; {_INSTALL}")
-    if target.xpu is not None and target.xpu.device and not ocloc.is_available():
+    if target.xpu is None or not target.xpu.device:
+        return
+    if not ocloc.is_available():
         raise OptionError(
             f"device {target.family}: native code for {target.name} is made by Intel's offline compiler, which is not "
             f"installed; {ocloc.INSTALL}; {target.family}{{device=spirv}} needs none"
+        )
+    if target.precision == "tf32" and not ocloc.has_tf32(target.xpu.device):
+        raise OptionError(
+            f"device {target.family}: precision tf32: {ocloc.version()} has no tf32 products for {target.name}; "
+            "expected that of Intel's compute runtime of 2023 or later, or precision=ieee"
         )
 
 

@@ -43,6 +43,14 @@ __attribute__((intel_reqd_sub_group_size(16))) kernel void load(global void *p, 
   for (int i = 0; i < 8; i++) q[i * 16 + get_local_id(0)] = x[i];
 }
 """
+# A product of tf32 operands by the matrix engine, likewise.
+_TF32 = b"""
+__attribute__((overloadable)) float4 intel_sub_group_tf32_tf32_matrix_mad_k8(float4, float8, float4);
+__attribute__((intel_reqd_sub_group_size(16))) kernel void multiply(global float4 *a, global float8 *b) {
+  int i = get_local_id(0);
+  a[i] = intel_sub_group_tf32_tf32_matrix_mad_k8(a[i], b[i], a[i]);
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -76,8 +84,18 @@ def compile_source(source: bytes, device: str, flags: str) -> OfflineBuild:
 @functools.cache
 def has_block_loads(device: str) -> bool:
     """Whether the compiler knows 2-D block loads, which it is asked by compiling one."""
+    return _compiles(_BLOCK_LOAD, device)
+
+
+@functools.cache
+def has_tf32(device: str) -> bool:
+    """The same for products of tf32 operands."""
+    return _compiles(_TF32, device)
+
+
+def _compiles(source: bytes, device: str) -> bool:
     try:
-        compile_source(_BLOCK_LOAD, device, "")
+        compile_source(source, device, "")
     except CompilerFailure:
         return False
     return True

@@ -1,0 +1,180 @@
+"""lower-grids: in the `torch` dialect, lowers grid samples to one operation, which sums the elements around each place.
+
+    torch.operator "torch.aten.grid_sampler_2d"(%x, %grid, 0, 0, false)
+ →  %y = linalg.generic { Σ over 2 × 2 elements: tensor.extract %x[%n, %c, %row, %column] · weight }
+
+Elements outside are replaced by zero, and not multiplied by it, so that infinities do not spread.
+
+Source of coordinates, borders and reflections: PyTorch's `aten/src/ATen/native/GridSampler.h`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.frontends.onnx.tensors import create, know_operations
+from motet.compiler.frontends.torch import operands
+from motet.compiler.frontends.torch.pointwise import (
+    EQUAL,
+    Floats,
+    both,
+    builtin,
+    floats_for,
+    merged,
+    merged_type,
+    pointwise,
+    replace,
+    size_of,
+    split,
+)
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import constant_index
+
+_OPERATORS = ("torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
+_LINEAR, _NEAREST, _CUBIC = range(3)
+_ZEROS, _BORDER, _REFLECTION = range(3)
+_A = -0.75  # of the cubic filter
+_FAR = 1e18  # a place whose products are finite
+
+
+@dataclass(frozen=True)
+class _Tap:
+    """An element along one axis: its index, its weight, and whether it is inside; None: 1, and always."""
+
+    place: ir.Value
+    weight: ir.Value | None
+    inside: ir.Value | None
+
+
+@dataclass(frozen=True)
+class _Sampler:
+    f: Floats
+    mode: int
+    padding: int
+    aligned: bool
+
+    def taps(self, coordinate: ir.Value, size: ir.Value, last: ir.Value) -> list[_Tap]:
+        """The elements around `coordinate`, a number from -1 to 1, along an axis of `size` elements; `last` is the
+        number of the last one."""
+        f = self.f
+        at = self._place(coordinate, size, last)
+        if self.mode == _NEAREST:
+            return [self._tap(f.round(self._settled(at, size, last)), None, last)]
+        if self.mode == _LINEAR:
+            at = self._settled(at, size, last)
+            first = f.floor(at)
+            part = f.sub(at, first)
+            following = f.add(first, f.of(1))
+            return [self._tap(first, f.sub(f.of(1), part), last), self._tap(following, part, last)]
+        first = f.floor(at)
+        part = f.sub(at, first)
+        rest = f.sub(f.of(1), part)
+        near, far = (_A + 2, -(_A + 3), 0, 1), (_A, -5 * _A, 8 * _A, -4 * _A)
+        weights = [
+            f.polynomial(f.add(part, f.of(1)), far), f.polynomial(part, near), f.polynomial(rest, near),
+            f.polynomial(f.add(rest, f.of(1)), far),
+        ]
+        places = [self._settled(f.add(first, f.of(k)), size, last) for k in (-1, 0, 1, 2)]
+        return [self._tap(place, weight, last) for place, weight in zip(places, weights, strict=True)]
+
+    def _place(self, coordinate: ir.Value, size: ir.Value, last: ir.Value) -> ir.Value:
+        f = self.f
+        moved = f.add(coordinate, f.of(1))
+        place = f.mul(f.mul(moved, f.of(0.5)), last) if self.aligned else (
+            f.mul(f.sub(f.mul(moved, size), f.of(1)), f.of(0.5))
+        )
+        return f.clip(place, f.of(-_FAR), f.of(_FAR))  # of NaN: before the first element
+
+    def _settled(self, at: ir.Value, size: ir.Value, last: ir.Value) -> ir.Value:
+        """A place inside; with zeros around the image, as it is."""
+        if self.padding == _ZEROS:
+            return at
+        inner = at if self.padding == _BORDER else self._reflected(at, size, last)
+        return self.f.clip(inner, self.f.of(0), last)
+
+    def _reflected(self, at: ir.Value, size: ir.Value, last: ir.Value) -> ir.Value:
+        """At the middles of the outermost elements, or at their edges."""
+        f = self.f
+        low, span = (f.of(0), last) if self.aligned else (f.of(-0.5), size)
+        single = f.compare(EQUAL, span, f.of(0))
+        span = f.select(single, f.of(1), span)
+        distance = f.magnitude(f.sub(at, low))
+        flips = f.floor(f.div(distance, span))
+        extra = f.sub(distance, f.mul(flips, span))
+        even = f.compare(EQUAL, f.mul(f.floor(f.mul(flips, f.of(0.5))), f.of(2)), flips)
+        return f.select(single, f.of(0), f.add(f.select(even, extra, f.sub(span, extra)), low))
+
+    def _tap(self, place: ir.Value, weight: ir.Value | None, last: ir.Value) -> _Tap:
+        f = self.f
+        inner = f.clip(place, f.of(0), last)
+        always = self.padding != _ZEROS and self.mode != _LINEAR
+        return _Tap(f.index(inner), weight, None if always else f.compare(EQUAL, inner, place))
+
+
+def lower_grids(module: ir.Module) -> None:
+    """Rewrites the module in place."""
+    with module.context:
+        found = operands.operators(module, *_OPERATORS)
+        if found:
+            know_operations(module)
+        for operator in found:
+            with operator.location, ir.InsertionPoint(operator):
+                _lower(operator)
+
+
+def _lower(operator: ir.Operation) -> None:
+    image, grid = (builtin(operand) for operand in operator.operands[:2])
+    mode, padding = (operands.integer(operand) for operand in operator.operands[2:4])
+    kind = ir.RankedTensorType(image.type)
+    f = floats_for(kind.element_type)
+    s = _Sampler(f, mode, padding, bool(operands.constant(operator.operands[4])))
+    spatial = range(2, kind.rank)
+    sizes = [f.of_index(size_of(image, axis)) for axis in spatial]
+    ends = [create("arith.subi", ir.IndexType.get(), [size_of(image, axis), constant_index(1)]) for axis in spatial]
+    lasts = [f.sub(size, f.of(1)) for size in sizes]
+    sources = [(image, 0), (image, 1), *((grid, axis - 1) for axis in spatial)]
+    shape = [ir.RankedTensorType(tensor.type).shape[axis] for tensor, axis in sources]
+    result = ir.RankedTensorType.get(shape, kind.element_type)
+    dynamic = [size_of(*source) for axis, source in enumerate(sources) if result.is_dynamic_dim(axis)]
+    on_grid = ir.RankedTensorType(grid.type).element_type
+    points = len(spatial) if not any(result.is_dynamic_dim(axis) for axis in spatial) else 1  # that are one loop
+    grid = merged(grid, 1, points)
+
+    def body(_: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
+        lines: list[list[_Tap]] = []
+        for axis, (size, last) in enumerate(zip(sizes, lasts, strict=True)):
+            own = constant_index(len(sizes) - 1 - axis)
+            coordinate = f.wide(create("tensor.extract", on_grid, [grid, loops[0], *loops[2:], own]))
+            lines.append(s.taps(coordinate, size, last))
+        return f.narrowed(_total(f, image, loops[:2], lines, ends), kind.element_type)
+
+    value = pointwise(merged_type(result, 2, points), dynamic, [], body)
+    replace(operator, split(value, result, 2, points, dynamic))
+
+
+def _total(
+    f: Floats, image: ir.Value, first: Sequence[ir.Value], lines: Sequence[Sequence[_Tap]], ends: Sequence[ir.Value]
+) -> ir.Value:
+    """The weighted sum of the elements that are the product of the `lines`, of the image and channel `first`."""
+    terms: list[ir.Value] = []
+    for taps in itertools.product(*lines):
+        places = [_inside(tap.place, end) for tap, end in zip(taps, ends, strict=True)]
+        kind = ir.RankedTensorType(image.type).element_type
+        value = f.wide(create("tensor.extract", kind, [image, *first, *places]))
+        if conditions := [tap.inside for tap in taps if tap.inside is not None]:
+            whole = conditions[0]
+            for condition in conditions[1:]:
+                whole = both(whole, condition)
+            value = f.select(whole, value, f.of(0))
+        for tap in taps:
+            value = value if tap.weight is None else f.mul(value, tap.weight)
+        terms.append(value)
+    return f.total(terms)
+
+
+def _inside(place: ir.Value, end: ir.Value) -> ir.Value:
+    """A place that is inside also for the compiler, which then adds no check."""
+    above = create("arith.maxsi", place.type, [place, constant_index(0)])
+    return create("arith.minsi", place.type, [above, end])

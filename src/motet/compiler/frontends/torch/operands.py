@@ -1,0 +1,65 @@
+"""Reads the operands of `torch.operator`: operators that torch-mlir does not know, with their constants."""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+
+
+def operators(module: ir.Module, *names: str) -> list[ir.Operation]:
+    """The calls of the operators `names`, such as `torch.aten.grid_sampler_2d`."""
+    return [
+        each for each in find_operations(module, "torch.operator")
+        if ir.StringAttr(each.attributes["name"]).value in names
+    ]
+
+
+def constant(value: ir.Value) -> int | float | bool | str | None:
+    """The constant that `value` is; None for the constant None. Raises ValueError for values of the program."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or not owner.operation.name.startswith("torch.constant."):
+        raise ValueError("expected a constant")
+    if owner.operation.name == "torch.constant.none":
+        return None
+    attribute = owner.operation.attributes["value"]
+    match owner.operation.name.removeprefix("torch.constant."):
+        case "int":
+            return ir.IntegerAttr(attribute).value
+        case "float":
+            return ir.FloatAttr(attribute).value
+        case "bool":
+            return ir.BoolAttr(attribute).value
+        case _:
+            return ir.StringAttr(attribute).value
+
+
+def integer(value: ir.Value) -> int:
+    found = constant(value)
+    if not isinstance(found, int):
+        raise ValueError("expected an integer")
+    return found
+
+
+def number(value: ir.Value) -> float:
+    found = constant(value)
+    if not isinstance(found, int | float):
+        raise ValueError("expected a number")
+    return float(found)
+
+
+def numbers(value: ir.Value) -> list[float]:
+    """The numbers of a list."""
+    return [number(element) for element in elements(value)]
+
+
+def integers(value: ir.Value) -> list[int]:
+    """The integers of a list."""
+    return [integer(element) for element in elements(value)]
+
+
+def elements(value: ir.Value) -> list[ir.Value]:
+    """The elements of a list. Raises ValueError for other values."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "torch.prim.ListConstruct":
+        raise ValueError("expected a list")
+    return list(owner.operation.operands)

@@ -1,0 +1,101 @@
+"""The driver for embedded devices: emulated boards, boards behind a GDB stub, and boards on a serial line.
+
+    embedded:qemu?machine=mps3-an547                     QEMU, started when it is opened
+    embedded:gdb?address=localhost:3333&machine=…        the stub of a debug probe's server, or of a running QEMU
+    embedded:serial?port=/dev/ttyUSB0&machine=…          a board on which the agent runs already
+
+`options.py` lists their options; `protocol.py` is the protocol with the agent.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+
+from motet.errors import DeviceError
+from motet.runtime.device import API_VERSION, DeviceInfo
+from motet.runtime.drivers.embedded import options
+from motet.runtime.drivers.embedded.device import EmbeddedDevice, heap_of
+from motet.runtime.drivers.embedded.emulator import BoardEmulator, missing
+from motet.runtime.drivers.embedded.gdb import GdbTransport
+from motet.runtime.drivers.embedded.image import AgentImage
+from motet.runtime.drivers.embedded.options import FAMILY, EmbeddedOptions
+from motet.runtime.drivers.embedded.serial_line import SerialTransport, open_port
+from motet.runtime.drivers.embedded.transport import LinkLost, Transport
+
+api = API_VERSION
+
+_NAMES = {
+    "qemu": "a microcontroller, emulated by QEMU", "gdb": "a microcontroller behind a GDB stub",
+    "serial": "a microcontroller on a serial line",
+}
+
+
+def probe() -> Sequence[DeviceInfo]:
+    found = [_described(platform) for platform in options.PLATFORMS]
+    ordinals = iter(range(len(found)))
+    return [replace(info, ordinal=next(ordinals)) if info.available else info for info in found]
+
+
+def open(info: DeviceInfo) -> EmbeddedDevice:
+    """Raises DeviceError for unknown options, and if the device does not start."""
+    chosen = options.parse(info.uri)
+    image = chosen.agent(info.uri)
+    memory = heap_of(image, chosen.memory, info.uri).bytes
+    described = replace(info, cores=1, threads=1, level=chosen.processor, memory=memory)
+    emulator = BoardEmulator(info.uri, chosen, image.elf) if chosen.platform == "qemu" else None
+    try:
+        transport = _connect(chosen, image, emulator)
+    except LinkLost as error:
+        words = emulator.words() if emulator is not None else ""
+        if emulator is not None:
+            emulator.stop()
+        raise DeviceError(f"device {info.uri}: {': '.join(filter(None, (str(error), words)))}") from None
+    if emulator is None:
+        return EmbeddedDevice(described, chosen, image, transport, _nothing, str)
+    return EmbeddedDevice(described, chosen, image, transport, emulator.stop, emulator.words)
+
+
+def _connect(chosen: EmbeddedOptions, image: AgentImage, emulator: BoardEmulator | None) -> Transport:
+    """The transport of a device. Raises LinkLost."""
+    if emulator is not None and chosen.link == "gdb":
+        return GdbTransport(emulator.connection, image, chosen.boot, flash=False)
+    if emulator is not None:
+        emulator.connection.setblocking(False)
+        return SerialTransport(emulator.connection.detach(), image, chosen.boot)
+    if chosen.platform == "gdb":
+        return GdbTransport(_connected(chosen.address), image, chosen.boot, chosen.flash)
+    if not chosen.port:
+        raise LinkLost("no line is named; expected port=/dev/ttyUSB0")
+    return SerialTransport(open_port(chosen.port, chosen.baud), image, chosen.boot)
+
+
+def _connected(address: str) -> socket.socket:
+    if not address:
+        raise LinkLost("no stub is named; expected address=HOST:PORT")
+    host, colon, port = address.rpartition(":")
+    try:
+        if colon and port.isdecimal():
+            return socket.create_connection((host or "localhost", int(port)), timeout=10)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+        return connection
+    except OSError as error:
+        raise LinkLost(f"the stub at {address} cannot be reached: {error.strerror or error}") from None
+
+
+def _described(platform: str) -> DeviceInfo:
+    uri = f"{FAMILY}:{platform}"
+    try:
+        chosen = options.parse(uri)
+        image = chosen.agent(uri)
+    except DeviceError as error:
+        return DeviceInfo(_NAMES[platform], uri, available=False, reason=str(error), family=FAMILY)
+    reason = missing(chosen.machine) if platform == "qemu" else ""
+    memory = heap_of(image, chosen.memory, uri).bytes
+    return DeviceInfo(_NAMES[platform], uri, 1, 1, chosen.processor, memory, not reason, reason, FAMILY)
+
+
+def _nothing() -> None:
+    """A board keeps running."""

@@ -1,0 +1,32 @@
+"""What a way to reach an embedded device must offer. The device's memory holds the mailbox (`protocol.py`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class LinkLost(Exception):
+    """The device cannot be reached any more; the message tells why."""
+
+
+class Transport(Protocol):
+    """A device that has been started. Methods raise LinkLost; one thread uses it at a time, except for `abort`."""
+
+    def read(self, address: int, size: int) -> bytes: ...
+
+    def write(self, address: int, data: bytes) -> None: ...
+
+    def run(self, limit: float) -> bool:
+        """Run the batch in the mailbox, and wait for its end; False if it has not ended after `limit` seconds. Call
+        `finish` then."""
+        ...
+
+    def finish(self, limit: float) -> bool:
+        """End the running batch, and wait for its end for `limit` seconds; False if it has not ended."""
+        ...
+
+    def abort(self) -> None:
+        """Let a batch that another thread waits for end early."""
+        ...
+
+    def close(self) -> None: ...
