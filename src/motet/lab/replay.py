@@ -7,11 +7,12 @@ Source: the simulation mode of Kernel Tuner (van Werkhoven 2019).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from motet.compiler.kernels.schedule import encode_schedule
 from motet.errors import OptionError
 from motet.lab.records import Record, canonical
+from motet.lab.search import point_of
 from motet.lab.space import Point, ScheduleSpace
 from motet.lab.strategies.strategy import Strategy
 
@@ -35,15 +36,15 @@ class Replayed:
 
 def recorded_space(space: ScheduleSpace, records: Sequence[Record]) -> ScheduleSpace:
     """The points of `space` that have a record with a figure. Raises OptionError if there are none."""
-    known = {canonical(record.schedule) for record in records if record.seconds is not None}
-    if not known:
+    done = [record for record in records if record.seconds is not None]
+    found: dict[str, Point] = {}
+    for record in done:
+        if (point := point_of(space, record.schedule)) is not None:
+            found.setdefault(canonical(record.schedule), point)
+    if not found:
         raise OptionError("replay: no record of this kernel has a figure; explore it first")
-
-    def has_record(point: Point) -> bool:
-        schedule = space.build(point)
-        return schedule is not None and canonical(encode_schedule(schedule)) in known
-
-    return space.where(has_record)
+    starts = tuple(start for start in space.starts if start in found.values())
+    return replace(space, starts=starts, listed=tuple(found.values()))
 
 
 def replay(space: ScheduleSpace, strategy: Strategy, records: Sequence[Record], trials: int) -> Replayed:
@@ -58,6 +59,10 @@ def replay(space: ScheduleSpace, strategy: Strategy, records: Sequence[Record], 
         if point is None or schedule is None:
             break
         key = canonical(encode_schedule(schedule))
+        if key not in known:  # a mixture of recorded points
+            strategy.tell(point, None)
+            repeated += 1
+            continue
         strategy.tell(point, known[key])
         repeated = repeated + 1 if key in seen else 0
         if key not in seen:

@@ -9,6 +9,8 @@ best schedule is verified once more at the end, on other inputs.
 
 from __future__ import annotations
 
+import itertools
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,12 +32,13 @@ from motet.lab.evaluation import (
 from motet.lab.machine import fingerprint
 from motet.lab.measuring import MeasurePlan, Measurer, Samples, seconds_of
 from motet.lab.records import Record, canonical
-from motet.lab.space import Point, ScheduleSpace
+from motet.lab.space import Point, ScheduleSpace, SpaceParameter
 from motet.lab.strategies.strategy import Strategy
 from motet.lab.subject import KernelSubject, compile_with, device_info
 from motet.lab.workers import Workers
 
 _PLAN = MeasurePlan(repeat=3, min_repeat_ms=5.0, most_seconds=5.0)
+_COMBINED = 1 << 13  # points of a class among which one is searched by its schedule
 _REPEATED = 50  # proposals of known schedules in a row after which a search ends
 
 
@@ -125,6 +128,7 @@ class Search:
         state.add(record)
         self.added(record)
         self._seen = {canonical(record.schedule): record, **self.known}
+        state.best = min((record, *self.known.values()), key=_seconds_or_infinite)
         self.progress(state)
 
     def _batches(self, state: SearchState) -> Iterator[list[tuple[Point, KernelSchedule]]]:
@@ -146,8 +150,6 @@ class Search:
                 if known is not None:
                     repeated += 1
                     self.strategy.tell(point, known.seconds)
-                    if known.seconds is not None and canonical(known.schedule) in self.known:
-                        state.best = min((state.best, known), key=_seconds_or_infinite)
                     continue
                 repeated = 0
                 self._seen[canonical(encode_schedule(schedule))] = Record("", "", "", {})
@@ -206,19 +208,29 @@ def seeded(space: ScheduleSpace, schedules: Sequence[KernelSchedule]) -> Schedul
 
 
 def point_of(space: ScheduleSpace, content: Mapping[str, Any]) -> Point | None:
-    """The point of a schedule, given as JSON values, found by its fields' names next to a start; None if the space has
-    no such point."""
+    """The point of a schedule, given as JSON values, found by its fields' names next to a start, or among the points of
+    a small class; None if the space has no such point."""
     schedule = decode_schedule(content)
+    wanted = canonical(dict(content))
     for start in space.starts:
         several = "class" in start
         prefix = f"{content['class']}." if several else ""
+        own = [each for each in space.parameters if each.name.startswith(prefix) and each.name != "class"]
         point = {**start, "class": content["class"]} if several else dict(start)
-        for each in space.parameters:
-            field_name = each.name.removeprefix(prefix)
-            if each.name.startswith(prefix) and hasattr(schedule, field_name):
-                point[each.name] = getattr(schedule, field_name)
+        fields = [each for each in own if hasattr(schedule, each.name.removeprefix(prefix))]
+        point |= {each.name: getattr(schedule, each.name.removeprefix(prefix)) for each in fields}
         known = all(point[each.name] in each.values for each in space.parameters)
-        made = space.schedule(point) if known else None
-        if made is not None and canonical(encode_schedule(made)) == canonical(dict(content)):
-            return point
+        for candidate in [point] if fields else _combined(point, own):
+            made = space.schedule(candidate) if known else None
+            if made is not None and canonical(encode_schedule(made)) == wanted:
+                return candidate
     return None
+
+
+def _combined(point: Point, parameters: Sequence[SpaceParameter]) -> Iterator[Point]:
+    """`point` with all values of `parameters`, if there are not too many."""
+    if math.prod(len(each.values) for each in parameters) > _COMBINED:
+        return
+    names = [each.name for each in parameters]
+    for values in itertools.product(*(each.values for each in parameters)):
+        yield {**point, **dict(zip(names, values, strict=True))}

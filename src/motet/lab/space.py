@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Value = int | str | bool | None
 Point = Mapping[str, Value]
 _ATTEMPTS = 20_000
+_NEAREST = 12
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class ScheduleSpace:
     build: Callable[[Point], KernelSchedule | None]
     constraints: tuple[Callable[[Point], bool], ...] = ()
     starts: tuple[Point, ...] = ()
+    listed: tuple[Point, ...] = ()  # if given, these are all points
     _made: dict[str, KernelSchedule | None] = field(default_factory=dict[str, "KernelSchedule | None"])
 
     @classmethod
@@ -87,6 +89,9 @@ class ScheduleSpace:
 
     def points(self) -> Iterator[Point]:
         """All points with schedules, in order."""
+        if self.listed:
+            yield from self.listed
+            return
         names = [parameter.name for parameter in self.parameters]
         for values in product(*(parameter.values for parameter in self.parameters)):
             point = dict(zip(names, values, strict=True))
@@ -95,6 +100,8 @@ class ScheduleSpace:
 
     def sample(self, generator: random.Random) -> Point | None:
         """A random point with a schedule; None if many attempts find none."""
+        if self.listed:
+            return generator.choice(self.listed)
         for _ in range(_ATTEMPTS):
             point = {each.name: generator.choice(each.values) for each in self.parameters}
             if self.schedule(point) is not None:
@@ -102,7 +109,19 @@ class ScheduleSpace:
         return None
 
     def neighbours(self, point: Point) -> Iterator[Point]:
-        """The points with schedules that differ in one parameter: by one step for numbers."""
+        """The points with schedules that differ in one parameter: by one step for numbers. Of listed points, those
+        that differ in the fewest parameters."""
+        found = [moved for moved in self._steps(point) if self.schedule(moved) is not None]
+        if self.listed:
+            names = {name_of(each) for each in self.listed}
+            found = [moved for moved in found if name_of(moved) in names]
+        if self.listed and not found:
+            others = [each for each in self.listed if each != point]
+            found = sorted(others, key=lambda each: _differing(each, point))[:_NEAREST]
+        yield from found
+
+    def _steps(self, point: Point) -> Iterator[Point]:
+        """The points that differ in one parameter, by one step for numbers."""
         for each in self.parameters:
             if each.name not in point:
                 continue
@@ -111,9 +130,11 @@ class ScheduleSpace:
             steps = (at - 1, at + 1) if ordered else range(len(each.values))
             for to in steps:
                 if 0 <= to < len(each.values) and to != at:
-                    moved = {**point, each.name: each.values[to]}
-                    if self.schedule(moved) is not None:
-                        yield moved
+                    yield {**point, each.name: each.values[to]}
+
+
+def _differing(a: Point, b: Point) -> int:
+    return sum(a[name] != b.get(name) for name in a)
 
 
 def name_of(point: Point) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import random
 import warnings
 from typing import Any
 
@@ -11,7 +12,7 @@ from motet.errors import OptionError
 from motet.lab.space import Point, ScheduleSpace, name_of
 
 _BUDGET = 1000  # trials that the optimiser plans for
-_ATTEMPTS = 256  # points without a schedule that are told as bad before one is returned
+_ATTEMPTS = 256  # of the optimiser to propose a point with a schedule, before one is drawn
 
 
 class NevergradSearch:
@@ -37,6 +38,7 @@ class NevergradSearch:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._optimiser = registry[taken](parametrization=self._parameters, budget=_BUDGET)
+        self._random = random.Random(seed)
         self._starts = list(space.starts)
         self._open: dict[str, list[Any]] = {}
 
@@ -55,7 +57,7 @@ class NevergradSearch:
                 self._open.setdefault(name_of(point), []).append(candidate)
                 return point
             self._tell(candidate, 1e3)
-        return None
+        return self._space.sample(self._random)
 
     def tell(self, point: Point, seconds: float | None) -> None:
         for candidate in self._open.pop(name_of(point), []):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import random
 from typing import Any
 
 from motet.errors import OptionError
 from motet.lab.space import Point, ScheduleSpace, name_of
 
-_ATTEMPTS = 64  # points without a schedule that are told as failed before one is returned
+_ILLEGAL = 1e3  # seconds that a point without a schedule is told as
+_ATTEMPTS = 64  # of the sampler to propose a point with a schedule, before one is drawn
 
 
 class OptunaSearch:
@@ -27,6 +29,7 @@ class OptunaSearch:
         self._study = optuna.create_study(sampler=getattr(optuna.samplers, f"{taken}Sampler")(seed=seed))
         for start in space.starts:
             self._study.enqueue_trial({each.name: each.values.index(start[each.name]) for each in space.parameters})
+        self._random = random.Random(seed)
         self._open: dict[str, list[Any]] = {}
 
     def ask(self) -> Point | None:
@@ -39,8 +42,8 @@ class OptunaSearch:
             if self._space.schedule(point) is not None:
                 self._open.setdefault(name_of(point), []).append(trial)
                 return point
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-        return None
+            self._study.tell(trial, _ILLEGAL)
+        return self._space.sample(self._random)
 
     def tell(self, point: Point, seconds: float | None) -> None:
         trials = self._open.pop(name_of(point), [])

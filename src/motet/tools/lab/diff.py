@@ -71,7 +71,7 @@ def _schedule(text: str, subject: KernelSubject) -> KernelSchedule:
     from motet.lab.database import Database, is_database
     from motet.lab.subject import expect_legal
 
-    if is_database(text):
+    if is_database(text) or text.endswith(".db"):
         listed = subject.listed
         with Database(text) as database:
             best = [each for each in database.query(kernel=listed.key, target=listed.target) if each.seconds]

@@ -1,0 +1,99 @@
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from motet.errors import OptionError
+from motet.lab.best_schedules import best_schedules
+from motet.lab.database import TABLES, Database, read_lines
+from motet.lab.records import Record
+from motet.version import VERSION
+
+
+def record(seconds: float | None, rows: int = 1, **changes: object) -> Record:
+    made = Record("k", "host:x86-64-v3", "here", {"class": "x", "rows": rows}, seconds=seconds, form="f",
+                  extents=[8, 8], validated=True)
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_a_faster_record_replaces_a_slower_one(tmp_path: Path):
+    with Database(tmp_path / "a.db", create=True) as database:
+        assert database.add([record(2.0)]) == 1
+        assert database.add([record(3.0)]) == 0
+        assert database.add([record(1.0), record(None, 2)]) == 2
+        assert [each.seconds for each in database.query()] == [1.0, None]
+
+
+def test_a_failure_does_not_replace_a_figure(tmp_path: Path):
+    with Database(tmp_path / "a.db", create=True) as database:
+        database.add([record(2.0), record(None)])
+        assert database.query()[0].seconds == 2.0
+
+
+def test_best_prefers_this_machine_and_version(tmp_path: Path):
+    with Database(tmp_path / "a.db", create=True) as database:
+        database.add([record(1.0, 1, machine="there"), record(3.0, 2), record(2.0, 3, motet="0.0.0")])
+        assert [each.schedule["rows"] for each in database.best("here")] == [2]
+        assert [each.schedule["rows"] for each in database.best("there")] == [1]
+
+
+def test_near_kernels_come_first(tmp_path: Path):
+    with Database(tmp_path / "a.db", create=True) as database:
+        database.add([record(1.0, 1, kernel="far", extents=[512, 512]), record(1.0, 2, kernel="near", extents=[9, 8])])
+        assert [each.kernel for each in database.near("f", "host:x86-64-v3", [8, 8], 2)] == ["near", "far"]
+
+
+def test_exported_records_are_read_back(tmp_path: Path):
+    with Database(tmp_path / "a.db", create=True) as database:
+        database.add([record(1.5, counters={"cycles": 3.0, "energy": "not available"}), record(None, 2, error="no")])
+        database.export(tmp_path / "a.jsonl")
+        assert read_lines(tmp_path / "a.jsonl") == database.query()
+
+
+def test_a_damaged_line_is_named(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"kernel": 3}\n')
+    with pytest.raises(OptionError, match=r"a\.jsonl:1: no record"):
+        read_lines(tmp_path / "a.jsonl")
+
+
+def test_another_version_is_told(tmp_path: Path):
+    path = tmp_path / "a.db"
+    Database(path, create=True).__exit__()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {TABLES + 1}")
+    connection.close()
+    with pytest.raises(OptionError, match=f"version {TABLES + 1}; expected {TABLES}"):
+        Database(path)
+
+
+def test_other_files_are_refused(tmp_path: Path):
+    (tmp_path / "text.db").write_text("not a database at all")
+    connection = sqlite3.connect(tmp_path / "other.db")
+    connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    with pytest.raises(OptionError, match="not a database"):
+        Database(tmp_path / "text.db", create=True)
+    with pytest.raises(OptionError, match="another program"):
+        Database(tmp_path / "other.db", create=True)
+    with pytest.raises(OptionError, match="no such file"):
+        Database(tmp_path / "absent.db")
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path):
+    with Database(tmp_path / "a.db", create=True) as database:
+        database._connection.execute("PRAGMA max_page_count = 8")
+        with pytest.raises(OptionError, match="full"):
+            database.add([record(1.0, rows, error="x" * 500) for rows in range(500)])
+
+
+def test_best_schedules_of_other_machines_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with Database(tmp_path / "a.db", create=True) as database:
+        database.add([record(1.0, machine="elsewhere"), record(0.5, 2, validated=False, machine="elsewhere")])
+    text = best_schedules(tmp_path / "a.db").decode()
+    assert '"rows":1' in text and "a.db" in text
+    assert "measured on elsewhere" in caplog.text
+
+
+def test_records_have_this_version():
+    assert record(1.0).motet == VERSION
