@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.emit.addressing import Frame, Nest, delinearise
+from motet.compiler.codegen.cpu.emit.addressing import Frame, StridedNest, delinearise
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.strides import Extent
@@ -17,7 +17,7 @@ _GRAIN = 20_000.0  # nanoseconds that a task should last at least
 _STRIP = 4096  # elements of a long innermost dimension that are treated as a separate row
 
 
-def nanoseconds(nest: Nest, lanes: int) -> float:
+def nanoseconds(nest: StridedNest, lanes: int) -> float:
     """The estimated time of one point of `nest` in nanoseconds."""
     heavy = sum(8 for scalar in nest.body if scalar.op.startswith("math."))
     return (1 + len(nest.body) + heavy + len(nest.operands)) * 0.6 / lanes

@@ -28,7 +28,7 @@ from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, bou
 
 
 @dataclass(frozen=True)
-class Nest:
+class StridedNest:
     """A stage with strided accesses. `dims[d]` is the loop that dimension `d` of `stage` became, for `linalg.index`."""
 
     stage: Stage
@@ -50,7 +50,7 @@ class Nest:
     def dims_of(self, kind: str) -> list[int]:
         return [d for d, found in enumerate(self.kinds) if found == kind]
 
-    def arrange(self, order: Sequence[int]) -> Nest:
+    def arrange(self, order: Sequence[int]) -> StridedNest:
         """The same nest with its dimensions in `order`."""
         where = {old: new for new, old in enumerate(order)}
         return self._with(
@@ -66,7 +66,7 @@ class Nest:
             dims=tuple(where.get(d, -1) for d in self.dims),
         )
 
-    def merge(self, outer: int, inner: int) -> Nest:
+    def merge(self, outer: int, inner: int) -> StridedNest:
         """The nest with dimension `outer` merged into `inner`; valid only if `mergeable`."""
         sizes = list(self.sizes)
         sizes[inner] = sizes[outer] * sizes[inner]
@@ -83,7 +83,7 @@ class Nest:
             for operand in self.operands
         )
 
-    def collapse(self) -> Nest:
+    def collapse(self) -> StridedNest:
         """The nest with neighbouring dimensions merged where every operand allows it, and without those of extent 1."""
         pinned = {self.dims[int(op.value or 0)] for op in self.body if op.op == "linalg.index"}
         keep = [d for d, size in enumerate(self.sizes) if size != ONE or d in pinned]
@@ -95,8 +95,8 @@ class Nest:
             d -= 1
         return nest
 
-    def _with(self, change: Any, sizes: Any, kinds: Any, dims: Any) -> Nest:
-        return Nest(
+    def _with(self, change: Any, sizes: Any, kinds: Any, dims: Any) -> StridedNest:
+        return StridedNest(
             self.stage,
             sizes,
             kinds,
@@ -107,7 +107,7 @@ class Nest:
         )
 
 
-def nest_of(kernel: Kernel, stage: Stage) -> Nest:
+def nest_of(kernel: Kernel, stage: Stage) -> StridedNest:
     """`stage` with strided accesses, dimensions in their original order. Raises `Unsupported`."""
     inits = tuple(
         operand_of(kernel, stage, init) if isinstance(init, Access) else init for init in stage.inits
@@ -118,7 +118,7 @@ def nest_of(kernel: Kernel, stage: Stage) -> Nest:
         for d in stage.reductions:
             if any(entry.coefficient(d) for entry in output.map):
                 raise Unsupported("a write that moves along a reduction")
-    return Nest(
+    return StridedNest(
         stage,
         tuple(Extent.of(size) for size in stage.sizes),
         stage.iterators,

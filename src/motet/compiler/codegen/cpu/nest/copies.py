@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from motet.compiler.codegen.cpu.emit.addressing import Frame
-from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
+from motet.compiler.codegen.cpu.emit.addressing import Frame, StridedNest
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestPoint
 from motet.compiler.codegen.cpu.nest.plan import NestPlan, ScheduledLoop, Span, lanes_of

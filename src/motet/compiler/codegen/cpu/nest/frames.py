@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.addressing import Frame, Nest
+from motet.compiler.codegen.cpu.emit.addressing import Frame, StridedNest
 from motet.compiler.codegen.cpu.emit.builder import I1, I64, Index
 from motet.compiler.codegen.cpu.nest.plan import NestPlan
 from motet.compiler.kernels.kernel import Kernel
@@ -126,7 +126,7 @@ def divided(f: Frame, left: Index, step: int, body: Step, carried: Values) -> Va
     return f.loop(whole, left, step, lambda i, values: body(i, f.isub(left, i), values), carried)
 
 
-def interior(f: Frame, nest: Nest, point: Sequence[Index], spans: Sequence[Index]) -> Any:
+def interior(f: Frame, nest: StridedNest, point: Sequence[Index], spans: Sequence[Index]) -> Any:
     """Whether all reads of the box of `spans` elements from `point` on are in bounds."""
     result: Any = None
     for bound in (bound for operand in nest.inputs for bound in operand.bounds):

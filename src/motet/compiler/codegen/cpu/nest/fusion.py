@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
+from motet.compiler.codegen.cpu.emit.addressing import StridedNest
 from motet.compiler.codegen.cpu.emit.addressing import nest_of as strided_nest
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.nest.buffers import ResultBuffer

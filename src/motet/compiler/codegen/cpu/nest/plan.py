@@ -16,7 +16,7 @@ from typing import Literal
 
 from motet.artifact.expressions import apply
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
+from motet.compiler.codegen.cpu.emit.addressing import StridedNest
 from motet.compiler.codegen.cpu.emit.addressing import nest_of as strided_nest
 from motet.compiler.codegen.cpu.emit.builder import Builder, Index
 from motet.compiler.codegen.cpu.rows.grouping import multiplied

@@ -11,8 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from motet.compiler.codegen.cpu.emit.addressing import Frame, Lanes, index_values, load_values, store_values
-from motet.compiler.codegen.cpu.emit.addressing import Nest as StridedNest
+from motet.compiler.codegen.cpu.emit.addressing import (
+    Frame,
+    Lanes,
+    StridedNest,
+    index_values,
+    load_values,
+    store_values,
+)
 from motet.compiler.codegen.cpu.emit.body import evaluate
 from motet.compiler.codegen.cpu.emit.builder import F16, Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened

@@ -19,7 +19,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.addressing import (
     Frame,
     Lanes,
-    Nest,
+    StridedNest,
     index_values,
     load_stored,
     load_values,
@@ -118,7 +118,7 @@ class _RowBlock:
             else:
                 self.alone(nests[0])
 
-    def alone(self, nest: Nest) -> None:
+    def alone(self, nest: StridedNest) -> None:
         """Emit a stage with one point per row."""
         known = {k: self.value(operand, self.indices) for k, operand in enumerate(nest.inputs)}
         values = self.evaluated(nest, known, self.initial(nest), self.indices, nest.stage.yields)
@@ -129,7 +129,7 @@ class _RowBlock:
         known = self.scalars.get(operand.value)
         return load_values(self.f, operand, point, self.lanes) if known is None else known
 
-    def initial(self, nest: Nest) -> list[Value]:
+    def initial(self, nest: StridedNest) -> list[Value]:
         point = [*self.indices, 0][: len(nest.sizes)]
         return [
             load_values(self.f, init, point, self.lanes) if isinstance(init, StridedAccess)
@@ -138,7 +138,7 @@ class _RowBlock:
         ]  # fmt: skip
 
     def evaluated(
-        self, nest: Nest, known: Mapping[int, Value], running: Sequence[Value], point: Sequence[Index],
+        self, nest: StridedNest, known: Mapping[int, Value], running: Sequence[Value], point: Sequence[Index],
         wanted: Sequence[int],
     ) -> dict[int, Value]:
         values = {**known, **{len(nest.inputs) + k: value for k, value in enumerate(running)}}
@@ -235,7 +235,7 @@ class _ColumnPass:
     """Emits stages that run column by column together."""
 
     block: _RowBlock
-    nests: Sequence[Nest]
+    nests: Sequence[StridedNest]
 
     def __post_init__(self) -> None:
         f, block = self.block.f, self.block

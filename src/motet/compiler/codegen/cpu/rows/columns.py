@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.cpu.emit.addressing import Frame, Lanes, Nest, load_stored
+from motet.compiler.codegen.cpu.emit.addressing import Frame, Lanes, StridedNest, load_stored
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import from_storage
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
@@ -35,7 +35,7 @@ _LONGEST_GROUP = 512  # of any group, whose columns are kept in scratch memory
 _SHORT_IN_ORDER = 1 << 13  # of reductions whose order matters, which have no vectors along a row
 
 
-def column_dimension(nest: Nest, along: int | None, lanes: int) -> int | None:
+def column_dimension(nest: StridedNest, along: int | None, lanes: int) -> int | None:
     """The dimension of short rows that `nest` reduces, if vectors of `lanes` along `along`, the contiguous dimension of
     its results, should read them column by column."""
     reductions = nest.dims_of("reduction")
@@ -52,24 +52,24 @@ def column_dimension(nest: Nest, along: int | None, lanes: int) -> int | None:
     return reduced if columns_at_once(nest, along, lanes) <= length <= _longest(nest) else None
 
 
-def lanes_across(nest: Nest, target: CpuTarget) -> int:
+def lanes_across(nest: StridedNest, target: CpuTarget) -> int:
     """The number of lanes that the widest type allows that `nest` computes with or moves."""
     dtypes = [operand.dtype for operand in (*nest.inputs, *nest.outputs)]
     dtypes += [scalar.dtype for scalar in nest.body if scalar.dtype not in ("index", "i1")]
     return target.lanes(max(max(32, ITEM_BITS[d]) if d in ("f16", "bf16") else ITEM_BITS[d] for d in dtypes))
 
 
-def skewed_inputs(nest: Nest, along: int) -> list[int]:
+def skewed_inputs(nest: StridedNest, along: int) -> list[int]:
     """The inputs that are neither contiguous nor constant along `along`."""
     return [k for k, operand in enumerate(nest.inputs) if operand.strides[along] not in (ZERO, ONE)]
 
 
-def columns_at_once(nest: Nest, along: int, lanes: int) -> int:
+def columns_at_once(nest: StridedNest, along: int, lanes: int) -> int:
     """The number of columns of a tile."""
     return min(lanes, max(_PIECE // item_bytes(nest.inputs[k].dtype) for k in skewed_inputs(nest, along)))
 
 
-def suits_across(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target: CpuTarget) -> bool:
+def suits_across(nests: Sequence[StridedNest], wide: Sequence[bool], inner: int, target: CpuTarget) -> bool:
     """Whether vectors should run across the short rows of a group, instead of along them: `wide` are the nests that
     have a row's dimensions, `inner` of them, last."""
     chosen = [nest for nest, is_wide in zip(nests, wide, strict=True) if is_wide]
@@ -90,12 +90,12 @@ def suits_across(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target
     return 2 <= length <= longest
 
 
-def _longest_across(nest: Nest) -> int:
+def _longest_across(nest: StridedNest) -> int:
     longest = _SHORT_FUNCTIONS if _computes_functions(nest) else _SHORT_GROUP
     return max(longest, min(_longest(nest), _LONGEST_GROUP)) if nest.dims_of("reduction") else longest
 
 
-def _computes_functions(nest: Nest) -> bool:
+def _computes_functions(nest: StridedNest) -> bool:
     """Whether a wide nest computes elementary functions of every element of a row."""
     inputs = len(nest.inputs) + len(nest.outputs)
     varying = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] != ZERO}
@@ -106,7 +106,7 @@ def _computes_functions(nest: Nest) -> bool:
     )  # fmt: skip
 
 
-def _longest(nest: Nest) -> int:
+def _longest(nest: StridedNest) -> int:
     found = [match_reduction(nest.stage, output) for output in range(len(nest.outputs))]
     if any(each is None for each in found):
         return _SHORT_IN_ORDER
@@ -116,7 +116,7 @@ def _longest(nest: Nest) -> int:
 class ColumnWriter(NestWriter):
     """Writes the points of a nest whose rows, dimension `reduced`, are read column by column."""
 
-    def __init__(self, f: Frame, nest: Nest, along: int, lanes: int, reduced: int) -> None:
+    def __init__(self, f: Frame, nest: StridedNest, along: int, lanes: int, reduced: int) -> None:
         super().__init__(f, nest, along, lanes, VECTORS)
         self.reduced = reduced
         self.skewed = skewed_inputs(nest, along)

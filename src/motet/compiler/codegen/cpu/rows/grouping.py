@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
+from motet.compiler.codegen.cpu.emit.addressing import StridedNest, nest_of
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
 from motet.compiler.codegen.cpu.rows.columns import column_dimension, lanes_across, suits_across
 from motet.compiler.ir.affine import Affine
@@ -30,7 +30,7 @@ class RowGroup:
     dimensions, `inner` of them, last: a row is a number of segments, along whose elements vectors run. `passes` are
     indices of nests. `places` maps private temporaries to their memory."""
 
-    nests: tuple[Nest, ...]
+    nests: tuple[StridedNest, ...]
     wide: tuple[bool, ...]
     passes: tuple[tuple[int, ...], ...]
     private: frozenset[int]
@@ -52,7 +52,7 @@ class RowGroup:
 
 
 def group(
-    kernel: Kernel, stages: range, target: CpuTarget, known: Sequence[Nest] | None = None
+    kernel: Kernel, stages: range, target: CpuTarget, known: Sequence[StridedNest] | None = None
 ) -> RowGroup | None:
     """The stages as one group, or None; `known` are the nests of all stages of the kernel, for a caller that tries
     many groups. Raises `Unsupported` for a stage that no class has code for."""
@@ -86,8 +86,8 @@ def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequ
 
 
 def _arrange(
-    kernel: Kernel, stages: Sequence[Stage], nests: list[Nest], classes: list[dict[int, int]]
-) -> tuple[list[Nest], list[bool], int] | None:
+    kernel: Kernel, stages: Sequence[Stage], nests: list[StridedNest], classes: list[dict[int, int]]
+) -> tuple[list[StridedNest], list[bool], int] | None:
     """Nests over the shared rows, followed by the row's own dimensions if they have them, and the number of these."""
     classes = with_equal_extents(classes, lambda s, d: nests[s].sizes[d])
     widest = max(range(len(stages)), key=lambda s: len(stages[s].sizes))
@@ -122,8 +122,8 @@ def _arrange(
 
 
 def _collapse(
-    nests: list[Nest], present: list[list[bool]], outer: int
-) -> tuple[list[Nest], list[bool], int] | None:
+    nests: list[StridedNest], present: list[list[bool]], outer: int
+) -> tuple[list[StridedNest], list[bool], int] | None:
     """Merge neighbouring dimensions where all nests allow it; None if a nest then has some of a row's dimensions, but
     not all, or reduces only some of them."""
     count = len(present[0])
@@ -150,7 +150,7 @@ def _collapse(
     return nests, wide, len(present[0]) - outer
 
 
-def _suited(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target: CpuTarget) -> bool:
+def _suited(nests: Sequence[StridedNest], wide: Sequence[bool], inner: int, target: CpuTarget) -> bool:
     """Whether vectors along the row, or along its segments, are worthwhile."""
     if inner > 1 and not any("reduction" in nest.kinds for nest in nests):
         return False
@@ -170,7 +170,7 @@ def _suited(nests: Sequence[Nest], wide: Sequence[bool], inner: int, target: Cpu
     return True
 
 
-def _runs_along_results(nest: Nest, target: CpuTarget) -> bool:
+def _runs_along_results(nest: StridedNest, target: CpuTarget) -> bool:
     """Whether vectors of results can be computed from vectors and single elements: then reductions need no sums of
     lanes."""
     return any(
@@ -182,13 +182,13 @@ def _runs_along_results(nest: Nest, target: CpuTarget) -> bool:
     ) and "reduction" in nest.kinds
 
 
-def _runs_across(nest: Nest, target: CpuTarget) -> bool:
+def _runs_across(nest: StridedNest, target: CpuTarget) -> bool:
     """Whether vectors should run across rows, which are read column by column."""
     along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
     return column_dimension(nest, along, lanes_across(nest, target)) is not None
 
 
-def _consistent(nests: Sequence[Nest], wide: Sequence[bool], inner: int) -> bool:
+def _consistent(nests: Sequence[StridedNest], wide: Sequence[bool], inner: int) -> bool:
     """Whether every stage reads earlier results at the point at which they were written."""
     written: dict[int, tuple[StridedAccess, bool]] = {}
     for nest, is_wide in zip(nests, wide, strict=True):
@@ -206,7 +206,7 @@ def _consistent(nests: Sequence[Nest], wide: Sequence[bool], inner: int) -> bool
     return True
 
 
-def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...], ...]:
+def _passes(nests: Sequence[StridedNest], wide: Sequence[bool]) -> tuple[tuple[int, ...], ...]:
     passes: list[list[int]] = []
     for s, nest in enumerate(nests):
         extends_pass = bool(passes) and wide[s] and wide[passes[-1][-1]]
@@ -228,11 +228,11 @@ def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...
     return tuple(map(tuple, passes))
 
 
-def combiners_of(nest: Nest) -> list[Reduction | None]:
+def combiners_of(nest: StridedNest) -> list[Reduction | None]:
     return [match_reduction(nest.stage, k) for k in range(len(nest.outputs))]
 
 
-def is_sequential(nest: Nest) -> bool:
+def is_sequential(nest: StridedNest) -> bool:
     """Whether the points of a row must be processed in order."""
     return nest.kinds[-1:] == ("reduction",) and any(found is None for found in combiners_of(nest))
 
@@ -290,7 +290,7 @@ def _placed(kernel: Kernel, stages: range, found: RowGroup) -> RowGroup:
     )
 
 
-def _row_length(nest: Nest, inner: int) -> Extent:
+def _row_length(nest: StridedNest, inner: int) -> Extent:
     """The number of elements of a row, all segments together."""
     result = ONE
     for size in nest.sizes[len(nest.sizes) - inner :]:
@@ -298,7 +298,7 @@ def _row_length(nest: Nest, inner: int) -> Extent:
     return result
 
 
-def _row_strides(nest: Nest, inner: int) -> tuple[Extent, ...]:
+def _row_strides(nest: StridedNest, inner: int) -> tuple[Extent, ...]:
     """The strides of a single row that is stored densely."""
     strides = [ZERO] * len(nest.sizes)
     running = ONE
@@ -338,7 +338,7 @@ def _host(
     return None
 
 
-def multiplied(nest: Nest, along: int) -> Nest:
+def multiplied(nest: StridedNest, along: int) -> StridedNest:
     """`nest` with f32 and f64 divisions of the elements along dimension `along` by one value replaced by
     multiplications.
 

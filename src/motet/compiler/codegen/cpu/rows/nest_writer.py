@@ -13,7 +13,7 @@ from motet.compiler.codegen.cpu.emit.addressing import (
     STREAM,
     Frame,
     Lanes,
-    Nest,
+    StridedNest,
     index_values,
     load_values,
     result_bytes,
@@ -38,7 +38,7 @@ class NestWriter:
     """Writes the points of a nest, `vectors` vectors of `lanes` along dimension `along` per iteration."""
 
     f: Frame
-    nest: Nest
+    nest: StridedNest
     along: int | None
     lanes: int
     vectors: int

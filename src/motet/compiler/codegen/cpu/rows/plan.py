@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
+from motet.compiler.codegen.cpu.emit.addressing import StridedNest, nest_of
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, is_float
 from motet.compiler.codegen.cpu.rows import columns
 from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group, multiplied
@@ -26,7 +26,7 @@ _MOST_STRIP = 1 << 24
 class StageLoop:
     """One stage run separately. Vectors run along dimension `along` of the nest and have at most `lanes` elements."""
 
-    nest: Nest
+    nest: StridedNest
     along: int | None
     lanes: int
 
@@ -93,7 +93,7 @@ def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
     return StageLoop(nest, along, 1 if along is None else columns.lanes_across(nest, target))
 
 
-def _read_along(nest: Nest, along: int | None, target: CpuTarget) -> int | None:
+def _read_along(nest: StridedNest, along: int | None, target: CpuTarget) -> int | None:
     """The parallel dimension along which all inputs are contiguous, if a reduction reads so many elements for each
     result that vectors should run along it rather than along `along`: results are then stored one by one."""
     lanes, reduced = columns.lanes_across(nest, target), 1
@@ -115,7 +115,7 @@ def row_lanes(found: RowGroup, target: CpuTarget) -> int:
     return min(_nest_lanes(nest, target) for nest in found.nests)
 
 
-def _nest_lanes(nest: Nest, target: CpuTarget) -> int:
+def _nest_lanes(nest: StridedNest, target: CpuTarget) -> int:
     dtypes = [operand.dtype for operand in (*nest.inputs, *nest.outputs)]
     dtypes += [scalar.dtype for scalar in nest.body if scalar.dtype not in ("index", "i1")]
     return min(target.lanes(max(32, ITEM_BITS[d]) if is_float(d) else ITEM_BITS[d]) for d in dtypes)

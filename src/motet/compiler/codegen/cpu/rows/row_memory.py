@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.cpu.emit.addressing import STREAM, Frame, Nest, result_bytes
+from motet.compiler.codegen.cpu.emit.addressing import STREAM, Frame, StridedNest, result_bytes
 from motet.compiler.codegen.cpu.emit.builder import I64, Index
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
@@ -96,7 +96,7 @@ def line_shift(f: Frame, found: RowGroup, lanes: int, far: Sequence[StridedAcces
     return f.and_(f.sub(f.index(lanes), before), f.index(lanes - 1))
 
 
-def _work(nest: Nest) -> int:
+def _work(nest: StridedNest) -> int:
     """Operations per element of a row of a wide nest; an elementary function counts as eight."""
     inputs = len(nest.inputs) + len(nest.outputs)
     moving = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] != ZERO}

@@ -21,7 +21,7 @@ from motet.compiler.codegen.cpu.emit.addressing import (
     STREAM,
     Frame,
     Lanes,
-    Nest,
+    StridedNest,
     index_values,
     load_values,
     result_bytes,
@@ -250,7 +250,7 @@ class _RowEmitter:
         """The indices of the row's first element."""
         return [*self.indices, *[0] * self.group.inner]
 
-    def initial(self, nest: Nest) -> list[Value]:
+    def initial(self, nest: StridedNest) -> list[Value]:
         """The initial values of the outputs, one scalar each; not for outputs that have the row's dimension."""
         values: list[Value] = []
         for init, output in zip(nest.inits, nest.outputs, strict=True):
@@ -260,7 +260,7 @@ class _RowEmitter:
                 values.append(constant(output.dtype, 0 if init is None else init))
         return values
 
-    def uniform(self, nest: Nest) -> dict[int, Value]:
+    def uniform(self, nest: StridedNest) -> dict[int, Value]:
         """The body values that are constant along the row, or along the segment."""
         point = [*self.indices, *self.segment, 0]
         known = {
@@ -271,14 +271,14 @@ class _RowEmitter:
         count = len(nest.inputs) + len(nest.outputs)
         return evaluate(self.f, nest.body, count, known, None, self.wanted(nest))
 
-    def wanted(self, nest: Nest) -> list[int]:
+    def wanted(self, nest: StridedNest) -> list[int]:
         if nest.kinds[-1:] == ("parallel",) or is_sequential(nest):
             return list(nest.stage.yields)
         return [found.term for found in combiners_of(nest) if found is not None]
 
     def evaluated(
         self,
-        nest: Nest,
+        nest: StridedNest,
         known: Mapping[int, Value],
         running: Sequence[Value],
         point: Sequence[Index],
@@ -304,7 +304,7 @@ class _Step:
     """The body of a pass: all its stages at a few vectors of a row, with the accumulators as loop-carried values."""
 
     row: _RowEmitter
-    nests: Sequence[Nest]
+    nests: Sequence[StridedNest]
     known: list[dict[int, Value]]
     lanes: int
     streaming: bool
@@ -405,7 +405,7 @@ class _Step:
             result = flags if result is None else row.f.or_(result, flags)
         return result
 
-    def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
+    def running(self, nest: StridedNest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
         return [
             load_values(self.row.f, init, point, lanes)
             if isinstance(init, StridedAccess)
@@ -415,7 +415,7 @@ class _Step:
 
     def terms(
         self,
-        nest: Nest,
+        nest: StridedNest,
         known: dict[int, Value],
         point: Sequence[Index],
         lanes: Lanes,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.addressing import Frame, Nest
+from motet.compiler.codegen.cpu.emit.addressing import Frame, StridedNest
 from motet.compiler.codegen.cpu.emit.float_lanes import Value, same_lanes, scalar_type
 from motet.compiler.kernels.kernel import Scalar, dependencies
 
@@ -21,7 +21,7 @@ _EXTREMES = ("maximumf", "minimumf", "maxnumf", "minnumf", "maxsi", "minsi", "ma
 VECTORS = 8  # of a block
 
 
-def may_skip(nest: Nest) -> bool:
+def may_skip(nest: StridedNest) -> bool:
     """Whether every accumulator is selected, or an extreme, of its old value and another: it often stays as it is."""
     selected = [_of_own(nest, output) for output in range(len(nest.outputs))]
     return all(each is not None for each in selected) and any(
@@ -29,7 +29,7 @@ def may_skip(nest: Nest) -> bool:
     )
 
 
-def wanted(nest: Nest) -> list[int]:
+def wanted(nest: StridedNest) -> list[int]:
     """The body values that `changed` reads."""
     found: list[int] = []
     for output in range(len(nest.outputs)):
@@ -39,7 +39,7 @@ def wanted(nest: Nest) -> list[int]:
     return found
 
 
-def changed(f: Frame, nest: Nest, values: dict[int, Value], lanes: int) -> Value:
+def changed(f: Frame, nest: StridedNest, values: dict[int, Value], lanes: int) -> Value:
     """For each of `lanes` points, whether it may change an accumulator: i1 values. `values` are those of the body."""
     result: Value = ir.Constant(ir.VectorType(ir.IntType(1), lanes), None)
     for output, position in enumerate(wanted(nest)):
@@ -54,7 +54,7 @@ def changed(f: Frame, nest: Nest, values: dict[int, Value], lanes: int) -> Value
     return result
 
 
-def _of_own(nest: Nest, output: int) -> Scalar | None:
+def _of_own(nest: StridedNest, output: int) -> Scalar | None:
     """The operation that makes the new value of an accumulator, if it selects, or is an extreme of, the old value and
     one that does not depend on it except by a condition."""
     count = len(nest.inputs) + len(nest.outputs)
