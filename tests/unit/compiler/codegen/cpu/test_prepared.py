@@ -80,6 +80,8 @@ def test_any_geometry_over_one_two_and_three_axes(data):
     image = (data.draw(st.integers(1, 2)), data.draw(st.integers(1, 37)), *size)
     if not last[1] and 1 in geometry.outputs(size):
         return  # the result is contiguous along an axis that is no window
+    if set(geometry.outputs(size)) == {1}:
+        return  # one pixel, which is no window
     filters = data.draw(st.integers(2, 70))
     check(image, filters, geometry, data.draw(st.sampled_from(TARGETS)), data.draw(st.integers(1, 4)), last,
           init=data.draw(st.sampled_from(["bias", "zero", "tensor"])), clamp=data.draw(st.booleans()))
