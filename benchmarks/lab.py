@@ -4,14 +4,13 @@
     python -m benchmarks.lab --trials 1000 --db build/lab.db
     python -m benchmarks.lab --replay                   only replays what the database has
 
-`trials to 5 %` are the trials, replayed from the records, until a strategy is within 5 % of the best record. XTC's MLIR
-and TVM backends are measured with its own evaluator where `xtc` is installed, and its figures shown next to Motet's.
+`trials to 5 %` are the trials, replayed from the records, until a strategy is within 5 % of the best record. XTC's own
+back ends are not measured yet.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from pathlib import Path
 
 from motet.errors import MotetError
@@ -57,8 +56,6 @@ def main() -> None:
                 rows.append([text, str(error), *[""] * (3 + len(STRATEGIES))])
     print("\n".join(show_table(
         ["kernel", "heuristic", "best", "gain", "records", *(f"{name}: trials to 5 %" for name in STRATEGIES)], rows)))
-    if importlib.util.find_spec("xtc") is None:
-        print("XTC is not installed: pip install 'xtc-tools[tvm,mlir]'")
 
 
 def _measure(subject: KernelSubject, database: Database, trials: int) -> None:

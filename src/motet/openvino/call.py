@@ -52,13 +52,15 @@ class MotetCall(ov.Op):
     def clone_with_new_inputs(self, new_inputs: Sequence[Any]) -> MotetCall:
         return MotetCall(new_inputs, self.runner)
 
-    def visit_attributes(self, visitor: Any) -> bool:
+    def visit_attributes(self, visitor: Any) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         return True
 
     def has_evaluate(self) -> bool:
         return True
 
-    def evaluate(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> bool:
+    def evaluate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, outputs: Sequence[Any], inputs: Sequence[Any]
+    ) -> bool:
         """Computes `outputs`. OpenVINO calls it on a thread that it chooses."""
         runner = self.runner
         assert runner is not None, "an operation is validated before it is evaluated"

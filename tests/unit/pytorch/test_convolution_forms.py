@@ -60,4 +60,5 @@ def test_transposed_convolutions(
 
 @pytest.mark.parametrize(("make", "shape"), IN_GROUPS)
 def test_groups_are_one_kernel(make: Make, shape: tuple[int, ...]) -> None:
-    assert len(compiled(make(), shape)) == 1
+    kinds = compiled(make(), shape)
+    assert len([kind for kind in kinds if not kind.endswith("_copy")]) == 1  # its image may be copied first

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
-vision = pytest.importorskip("torchvision", reason="needs torchvision")
+try:
+    import torchvision as vision
+except (ImportError, RuntimeError) as error:  # RuntimeError: built for another PyTorch
+    pytest.skip(f"needs torchvision: {error}", allow_module_level=True)
 
 from tests.unit.pytorch.functions import Function  # noqa: E402
 

@@ -32,8 +32,7 @@ _RV32 = CpuTarget(
     name="rv32gc", triple="riscv32-unknown-none-elf", cpu="generic-rv32", features="+m,+a,+f,+d,+c", requires=(),
     vector_bits=64, vector_registers=16, l1=32 << 10, l2=256 << 10, abi="ilp32d", family=FAMILY,
 )
-# The rate of products is that of QEMU's mps3-an547; the others follow from it as on the accelerator, except for
-# transfers, which a debugger's stub limits.
+# The rate of products is measured on QEMU's mps3-an547; the others are estimates. A debugger's stub limits transfers.
 _RATES = Rates(
     contraction=1.2e8, convolution=1.2e8, elementwise=1e8, reduction=1e7, generic=5e7, memory=2e8,
     launch=1e-4, submit=5e-3, upload=3e6, download=3e6, latency=1e-3,

@@ -328,7 +328,7 @@ def test_programs_that_mean_nothing(text: str, place: str, pieces: list[str]):
 
 FLAGS = {
     "unknown family": (["gpu=cudaa"], [
-        "device 'gpu': cudaa is no family of devices", "available: host, null, riscv, opencl, cuda, hip, intel",
+        "device 'gpu': cudaa is no family of devices", "available: host, null, riscv, embedded, opencl, cuda, hip, intel",
     ]),
     "ordinal no number": (["local[x]"], ["column 7", "an ordinal"]),
     "text behind an ordinal": (["local[3]xyz"], ["column 9", "there is 'xyz'"]),
@@ -373,5 +373,5 @@ def test_a_placed_program_without_devices():
 @pytest.mark.parametrize("family", ["metal", "vulkan", "level_zero"])
 def test_a_family_that_no_code_can_be_made_for(family: str):
     error = str(error_of(F, (family,)))
-    available = "host, null, riscv, opencl, cuda, hip, intel"
+    available = "host, null, riscv, embedded, opencl, cuda, hip, intel"
     assert error == f"device '{family}': no code can be made for {family}; available: {available}"

@@ -238,7 +238,7 @@ def test_a_device_that_does_not_answer_is_lost(options: str):
     executable = device.load([compile_text(FINE)], ["test.o"])
     work = device.record(executable, [Work("launch", (), "fine")] * 3, 0, 0)
     assert device.emulator is not None
-    os.kill(device.emulator.pid, signal.SIGSTOP)
+    stop(device.emulator.pid)
     begin = time.monotonic()
     with pytest.raises(DeviceLost, match="does not answer"):
         device.submit(work, []).wait(60)
