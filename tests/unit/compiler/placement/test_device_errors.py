@@ -328,7 +328,8 @@ def test_programs_that_mean_nothing(text: str, place: str, pieces: list[str]):
 
 FLAGS = {
     "unknown family": (["gpu=cudaa"], [
-        "device 'gpu': cudaa is no family of devices", "available: host, null, riscv, embedded, opencl, cuda, hip, intel",
+        "device 'gpu': cudaa is no family of devices",
+        "available: host, null, riscv, embedded, opencl, cuda, hip, intel",
     ]),
     "ordinal no number": (["local[x]"], ["column 7", "an ordinal"]),
     "text behind an ordinal": (["local[3]xyz"], ["column 9", "there is 'xyz'"]),
