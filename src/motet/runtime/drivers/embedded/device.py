@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -54,7 +55,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         self._lock = threading.RLock()  # held while the transport is used
         self._lost: DeviceLost | None = None
         self._owner = os.getpid()
-        self._aborting = False
+        self._aborts = 0
         self._heap = heap_of(image, options.memory, info.uri)
         self._control = self._allocate(_CONTROL)
         self._scratch = self._allocate(0)
@@ -113,7 +114,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         with self._lock:
             order = one_command(op, place, self._image.pointer_bytes, places, size, value)
             self._reach(lambda: self._transport.write(place, order))
-            box = self._run_batch(place, 1)
+            box = self._run_batch(place, 1, self._aborts)
         if box["status"] != AgentStatus.OK:
             raise DeviceError(f"device {self.info.uri}: {op.name.lower()}: {AgentStatus(box['status']).name.lower()}")
         del kept
@@ -157,15 +158,16 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
     def _submit(
         self, work: EmbeddedWork, buffers: Sequence[EmbeddedBuffer], waits: Sequence[Point], queue: int
     ) -> Point:
-        return self._queues[queue].submit(lambda: self._run(work, buffers, queue), waits)
+        return self._queues[queue].submit(partial(self._run, work, buffers, queue, self._aborts), waits)
 
-    def _run(self, work: EmbeddedWork, buffers: Sequence[EmbeddedBuffer], queue: int) -> None:
+    def _run(self, work: EmbeddedWork, buffers: Sequence[EmbeddedBuffer], queue: int, aborts: int) -> None:
+        """Run `work`, which was submitted after `aborts` calls of `abort`."""
         if not work.work:
             return
         with self._lock:
             content = work.content([buffer.address for buffer in buffers])
             self._reach(lambda: self._transport.write(work.place.address, content))
-            box = self._run_batch(work.place.address, len(work.work))
+            box = self._run_batch(work.place.address, len(work.work), aborts)
             ended = time.perf_counter()
             item = work.work[min(box["command"], len(work.work) - 1)]
             error = error_of(
@@ -176,7 +178,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
             if self._profiling:
                 self._note(work, ended, queue)
 
-    def _run_batch(self, commands: int, count: int) -> dict[str, int]:
+    def _run_batch(self, commands: int, count: int, aborts: int) -> dict[str, int]:
         """Run commands in memory; the fields of the mailbox after their end."""
         limit, answer, counting = self.options.timeout, self.options.answer, self.options.count
         box = np.zeros((), MAILBOX_TYPE)
@@ -185,10 +187,9 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         # The device ends a launch at the limit itself, unless its clock counts instructions.
         box["limit"] = 0 if counting else round(limit * self._image.clock)
         with self._lock:
-            self._aborting = False
             self._reach(lambda: self._transport.write(self._mailbox, box.tobytes()))
             whole = limit * count + (0 if counting else answer) if limit else 1e9
-            late = not self._reach(lambda: self._transport.run(whole))
+            late = not self._reach(lambda: self._transport.run(whole, lambda: self._aborts != aborts))
             if late and not self._reach(lambda: self._transport.finish(answer)):
                 raise self._lose(f"it does not answer for {answer:g} s (answer=SECONDS)")
             after = np.frombuffer(
@@ -197,7 +198,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         fields = {name: int(after[name]) for name in MAILBOX_TYPE.names or ()}
         if fields["status"] in (AgentStatus.PANIC, AgentStatus.RUNNING, AgentStatus.NONE):
             raise self._lose(f"its agent failed: cause {fields['cause']:#x} at pc {fields['pc']:#x}")
-        if late and fields["status"] == AgentStatus.ABORTED and not self._aborting:
+        if late and fields["status"] == AgentStatus.ABORTED and self._aborts == aborts:
             fields["status"] = int(AgentStatus.TIMEOUT)
         return fields
 
@@ -232,8 +233,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
     def abort(self) -> None:
         """End running work, including kernels, and queued work."""
         super().abort()
-        self._aborting = True
-        self._transport.abort()
+        self._aborts += 1
 
     def close(self) -> None:
         super().close()

@@ -10,6 +10,7 @@ import contextlib
 import re
 import socket
 import time
+from collections.abc import Callable
 
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.protocol import MAILBOX_TYPE, offset_of
@@ -31,7 +32,6 @@ class GdbTransport:
         self._socket = connection
         self._image = image
         self._received = bytearray()
-        self._aborted = False
         self._packet_bytes = 400
         self._breakpoint = b""
         self._begin()
@@ -66,8 +66,7 @@ class GdbTransport:
 
     # -- work ------------------------------------------------------------------------------------
 
-    def run(self, limit: float) -> bool:
-        self._aborted = False
+    def run(self, limit: float, aborted: Callable[[], bool]) -> bool:
         self.write(self._mailbox("request"), (1).to_bytes(4, "little"))
         self._leave_pause()
         end = time.monotonic() + limit
@@ -76,7 +75,7 @@ class GdbTransport:
                 if not self._requested():
                     return True
                 self._leave_pause()  # it stopped at the breakpoint again: QEMU's step may have no effect
-            elif self._aborted:
+            elif aborted():
                 return False
         return False
 
@@ -98,9 +97,6 @@ class GdbTransport:
             return self._to_pause(limit)
         self.write(self._mailbox("abort"), (1).to_bytes(4, "little"))
         return self._to_pause(limit)
-
-    def abort(self) -> None:
-        self._aborted = True
 
     def close(self) -> None:
         with contextlib.suppress(LinkLost):

@@ -10,6 +10,7 @@ import termios
 import time
 import tty
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -29,7 +30,6 @@ class SerialTransport:
     def __init__(self, descriptor: int, image: AgentImage, boot: float) -> None:
         self._descriptor = descriptor
         self._received = bytearray()
-        self._aborted = False
         self._identify(image, boot)
 
     def read(self, address: int, size: int) -> bytes:
@@ -44,14 +44,13 @@ class SerialTransport:
             part = data[at : at + PAYLOAD]
             self._ask(LineFrame.WRITE, address + at, len(part), part)
 
-    def run(self, limit: float) -> bool:
-        self._aborted = False
+    def run(self, limit: float, aborted: Callable[[], bool]) -> bool:
         self._send(LineFrame.RUN, 0, 0)
         end = time.monotonic() + limit
         while (now := time.monotonic()) < end:
             if self._answered(min(end, now + _LOOK)):
                 return True
-            if self._aborted:
+            if aborted():
                 return False
         return False
 
@@ -62,9 +61,6 @@ class SerialTransport:
             if self._answered(min(end, now + 4 * _LOOK)):
                 return True
         return False
-
-    def abort(self) -> None:
-        self._aborted = True
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

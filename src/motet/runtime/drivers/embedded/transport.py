@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -10,23 +11,19 @@ class LinkLost(Exception):
 
 
 class Transport(Protocol):
-    """A device that has been started. Methods raise LinkLost; one thread uses it at a time, except for `abort`."""
+    """A device that has been started. Methods raise LinkLost; one thread uses it at a time."""
 
     def read(self, address: int, size: int) -> bytes: ...
 
     def write(self, address: int, data: bytes) -> None: ...
 
-    def run(self, limit: float) -> bool:
-        """Run the batch in the mailbox, and wait for its end; False if it has not ended after `limit` seconds. Call
-        `finish` then."""
+    def run(self, limit: float, aborted: Callable[[], bool]) -> bool:
+        """Run the batch in the mailbox, and wait for its end; False if it has not ended after `limit` seconds, or when
+        `aborted` returned true. Call `finish` then."""
         ...
 
     def finish(self, limit: float) -> bool:
         """End the running batch, and wait for its end for `limit` seconds; False if it has not ended."""
-        ...
-
-    def abort(self) -> None:
-        """Let a batch that another thread waits for end early."""
         ...
 
     def close(self) -> None: ...
