@@ -26,9 +26,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from motet.errors import DeviceError
+from motet.runtime.drivers.common.options import OptionParser, parse_option
 from motet.runtime.drivers.embedded.image import AgentImage, given_image, shipped_image
 from motet.runtime.drivers.embedded.machines import FEATURES, MACHINES, EmbeddedMachine
 from motet.runtime.uri import split_uri
@@ -86,17 +86,7 @@ def parse(uri: str, environment: Mapping[str, str] = os.environ) -> EmbeddedOpti
 
 
 def _with(options: EmbeddedOptions, name: str, value: str, where: str) -> EmbeddedOptions:
-    known = {key: entry for key, entry in _PARSERS.items() if entry[2] in ("", options.platform)}
-    if name not in known:
-        raise DeviceError(f"{where}: no option {name!r}; there are: {', '.join(known)}")
-    parser, expected, _ = known[name]
-    try:
-        parsed = parser(value)
-    except ValueError:
-        parsed = None
-    if parsed is None:
-        raise DeviceError(f"{where}: option {name}={value}; expected {expected}")
-    return replace(options, **{name: parsed})
+    return replace(options, **{name: parse_option(_PARSERS, options.platform, name, value, where)})
 
 
 def _memory(text: str) -> int | None:
@@ -120,7 +110,7 @@ def _one_of(*names: str) -> Callable[[str], str | None]:
     return lambda text: text if text in names else None
 
 
-_PARSERS: dict[str, tuple[Callable[[str], Any], str, str]] = {
+_PARSERS: dict[str, OptionParser] = {
     "machine": (MACHINES.get, f"one of {', '.join(MACHINES)}", ""),
     "image": (lambda text: Path(text) if text else None, "a file", ""),
     "cpu": (_one_of(*FEATURES), f"one of {', '.join(FEATURES)}", ""),

@@ -30,12 +30,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from motet.errors import DeviceError
+from motet.runtime.drivers.common.options import OptionParser, parse_option
 from motet.runtime.drivers.riscv import protocol
 from motet.runtime.uri import split_uri
 
@@ -109,17 +109,7 @@ def _with(options: RiscvOptions, platform: str, name: str, value: str, where: st
     if name == "vlen":
         name, value = "arch", SCALAR if value == "0" else f"{SCALAR}v{value}"
     own = "qemu" if platform == "iss" else platform
-    known = {key: entry for key, entry in _PARSERS.items() if entry[2] in ("", own)}
-    if name not in known:
-        raise DeviceError(f"{where}: no option {name!r}; there are: {', '.join(known)}")
-    parser, expected, _ = known[name]
-    try:
-        parsed = parser(value)
-    except ValueError:
-        parsed = None
-    if parsed is None:
-        raise DeviceError(f"{where}: option {name}={value}; expected {expected}")
-    return replace(options, **{name: parsed})
+    return replace(options, **{name: parse_option(_PARSERS, own, name, value, where)})
 
 
 def _check(options: RiscvOptions, where: str) -> None:
@@ -175,7 +165,7 @@ def _items(text: str) -> str | None:
     return text if re.fullmatch(r"[a-z0-9_]+(\+[a-z0-9_]+)*", text) else None
 
 
-_PARSERS: dict[str, tuple[Callable[[str], Any], str, str]] = {
+_PARSERS: dict[str, OptionParser] = {
     "harts": (_harts, f"a number of cores from 1 to {protocol.MOST_HARTS}", ""),
     "memory": (_memory, "bytes, a multiple of 1M, as in 512M or 2G", ""),
     "arch": (_arch, f"one of {', '.join(ARCHITECTURES)}", ""),
