@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
 
@@ -75,3 +76,20 @@ class Heap:
             else:
                 self._starts.insert(index, start)
                 self._ends.insert(index, end)
+
+
+class HeapBuffer:
+    """Memory of a heap, which is freed with the object; see `motet.runtime.device.Buffer`."""
+
+    def __init__(self, heap: Heap, size: int) -> None:
+        self._address = heap.allocate(size)
+        self._bytes = size
+        weakref.finalize(self, heap.free, self._address).atexit = False
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def address(self) -> int:
+        return self._address

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import Work
-from motet.runtime.drivers.common.heap import Heap
+from motet.runtime.drivers.common.heap import Heap, HeapBuffer
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, AgentOp
@@ -21,22 +20,12 @@ from motet.runtime.drivers.host.loader import Linker
 _ALIGNMENT = 64
 
 
-class EmbeddedBuffer:
+class EmbeddedBuffer(HeapBuffer):
     """Memory on the device; see `motet.runtime.device.Buffer`."""
 
     def __init__(self, heap: Heap, size: int) -> None:
-        self._address = heap.allocate(size)
-        self._bytes = size
+        super().__init__(heap, size)
         self.heap = heap
-        weakref.finalize(self, heap.free, self._address).atexit = False
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes
-
-    @property
-    def address(self) -> int:
-        return self._address
 
 
 class EmbeddedExecutable:

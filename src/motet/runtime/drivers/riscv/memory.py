@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from motet.errors import OutOfMemoryError
-from motet.runtime.drivers.common.heap import Heap
+from motet.runtime.drivers.common.heap import Heap, HeapBuffer
 from motet.runtime.drivers.riscv.protocol import CODE_FIRST, DRAM
 
 _FAILED = ctypes.c_void_p(-1).value
@@ -71,22 +71,12 @@ def anonymous_file(size: int, device: str) -> int:
     return descriptor
 
 
-class RiscvBuffer:
+class RiscvBuffer(HeapBuffer):
     """Memory on the device; see `motet.runtime.device.Buffer`."""
 
     def __init__(self, memory: RiscvMemory, heap: Heap, size: int) -> None:
-        self._address = heap.allocate(size)
-        self._bytes = size
+        super().__init__(heap, size)
         self.memory = memory
-        weakref.finalize(self, heap.free, self._address).atexit = False
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes
-
-    @property
-    def address(self) -> int:
-        return self._address
 
     @property
     def array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
