@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from motet.errors import CallError, OptionError, OutOfMemoryError
-from motet.exporting.static import StaticFunction, shape_text
+from motet.errors import OptionError, OutOfMemoryError
+from motet.exporting.static import StaticFunction, check_inputs
 from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.device import heap_of
@@ -74,7 +74,7 @@ def export_image(
     Raises OutOfMemoryError, with the sizes of its parts, if it does not fit; DeviceError for code that cannot be
     linked; CallError for inputs of other shapes.
     """
-    _check_inputs(function, inputs)
+    check_inputs(function, inputs)
     image = shipped_image(machine.image)
     concrete = function.concrete
     heap = heap_of(image, 0, machine.name)
@@ -161,15 +161,3 @@ def _symbols(
         arena = externals[len(function.concrete.inputs) + len(function.concrete.results)]
         symbols["motet_checks"] = arena.address + statuses.offset
     return symbols
-
-
-def _check_inputs(function: StaticFunction, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
-    name, shapes = function.signature.name, function.concrete.inputs
-    if inputs and len(inputs) != len(shapes):
-        raise CallError(f"{name}: {len(inputs)} inputs given, {len(shapes)} or none expected")
-    for spec, shape, array in zip(function.signature.inputs, shapes, inputs, strict=False):
-        if array.shape != shape.extents or array.dtype != shape.dtype:
-            raise CallError(
-                f"{name}: {spec.name}: {shape_text(array.shape, str(array.dtype))} given; "
-                f"{shape_text(shape.extents, str(shape.dtype))} expected"
-            )

@@ -22,15 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from motet.errors import CallError, OptionError
-from motet.exporting.static import StaticFunction, shape_text
+from motet.errors import OptionError
+from motet.exporting.static import StaticFunction, check_inputs
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.riscv.installing import install, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
 from motet.runtime.drivers.riscv.options import RiscvOptions
 from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, load_riscv
 from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
-from motet.runtime.instantiate import Shape
 
 _PAGE = 4096
 _RISCV, _EXECUTABLE = 243, 2
@@ -62,7 +61,7 @@ def export_firmware(
             f"{function.signature.name}: code for {function.variant.family}:{function.variant.target}; "
             "expected a target of the family riscv"
         )
-    _check_inputs(function, inputs)
+    check_inputs(function, inputs)
     descriptor = anonymous_file(memory, "firmware")
     try:
         layout = RiscvMemory(descriptor, memory, "firmware")
@@ -135,22 +134,6 @@ def _submit(memory: RiscvMemory, commands: RiscvCommandBuffer, instance: BatchIn
 
 def _offset(structure: np.dtype[np.void], name: str) -> int:
     return next(place[1] for field, place in (structure.fields or {}).items() if field == name)
-
-
-def _check_inputs(function: StaticFunction, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
-    shapes = function.concrete.inputs
-    if inputs and len(inputs) != len(shapes):
-        raise CallError(f"{function.signature.name}: {len(inputs)} inputs given, {len(shapes)} or none expected")
-    for spec, shape, array in zip(function.signature.inputs, shapes, inputs, strict=False):
-        if array.shape != shape.extents or array.dtype != shape.dtype:
-            raise CallError(
-                f"{function.signature.name}: {spec.name}: {shape_text(array.shape, str(array.dtype))} given; "
-                f"{_expected(shape)} expected"
-            )
-
-
-def _expected(shape: Shape) -> str:
-    return shape_text(shape.extents, str(shape.dtype))
 
 
 # -- the file --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from motet.artifact.agreement import Agreement
 from motet.artifact.plans import has_loops
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
-from motet.errors import OptionError
+from motet.errors import CallError, OptionError
 from motet.runtime.instantiate import Concrete, make_concrete
 from motet.runtime.merge import merge_plan
 
@@ -122,3 +122,16 @@ def _schedule(artifact: Artifact, signature: Signature, variant: Variant, where:
 def shape_text(extents: Sequence[int], dtype: str) -> str:
     """`3x5xf32`."""
     return "x".join([*map(str, extents), dtype])
+
+
+def check_inputs(function: StaticFunction, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Refuses inputs of other shapes or dtypes than those of `function`; there may be none. Raises CallError."""
+    name, shapes = function.signature.name, function.concrete.inputs
+    if inputs and len(inputs) != len(shapes):
+        raise CallError(f"{name}: {len(inputs)} inputs given, {len(shapes)} or none expected")
+    for spec, shape, array in zip(function.signature.inputs, shapes, inputs, strict=False):
+        if array.shape != shape.extents or array.dtype != shape.dtype:
+            raise CallError(
+                f"{name}: {spec.name}: {shape_text(array.shape, str(array.dtype))} given; "
+                f"{shape_text(shape.extents, str(shape.dtype))} expected"
+            )
