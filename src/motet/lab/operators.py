@@ -150,32 +150,32 @@ def _matmul_relu(call: OperatorCall) -> str:
 
 
 def _conv2d(call: OperatorCall) -> str:
-    (n, h, w, c), (r, s, channels, f) = call.shapes
+    c = call.shapes[0][3]
+    r, s, channels, f = call.shapes[1]
     if channels != c:
         raise call.wrong(f"the image has {c} channels, the filters {channels}; expected {r}x{s}x{c}x{f}")
-    stride, pad = call.number("stride", 1), call.number("pad", 0)
-    image = (n, h + 2 * pad, w + 2 * pad, c)
-    result = (n, *_windows(call, image[1:3], (r, s), stride), f)
-    attributes = f"{{dilations = dense<1> : tensor<2xi64>, strides = dense<{stride}> : tensor<2xi64>}}"
-    body = (
-        _padded(call, (0, pad, pad, 0), (0, pad, pad, 0)) + _filled(call, result)
-        + f"  %result = linalg.conv_2d_nhwc_hwcf {attributes} ins(%x, %b : {call.kind(image)}, "
-        f"{call.kind(call.shapes[1])}) outs(%start : {call.kind(result)}) -> {call.kind(result)}")
-    return _function(call, call.shapes, result, body)
+    return _convolution(call, "conv_2d_nhwc_hwcf", f)
 
 
 def _depthwise(call: OperatorCall) -> str:
-    (n, h, w, c), (r, s, channels) = call.shapes
+    c = call.shapes[0][3]
+    r, s, channels = call.shapes[1]
     if channels != c:
         raise call.wrong(f"the image has {c} channels, the filters {channels}; expected {r}x{s}x{c}")
+    return _convolution(call, "depthwise_conv_2d_nhwc_hwc", c)
+
+
+def _convolution(call: OperatorCall, name: str, channels: int) -> str:
+    """Operation `linalg.NAME` on the padded image, with a result of so many channels."""
+    (n, h, w, c), filters = call.shapes
     stride, pad = call.number("stride", 1), call.number("pad", 0)
     image = (n, h + 2 * pad, w + 2 * pad, c)
-    result = (n, *_windows(call, image[1:3], (r, s), stride), c)
+    result = (n, *_windows(call, image[1:3], (filters[0], filters[1]), stride), channels)
     attributes = f"{{dilations = dense<1> : tensor<2xi64>, strides = dense<{stride}> : tensor<2xi64>}}"
     body = (
         _padded(call, (0, pad, pad, 0), (0, pad, pad, 0)) + _filled(call, result)
-        + f"  %result = linalg.depthwise_conv_2d_nhwc_hwc {attributes} ins(%x, %b : {call.kind(image)}, "
-        f"{call.kind(call.shapes[1])}) outs(%start : {call.kind(result)}) -> {call.kind(result)}")
+        + f"  %result = linalg.{name} {attributes} ins(%x, %b : {call.kind(image)}, "
+        f"{call.kind(filters)}) outs(%start : {call.kind(result)}) -> {call.kind(result)}")
     return _function(call, call.shapes, result, body)
 
 
