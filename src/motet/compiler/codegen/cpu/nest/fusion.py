@@ -144,7 +144,7 @@ def _axes(stage: Stage, access: Access) -> dict[int, int]:
 def _epilogue(
     kernel: Kernel, plan: NestPlan, number: int, known: dict[int, dict[int, int]], stored: bool
 ) -> tuple[NestEpilogue, dict[int, int]]:
-    """Stage `number` over the dimensions of the tile's stage, and the dimension that each of its own became. `known`
+    """Stage `number` over the dimensions of the tile's stage, and which of these each dimension of it became. `known`
     are the dimensions along the axes of the values in registers."""
     stage, host = kernel.stages[number], kernel.stages[plan.stage]
     refused = CannotFuse(f"a nest for stage {number}: it does not read stage {plan.stage} element by element")

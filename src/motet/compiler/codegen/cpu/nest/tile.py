@@ -57,7 +57,7 @@ class TileWriter:
         self.gathers: list[Gathering] = []
         if plan.reduces_lanes:
             self.gathers = [gathering(found, plan.lanes) for found in plan.reductions]
-        self.width = 1  # vectors of a reduction, each of which has sums of its own
+        self.width = 1  # vectors of a reduction, each with separate sums
         if plan.reduces_lanes and plan.vector is not None:
             self.width = -(-(plan.cover(self._vector_loops(), plan.vector) or plan.lanes) // plan.lanes)
 
