@@ -14,6 +14,7 @@ from motet.runtime.conformance.held import child_processes
 from motet.runtime.conformance.trial import PAUSE, DeviceTrial, finish, finish_poisoned
 
 AT_MOST = 20.0  # seconds that an abort may take
+_ROUNDS = 5
 
 
 def fault_illegal_instruction(trial: DeviceTrial) -> None:
@@ -98,7 +99,8 @@ def abort_then_close(trial: DeviceTrial) -> None:
 
 
 def abort_endless(trial: DeviceTrial) -> None:
-    """`abort` ends an endless kernel, and the device stays usable or reports that it is lost."""
+    """`abort` ends an endless kernel, running or just submitted, and the device stays usable or reports that it is
+    lost."""
     executable, data = trial.load(), trial.bytes_of(100)
     kept, out = trial.upload(data), trial.upload(np.zeros(1, np.int32))
     point = trial.launch(executable, "endless", [out])
@@ -116,6 +118,11 @@ def abort_endless(trial: DeviceTrial) -> None:
         expect(type(lost) is type(error) or "lost" in str(lost), f"the device is not usable after an abort: {lost}")
         return
     finish(after, "a launch after that")
+    for _ in range(_ROUNDS):
+        point = trial.launch(executable, "endless", [out])
+        trial.device.abort()
+        finish_poisoned(point, "an endless kernel that was aborted at once")
+    finish(trial.launch(executable, "count", [trial.upload(np.zeros(1, np.int32))]), "a launch after those")
 
 
 def process_killed(trial: DeviceTrial) -> None:

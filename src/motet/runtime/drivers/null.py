@@ -214,10 +214,9 @@ class NullDevice(InProcessDevice):
 
     # -- lifetime --------------------------------------------------------------------------------
 
-    def abort(self) -> None:
-        self._check_usable()
+    def _end_work(self) -> None:
         self._released.set()
-        super().abort()
+        super()._end_work()
 
     def give_back(self, size: int) -> None:
         """Called when a buffer is collected, possibly inside `allocate`, so that it must not block."""

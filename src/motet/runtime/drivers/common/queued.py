@@ -15,12 +15,16 @@ from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.common.work_queue import WorkQueue
 from motet.runtime.timeline import Point
 
+CLOSING = 60.0  # seconds that `close` waits for launches without a time limit, on devices that can end them
+
 
 class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
-    """A device whose queues are `WorkQueue`s and whose transfers are numpy copies. `_bytes` gives access to memory."""
+    """A device whose queues are `WorkQueue`s and whose transfers are numpy copies. `_bytes` gives access to memory.
+    `close` waits for work without limit, unless `patience` is in seconds: it then ends the work as `abort` does."""
 
-    def __init__(self, info: DeviceInfo, queues: int) -> None:
+    def __init__(self, info: DeviceInfo, queues: int, patience: float | None = None) -> None:
         super().__init__(info, queues)
+        self.patience = patience
         self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(queues)]
         self._profiling = False
         self._events: list[Event] = []
@@ -80,14 +84,19 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
         return events
 
     def abort(self) -> None:
-        """End queued work immediately; work that a thread has started runs to its end, and its point is then
-        poisoned."""
         self._check_usable()
+        self._end_work()
+
+    def _end_work(self) -> None:
+        """End queued work immediately; work that a thread has started runs to its end, and its point is then poisoned.
+        Devices that can end running work, or keep it from starting, do so before."""
         error = self._aborted()
         for queue in self._queues:
             queue.abort(error)
 
     def close(self) -> None:
         self._closed = True
-        for queue in self._queues:
-            queue.close()
+        if not all(queue.close(self.patience) for queue in self._queues):
+            self._end_work()
+            for queue in self._queues:
+                queue.close()

@@ -145,15 +145,18 @@ class WorkQueue:
             time.sleep(1e-4)
         return True
 
-    def close(self) -> None:
-        """Wait for submitted work and end the thread; may be called again."""
+    def close(self, timeout: float | None = None) -> bool:
+        """Wait for submitted work and end the thread; may be called again. False if work has not ended after `timeout`
+        seconds: the thread is left then, and the queue takes no more work."""
         with self._state.changed:
             self._closed = True
-        self.drain()
+        if not self.drain(timeout):
+            return False
         _end(self._state)
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        return True
 
     def _renew(self) -> None:
         """Reset in the child of a fork, which has neither the thread nor its work."""

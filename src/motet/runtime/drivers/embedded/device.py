@@ -20,7 +20,7 @@ from motet.errors import DeviceError, DeviceLost, OutOfMemoryError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
 from motet.runtime.drivers.common.base import Array
 from motet.runtime.drivers.common.heap import Heap
-from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.drivers.common.queued import CLOSING, QueuedDevice
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.faults import error_of
 from motet.runtime.drivers.embedded.image import AgentImage
@@ -47,7 +47,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         self, info: DeviceInfo, options: EmbeddedOptions, image: AgentImage, transport: Transport,
         stop: Callable[[], None], words: Callable[[], str],
     ) -> None:
-        super().__init__(info, 1)
+        super().__init__(info, 1, None if options.timeout else CLOSING)
         self.options = options
         self._image = image
         self._transport = transport
@@ -55,7 +55,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         self._lock = threading.RLock()  # held while the transport is used
         self._lost: DeviceLost | None = None
         self._owner = os.getpid()
-        self._aborts = 0
+        self._aborts = 0  # work that was submitted before the last abort neither starts nor goes on
         self._heap = heap_of(image, options.memory, info.uri)
         self._control = self._allocate(_CONTROL)
         self._scratch = self._allocate(0)
@@ -187,6 +187,8 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
         # The device ends a launch at the limit itself, unless its clock counts instructions.
         box["limit"] = 0 if counting else round(limit * self._image.clock)
         with self._lock:
+            if self._aborts != aborts:
+                raise self._aborted()
             self._reach(lambda: self._transport.write(self._mailbox, box.tobytes()))
             whole = limit * count + (0 if counting else answer) if limit else 1e9
             late = not self._reach(lambda: self._transport.run(whole, lambda: self._aborts != aborts))
@@ -230,10 +232,9 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
 
     # -- lifetime --------------------------------------------------------------------------------
 
-    def abort(self) -> None:
-        """End running work, including kernels, and queued work."""
-        super().abort()
+    def _end_work(self) -> None:
         self._aborts += 1
+        super()._end_work()
 
     def close(self) -> None:
         super().close()

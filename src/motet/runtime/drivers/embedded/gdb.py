@@ -90,13 +90,18 @@ class GdbTransport:
         return int.from_bytes(self.read(self._mailbox("request"), 4), "little") != 0
 
     def finish(self, limit: float) -> bool:
-        self._socket.sendall(_INTERRUPT)
-        if self._await_stop(time.monotonic() + limit) is None:
-            return False
-        if not self._requested():  # it ended meanwhile
-            return self._to_pause(limit)
-        self.write(self._mailbox("abort"), (1).to_bytes(4, "little"))
-        return self._to_pause(limit)
+        end = time.monotonic() + limit
+        while (now := time.monotonic()) < end:
+            self._socket.sendall(_INTERRUPT)
+            if self._await_stop(end) is None:
+                return False
+            if not self._requested():  # it has ended
+                return self._to_pause(end)
+            # Written again after a while: the agent clears it where it begins the batch.
+            self.write(self._mailbox("abort"), (1).to_bytes(4, "little"))
+            if self._to_pause(min(end, now + 4 * _LOOK)):
+                return True
+        return False
 
     def close(self) -> None:
         with contextlib.suppress(LinkLost):
@@ -104,9 +109,9 @@ class GdbTransport:
                 self._send(packet)
         self._socket.close()
 
-    def _to_pause(self, limit: float) -> bool:
+    def _to_pause(self, end: float) -> bool:
         self._send(b"c")
-        return self._await_stop(time.monotonic() + limit) is not None
+        return self._await_stop(end) is not None
 
     # -- start -----------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ class Connection:
         self._owner = os.getpid()
         self._line = line
         self._aborted = 0.0  # when work was told to end, by the monotonic clock
+        self.aborts = 0  # how often all submitted work was told to end
         self.lost: DeviceLost | None = None
 
     # -- events from the line ------------------------------------------------------------------------
@@ -99,11 +100,12 @@ class Connection:
 
     # -- batches -------------------------------------------------------------------------------------
 
-    def run(self, batch: Batch) -> BatchOutcome:
-        """Run a batch to its end. Raises DeviceLost; other failures are in the outcome."""
+    def run(self, batch: Batch, aborts: int) -> BatchOutcome:
+        """Run a batch, which was made when work had been aborted `aborts` times, to its end. Raises DeviceLost, or
+        DeviceError if it has been aborted before it runs; other failures are in the outcome."""
         self.check()
         limit = self._options.timeout
-        number = self._submit(batch, limit)
+        number = self._submit(batch, limit, aborts)
         # The device enforces the limit itself, per command, unless its clock counts instructions.
         answer = self._options.answer
         grace = 0.0 if self._options.count else answer
@@ -119,8 +121,10 @@ class Connection:
         return BatchOutcome(Status(int(slot["status"])), hart, command, cause, pc, value, begin, end, heard, limited)
 
     def abort(self, before: int | None = None) -> None:
-        """Tell the device to end submitted work, or work with numbers below `before`."""
+        """Tell the device to end submitted work, or work with numbers below `before`; what is submitted and does not
+        run yet never starts."""
         with self._changed:
+            self.aborts += before is None
             bound = int(self._head[0]) if before is None else before
             self._abort_before[0] = max(bound, int(self._abort_before[0]))
             self._aborted = time.monotonic()
@@ -136,8 +140,10 @@ class Connection:
         if os.getpid() != self._owner:
             raise DeviceError(f"device {self._device}: opened before a fork, in the parent; open it in this process")
 
-    def _submit(self, batch: Batch, limit: float) -> int:
+    def _submit(self, batch: Batch, limit: float, aborts: int) -> int:
         with self._changed:
+            if self.aborts != aborts:
+                raise DeviceError(f"device {self._device}: aborted")
             number = int(self._head[0])
             slot = self._ring[number % SLOTS]
             self._ring[number % SLOTS] = np.zeros((), BATCH_TYPE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
-from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.drivers.common.queued import CLOSING, QueuedDevice
 from motet.runtime.drivers.riscv.connection import Batch, BatchOutcome, Connection
 from motet.runtime.drivers.riscv.emulator import Emulator, check_version
 from motet.runtime.drivers.riscv.errata import FIXED
@@ -42,7 +43,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         self, info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection,
         errata: bool = False,
     ) -> None:
-        super().__init__(info, QUEUES)
+        super().__init__(info, QUEUES, None if options.timeout else CLOSING)
         self.options = options
         self._line = line
         self._errata = errata
@@ -116,7 +117,9 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         order.array[: command.nbytes] = command.view(np.uint8)
         order.array[command.nbytes :].view(np.uint64)[:] = source.address, code.address, 0
         private = self._private.address + _GAP
-        outcome = self._connection.run(Batch(order.address, 1, table + 16, private, self._stride))
+        outcome = self._connection.run(
+            Batch(order.address, 1, table + 16, private, self._stride), self._connection.aborts
+        )
         if outcome.status != Status.OK:
             raise DeviceError(f"device {self.info.uri}: load: the device answered {outcome.status.name.lower()}")
 
@@ -142,9 +145,10 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     def _submit(
         self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], waits: Sequence[Point], queue: int
     ) -> Point:
-        return self._queues[queue].submit(lambda: self._run(work, buffers, queue), waits)
+        return self._queues[queue].submit(partial(self._run, work, buffers, queue, self._connection.aborts), waits)
 
-    def _run(self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], queue: int) -> None:
+    def _run(self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], queue: int, aborts: int) -> None:
+        """Run `work`, which was submitted after `aborts` calls of `abort`."""
         self._connection.check()
         if not work.work:
             return
@@ -152,7 +156,8 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         instance.prepare(work, [buffer.address for buffer in buffers], self._profiling)
         outcome = self._connection.run(
             Batch(instance.memory.address, len(work.work), instance.ready, work.cores.private.address + _GAP,
-                  work.cores.stride)
+                  work.cores.stride),
+            aborts,
         )
         error = error_of(self.info.uri, work, outcome, self.options.timeout)
         if error is None and self._profiling:
@@ -179,10 +184,9 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
 
     # -- timing and lifetime ---------------------------------------------------------------------
 
-    def abort(self) -> None:
-        """End running work, including kernels, and queued work."""
-        super().abort()
+    def _end_work(self) -> None:
         self._connection.abort()
+        super()._end_work()
 
     def abandon(self) -> None:
         """Give the device up: waiting threads get DeviceLost, and an emulator ends."""

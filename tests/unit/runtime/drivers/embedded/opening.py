@@ -11,6 +11,7 @@ from motet.runtime.device import Reference, Work, find_device, open_device
 from motet.runtime.drivers.embedded.device import EmbeddedDevice
 from motet.runtime.drivers.embedded.emulator import missing
 from motet.runtime.drivers.embedded.machines import MACHINES
+from motet.runtime.timeline import Point
 
 
 def needs(machine: str) -> pytest.MarkDecorator:
@@ -38,11 +39,20 @@ def compile_text(text: str, machine: str) -> bytes:
     return compile_units([ObjectUnit("test", text, True)], resolve_target(f"embedded:{MACHINES[machine].cpu}"), 1)[0]
 
 
-def launch(device: EmbeddedDevice, text: str, name: str, tasks: int = 1) -> MotetError | None:
-    """Runs one kernel on one new buffer of 64 bytes; what it failed with."""
+def begin(device: EmbeddedDevice, text: str, name: str, tasks: int = 1) -> Point:
+    """Submits one kernel on one new buffer of 64 bytes."""
     executable = device.load([compile_text(text, device.options.machine.name)], ["test.o"])
     work = device.record(executable, [Work("launch", (Reference(0, 0, 64),), name, tasks, (3,))], 1, 0)
-    point = device.submit(work, [device.allocate(64)])
+    return device.submit(work, [device.allocate(64)])
+
+
+def launch(device: EmbeddedDevice, text: str, name: str, tasks: int = 1) -> MotetError | None:
+    """Runs one kernel on one new buffer of 64 bytes; what it failed with."""
+    return ended(begin(device, text, name, tasks))
+
+
+def ended(point: Point) -> MotetError | None:
+    """Waits for work; what it failed with."""
     try:
         assert point.wait(60)
     except MotetError as error:

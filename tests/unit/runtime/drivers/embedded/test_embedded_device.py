@@ -8,11 +8,20 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.runtime.drivers.embedded.opening import EVERY_MACHINE, kernel, launch, needs, open_embedded
+from tests.unit.runtime.drivers.embedded.opening import (
+    EVERY_MACHINE,
+    begin,
+    ended,
+    kernel,
+    launch,
+    needs,
+    open_embedded,
+)
 
 from motet.errors import DeviceError, DeviceLost, KernelFault, OutOfMemoryError
 from motet.runtime.conformance import run_checks
@@ -21,6 +30,7 @@ from motet.runtime.drivers.embedded import driver, options
 from motet.runtime.drivers.embedded.device import EmbeddedDevice
 from motet.runtime.drivers.embedded.image import read_image, shipped_image
 from motet.runtime.drivers.embedded.machines import MACHINES
+from motet.runtime.drivers.embedded.transport import Transport
 
 M55 = "mps3-an547"
 TRAP = kernel("trapping", "  call void @llvm.trap()\n  unreachable") + "declare void @llvm.trap()\n"
@@ -76,20 +86,71 @@ def test_the_device_stops_a_launch_at_the_limit(machine: str, link: str) -> None
         device.close()
 
 
+class Watched:
+    """A transport that calls `reach` before each call of it, and each time a running batch asks whether to end."""
+
+    def __init__(self, transport: Transport, reach: Callable[[str], None]) -> None:
+        self._transport = transport
+        self._reach = reach
+
+    def read(self, address: int, size: int) -> bytes:
+        self._reach("read")
+        return self._transport.read(address, size)
+
+    def write(self, address: int, data: bytes) -> None:
+        self._reach("write")
+        self._transport.write(address, data)
+
+    def run(self, limit: float, aborted: Callable[[], bool]) -> bool:
+        def asked() -> bool:
+            self._reach("running")
+            return aborted()
+
+        self._reach("run")
+        return self._transport.run(limit, asked)
+
+    def finish(self, limit: float) -> bool:
+        self._reach("finish")
+        return self._transport.finish(limit)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
 @pytest.mark.parametrize("link", ["gdb", "serial"])
+@pytest.mark.parametrize("step", range(6))
 @needs(M55)
-def test_abort_ends_a_running_kernel(link: str) -> None:
+def test_abort_ends_a_kernel_at_each_step_of_its_submission(link: str, step: int) -> None:
+    """The steps of the queue's thread: commands written, the agent's version read, the mailbox written, started, asked
+    twice whether to end."""
     device = open_embedded(M55, f"timeout=0&link={link}")
-    timer = threading.Timer(0.3, device.abort)
-    timer.start()
+    steps: list[str] = []
+
+    def reach(what: str) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            steps.append(what)
+            if len(steps) == step + 1:
+                device.abort()
+
+    device._transport = Watched(device._transport, reach)
     try:
         error = launch(device, ENDLESS, "endless")
         assert isinstance(error, DeviceError)
         assert "aborted" in str(error)
+        assert ("run" in steps) == (step > 1)
         assert launch(device, FINE, "fine") is None
     finally:
-        timer.join()
         device.close()
+
+
+@pytest.mark.parametrize("link", ["gdb", "serial"])
+@needs(M55)
+def test_close_ends_a_kernel_that_has_no_limit(link: str) -> None:
+    device = open_embedded(M55, f"timeout=0&link={link}")
+    device.patience = 0.1
+    point = begin(device, ENDLESS, "endless")
+    device.close()
+    assert "aborted" in str(ended(point))
 
 
 @needs(M55)

@@ -15,7 +15,7 @@ from tests.unit.runtime.drivers.riscv.opening import compile_text, kernel, launc
 from motet.errors import DeviceError, DeviceLost, KernelFault
 from motet.runtime.device import Reference, Work
 from motet.runtime.drivers.riscv import installing, protocol
-from motet.runtime.drivers.riscv.connection import Batch
+from motet.runtime.drivers.riscv.connection import Batch, BatchOutcome
 from motet.runtime.drivers.riscv.device import RiscvDevice
 
 pytestmark = needs_qemu
@@ -186,6 +186,35 @@ def test_an_abort_ends_a_launch_that_does_not(device: RiscvDevice):
     assert _usable(device)
 
 
+def test_work_that_is_aborted_before_it_runs_never_starts(monkeypatch: pytest.MonkeyPatch):
+    device = open_riscv("timeout=0")
+    executable = device.load([compile_text(HANG)], ["test.o"])
+    work = device.record(executable, [Work("launch", (), "hang")], 0, 64)
+    run = device._connection.run
+
+    def aborted_first(batch: Batch, aborts: int) -> BatchOutcome:
+        device.abort()
+        return run(batch, aborts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(device._connection, "run", aborted_first)
+        point = device.submit(work, [])
+        with pytest.raises(DeviceError, match="aborted"):
+            point.wait(60)
+    assert _usable(device)
+    device.close()
+
+
+def test_close_ends_a_kernel_that_has_no_limit():
+    device = open_riscv("timeout=0")
+    device.patience = 0.1
+    executable = device.load([compile_text(HANG)], ["test.o"])
+    point = device.submit(device.record(executable, [Work("launch", (), "hang")], 0, 64), [])
+    device.close()
+    with pytest.raises(DeviceError, match="aborted"):
+        point.wait(60)
+
+
 def test_what_depends_on_a_fault_fails_with_it_and_nothing_else_does(device: RiscvDevice):
     executable = device.load([compile_text(ILLEGAL + FINE)], ["test.o"])
     bad, good = (device.record(executable, [Work("launch", (), name)], 0, 0) for name in ("illegal", "fine"))
@@ -285,7 +314,7 @@ def test_firmware_that_fails_loses_the_device():
     """A table of commands that is nowhere is a fault of the firmware itself."""
     device = open_riscv()
     with pytest.raises(DeviceLost, match="firmware failed on core 0"):
-        device._connection.run(Batch(protocol.DRAM + (1 << 30), 1, 1, 0, 0))
+        device._connection.run(Batch(protocol.DRAM + (1 << 30), 1, 1, 0, 0), 0)
     device.close()
 
 
