@@ -6,6 +6,10 @@ BIN    := .venv/bin
 STAMP  := .venv/installed
 JOBS   ?= auto
 
+# uv installs in seconds what takes pip minutes. It reads what pip's variables say of indices and folders with wheels.
+INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') $(if $(PIP_INDEX_URL),UV_INDEX_URL='$(PIP_INDEX_URL)') \
+	$(if $(PIP_EXTRA_INDEX_URL),UV_EXTRA_INDEX_URL='$(PIP_EXTRA_INDEX_URL)') $(BIN)/uv pip install --quiet --python
+
 .PHONY: run test test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch intel lint clean environment firmware
 .DEFAULT_GOAL := run
 
@@ -15,8 +19,9 @@ environment: $(STAMP)
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found: install one, or give PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
-	@$(BIN)/python -m compileall -q src # pip does it for what it copies; where nothing may write bytecode, it stays undone
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(INSTALL) $(BIN)/python --compile-bytecode -e '.[test,lint]'
+	@$(BIN)/python -m compileall -q src # where nothing may write bytecode, it stays undone
 	@touch $@
 
 build:
@@ -33,7 +38,7 @@ build/%_int8.onnx: build/%.onnx examples/quantise.py | $(STAMP)
 OPENVINO := .venv/openvino
 
 $(OPENVINO): pyproject.toml | $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[openvino]'
+	$(INSTALL) $(BIN)/python -e '.[openvino]'
 	@touch $@
 
 build/%.xml: examples/openvino_models.py | $(OPENVINO) build
@@ -63,8 +68,8 @@ test-all: $(STAMP)
 PEERS := .venv/peers
 
 $(PEERS): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
+	$(INSTALL) $(BIN)/python torch==2.13.0
+	$(INSTALL) $(BIN)/python -e '.[test,bench]'
 	@touch $@
 
 bench: $(PEERS) | build
@@ -79,7 +84,7 @@ bench-check: $(STAMP)
 CORPUS ?=
 
 bench-corpus: $(STAMP) | build
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[corpus]'
+	$(INSTALL) $(BIN)/python -e '.[corpus]'
 	$(BIN)/python -m benchmarks.corpus --folder build/corpus --markdown build/corpus.md $(CORPUS)
 
 # PyTorch, JAX, transformers, timm and ONNX Runtime, in a separate environment that sees the packages of .venv.
@@ -102,8 +107,7 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 	$(BIN)/python -c 'import tomllib; \
 		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["frameworks"], sep="\n")' \
 		> $(FRAMEWORKS)/requirements.txt
-	torch=$$($(CPU_TORCH)); $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check \
-		$${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
+	torch=$$($(CPU_TORCH)); $(INSTALL) $(FRAMEWORKS)/bin/python $${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
 	@touch $@
 
 # OpenVINO, and OpenCL platforms for processors, Intel's and PoCL: one gigabyte, in a separate environment. The driver finds them by
@@ -118,14 +122,14 @@ intel: $(INTEL)/installed $(INTEL)/compiler $(OPENVINO)
 
 $(INTEL)/installed: src/motet/runtime/drivers/opencl/environment.py | $(STAMP) $(OPENVINO)
 	@test -x $(INTEL)/bin/python || $(BIN)/python -m venv $(INTEL)
-	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check $(OPENCL)
+	$(INSTALL) $(INTEL)/bin/python $(OPENCL)
 	$(INTEL)/bin/python src/motet/runtime/drivers/opencl/environment.py $(INTEL) .venv
 	@touch $@
 
 $(INTEL)/compiler: src/motet/compiler/codegen/triton/compile/installation.py | $(INTEL)/installed
 	@$(INTEL)/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	{ echo "error: triton-xpu is for Python 3.11: python3.11 -m venv FOLDER; FOLDER/bin/pip install --pre $(XPU); export MOTET_INTEL=FOLDER" >&2; exit 1; }
-	$(INTEL)/bin/python -m pip install --quiet --disable-pip-version-check --pre $(XPU)
+	$(INSTALL) $(INTEL)/bin/python --prerelease allow $(XPU)
 	@touch $@
 
 # The tests that need a framework, which `make test` skips; FRAMEWORK_TESTS=… names some of them.
