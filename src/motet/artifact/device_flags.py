@@ -1,24 +1,28 @@
 """Parses and prints device flags: the arguments of `--device`, `devices` in Python, and the devices of programs.
 
     flag        = [name "="] alternative {"," alternative}
-    alternative = family ["[" ordinal "]" | (":" | "/") ordinal] ["{" option {("," | "&") option} "}"]
+    alternative = ["rank:" rank "/"] family ["[" ordinal "]" | (":" | "/") ordinal]
+                  ["{" option {("," | "&") option} "}"]
                 | "[" ordinal "]" | "@" name | "#hal.device." kind "<" … ">"
     option      = key "=" value
-    binding     = [name "="] device                 a physical device: its URI or UUID
+    binding     = [name "="] [place "/"] device     a physical device: its URI or UUID; its place is a rank or a machine
 
     cpu=host{cpu=x86-64-v4}     gpu=cuda[1],@cpu     gpu=cuda:1     '#hal.device.target<"local", {ordinal = 1 : index}>'
 
-Quotes around a flag are removed. An ordinal alone is the device at that position in the machine's list, of any family.
-Flags are the devices to compile a program for; bindings are the physical devices that run an artifact. For a program,
-`run` accepts both.
+A flag or binding whose name is that of a mesh, `grid[2x2]=riscv:qemu`, stands for one of each node
+(`device_meshes.py`). Quotes around a flag are removed. An ordinal alone is the device at that position in the machine's
+list, of any family. Flags are the devices to compile a program for; bindings are the physical devices that run an
+artifact. For a program, `run` accepts both.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
+from motet.artifact.device_meshes import nodes_of
+from motet.artifact.places import rank_of, split_place
 from motet.artifact.schema import Alternative, Struct
 from motet.errors import OptionError
 
@@ -32,6 +36,7 @@ _NAME, _FAMILY = re.compile(NAME), re.compile(FAMILY)
 _NAMED = re.compile(rf"\s*({NAME})\s*=")
 _ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
 _AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # in the machine's device names: cuda:1, host/0
+_ON_RANK = re.compile(r"rank:([0-9]{1,6})/")
 _VALUE = re.compile(r"[^,&{}\[\]=]+")
 _URI = re.compile(rf"({FAMILY})(?:[:/][^,{{}}\[\]?]*(?:\?.*)?|\?.*)")
 
@@ -61,13 +66,13 @@ def parse_flags(flags: Iterable[str], attribute: ReadAttribute | None = None) ->
     Raises `OptionError` for invalid text, a repeated name, and a mixture of named and unnamed devices. Whether the
     devices of fallbacks exist depends on the program and is checked by verify-devices.
     """
-    return _together(_Parser(text, attribute).flag() for text in flags)
+    return _together(_Parser(node, attribute).flag() for text in flags for node in nodes_of(text))
 
 
 def parse_flags_or_uris(flags: Iterable[str], attribute: ReadAttribute | None = None) -> tuple[DeviceFlag, ...]:
     """Parses all `--device` flags of a command line that compiles and runs: each is a flag, or the URI of a physical
     device, for whose family the program is then compiled. Raises the errors of `parse_flags`."""
-    return _together(_Parser(text, attribute).flag_or_uri() for text in flags)
+    return _together(_Parser(node, attribute).flag_or_uri() for text in flags for node in nodes_of(text))
 
 
 def flags_of(
@@ -99,7 +104,7 @@ def parse_bindings(flags: Iterable[str]) -> dict[str, str]:
     """Physical devices by the names of an artifact's devices, from a command line; one without a name applies to all
     devices. Raises `OptionError` for a repeated name and for an empty device."""
     bindings: dict[str, str] = {}
-    for text in flags:
+    for text in (node for given in flags for node in nodes_of(given)):
         name, uri = _Parser(text).binding()
         if name in bindings:
             raise OptionError(f"--device {text}: the name '{name}' is given twice; expected each name once")
@@ -120,6 +125,8 @@ def _mapping(devices: Any, expected: str) -> dict[str, str]:
         return {}
     if isinstance(devices, str):
         return {"": devices}
+    if isinstance(devices, (list, tuple, set, frozenset)):
+        raise OptionError(f"devices: {devices!r}: {_meant(cast('Iterable[Any]', devices))}; expected {expected}")
     if not isinstance(devices, Mapping):
         raise OptionError(f"devices: it is of type {type(devices).__qualname__}; expected {expected}")
     given: Mapping[Any, Any] = devices
@@ -127,7 +134,22 @@ def _mapping(devices: Any, expected: str) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(text, str):
             kind = type(text if isinstance(name, str) else name).__qualname__
             raise OptionError(f"devices: {name!r}: {text!r}: {kind} given; expected texts: {expected}")
-    return dict(given)
+    found: dict[str, str] = {}
+    for name, text in given.items():
+        if "[" in name:
+            found |= dict(node.split("=", 1) for node in nodes_of(f"{name}={text}"))
+        else:
+            found[name] = text
+    return found
+
+
+def _meant(devices: Iterable[Any]) -> str:
+    """What to write instead of a list of devices, whose names in the program it does not give."""
+    texts = [str(each) for each in devices]
+    if len(texts) == 1:
+        return f"a list names no devices of the program; for one device write devices={texts[0]!r}"
+    named = ", ".join(f'"{name}": {text!r}' for name, text in zip("abcdefgh", texts, strict=False))
+    return f"a list names no devices of the program; write devices={{{named}}}, with the program's names"
 
 
 # -- alternatives ----------------------------------------------------------------------------------
@@ -144,7 +166,8 @@ def print_alternative(alternative: Alternative) -> str:
         return f"@{alternative.fallback}"
     ordinal = "" if alternative.ordinal is None else f"[{alternative.ordinal}]"
     options = f"{{{alternative.options.replace('&', ',')}}}" if alternative.options else ""
-    return alternative.family + ordinal + options
+    rank = "" if alternative.rank is None else f"rank:{alternative.rank}/"
+    return rank + alternative.family + ordinal + options
 
 
 def options_of(alternative: Alternative) -> dict[str, str]:
@@ -179,9 +202,12 @@ class _Parser:
 
     def flag_or_uri(self) -> DeviceFlag:
         name, uri = self.binding()
-        match = _URI.fullmatch(uri)
+        place, there = split_place(uri)
+        match = _URI.fullmatch(there)
         if match is not None:
             return DeviceFlag(name, (Alternative(match[1]),), uri)
+        if place and _FAMILY.fullmatch(there):
+            return DeviceFlag(name, (Alternative(there, rank=rank_of(place)),), uri)
         self.position = 0
         return self.flag()
 
@@ -220,10 +246,12 @@ class _Parser:
             return self.numbered("")
         if self.accept("@"):
             return Alternative(fallback=self.take(_NAME, "the name of another device after '@'"))
+        rank = int(match[1]) if (match := _ON_RANK.match(self.text, self.position)) is not None else None
+        self.position = self.position if match is None else match.end()
         family = self.take(_FAMILY, "a target such as host or cuda, or @ and the name of another device")
-        return self.numbered(family)
+        return self.numbered(family, rank)
 
-    def numbered(self, family: str) -> Alternative:
+    def numbered(self, family: str, rank: int | None = None) -> Alternative:
         ordinal = None
         options: dict[str, str] = {}
         if self.accept("["):
@@ -236,7 +264,8 @@ class _Parser:
         if self.position < len(self.text) and self.text[self.position] != ",":
             self.fail(f"',' or the end after '{family}'" if ordinal is None and not options
                       else "',' or the end after this alternative")
-        return Alternative(family, ordinal, options="&".join(f"{key}={value}" for key, value in options.items()))
+        given = "&".join(f"{key}={value}" for key, value in options.items())
+        return Alternative(family, ordinal, options=given, rank=rank)
 
     def options(self) -> dict[str, str]:
         options: dict[str, str] = {}

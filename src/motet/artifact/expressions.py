@@ -291,6 +291,14 @@ def product(factors: Iterable[Expr]) -> Expr:
     return result
 
 
+def balanced(operator: str, parts: Sequence[Expr]) -> Expr:
+    """All of `parts`, at least one, combined by an associative operator in a tree whose depth is logarithmic."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return apply(operator, balanced(operator, parts[:middle]), balanced(operator, parts[middle:]))
+
+
 def _calculate(operator: str, left: int, right: int) -> int:
     try:
         return _OPERATIONS[operator](left, right)

@@ -48,3 +48,9 @@ def _of_dynamic_extents(variants: Sequence[Variant]) -> set[str]:
     """The symbols of kernels that take sizes when they are launched."""
     schedules = [schedule for variant in variants for schedule in variant.schedules.values()]
     return {command.kernel for schedule in schedules for command in schedule.commands if command.sizes}
+
+
+def module_of(name: str) -> str:
+    """The module of a name in the source, with the separator at its end: `layer1.0.` of `layer1.0.conv2`; "" if it is
+    in none."""
+    return name[: max(name.rfind("."), name.rfind("/")) + 1]

@@ -18,11 +18,21 @@ class Retry(msgspec.Struct, frozen=True):
     reason: str
 
 
+class PassedOver(msgspec.Struct, frozen=True):
+    """The other size of sub-groups that was tried, the bytes that a work-group then spilled (-1 if it has no code), and
+    why it was not taken."""
+
+    sub_group: int
+    spilled_bytes: int
+    reason: str
+
+
 class Native(msgspec.Struct, frozen=True, omit_defaults=True):
     """What Intel's offline compiler made of a kernel for `device`, with its `flags`. A work-item's sub-group has
     `registers` registers of `register_bytes` bytes, of which `spilled_registers` were spilled to `spilled_bytes` bytes
     of memory. `max_work_group` is the largest work-group that the registers admit. `sources` tells where each figure
-    comes from. `compiler` names the compiler and its version."""
+    comes from. `compiler` names the compiler and its version. `passed_over` is what another size of sub-groups gave, if
+    it was tried."""
 
     device: str
     compiler: str
@@ -35,6 +45,7 @@ class Native(msgspec.Struct, frozen=True, omit_defaults=True):
     matrix_engine: bool
     sources: dict[str, str]
     retry: Retry | None = None
+    passed_over: PassedOver | None = None
 
 
 class Launch(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -67,6 +67,8 @@ def check_plans(manifest: Manifest, where: str) -> None:
                 )
             if (alternative.ordinal or 0) < 0:
                 raise ArtifactError(f"{where}: device {device.name!r}: ordinal {alternative.ordinal}")
+            if alternative.rank is not None and (alternative.rank < 0 or alternative.fallback):
+                raise ArtifactError(f"{where}: device {device.name!r}: rank {alternative.rank}")
     for link in manifest.links:
         if link.source not in names or link.target not in names:
             raise ArtifactError(f"{where}: link {link.source!r} to {link.target!r}: devices are {', '.join(names)}")
@@ -114,6 +116,8 @@ def _check_step(step: Step, plan: Plan, ready: dict[int, TensorKind], manifest: 
             raise ArtifactError(f"{where}: value {value}: no step before writes it")
     if not 0 <= step.queues < 1 << 64:
         raise ArtifactError(f"{where}: queues {step.queues}")
+    if step.op in ("send", "receive"):
+        raise ArtifactError(f"{where}: it is {step.op!r}; expected run, transfer or loop")
     if (step.op == "loop") != (step.loop is not None):
         raise ArtifactError(f"{where}: a step is a loop where it has one; this is {step.op!r}")
     made = [ready[value] for value in step.operands]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from motet.artifact.contracts import CONTRACTS, Contracts, decode_contracts
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.files import unreadable, write_atomically
 from motet.artifact.hashes import hexdigest
+from motet.artifact.notebook import artifact_html
 from motet.artifact.parameters import ParameterFile
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature
 from motet.artifact.validation import validate
@@ -165,6 +166,15 @@ class Artifact:
         if external is not None and path.parent / external != (self._folder or Path()) / external:
             write_atomically(path.parent / external, [self.member(external)])
         write_atomically(path, [self._data])
+
+    def __reduce__(self) -> NoReturn:
+        """Raises TypeError: an artifact maps its file."""
+        raise TypeError(f"artifact {self._where} cannot be pickled or copied; send its path, or its bytes "
+                        "(bytes(artifact.data)), and open it there by motet.load")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: functions, targets, sizes."""
+        return artifact_html(self.callable_functions, self.manifest, len(self._data), self._where)
 
     def __repr__(self) -> str:
         return f"Artifact({self._where!r}, functions: {', '.join(each.name for each in self.callable_functions)})"

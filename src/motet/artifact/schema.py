@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 5
 STATUS_BYTES = 32  # of a failed check's record: its number, an index, an extent, one more word
 
 if TYPE_CHECKING:
@@ -29,20 +29,22 @@ MEMORY_KINDS = ("global", "cl_mem", "usm_host", "usm_device", "usm_shared", "svm
 
 
 class ExtentValue(Struct, frozen=True):
-    """The value that determines an extent in a call, for `operator`: element `index` of `function`'s only result."""
+    """The value that determines an extent in a call, for `operator`: element `index` of `function`'s first result. If
+    `result` is not 0, the input is that result itself: a tensor that `function` computes on the way."""
 
     function: str
     index: int
     operator: str = ""
+    result: int = 0
 
 
 class TensorSpec(Struct, frozen=True):
     """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …). `strided` inputs
     are tensors of arbitrary strides, also when they are written, for memrefs with a strided layout. An input with a
     `value` is not passed by the caller: it has no elements, and its first extent is that value, computed by a function
-    whose inputs are those before it. An input or result with a `state` is not the caller's either: a session keeps the
-    state of this name from call to call (`states.py`). `memory`, one of `MEMORY_KINDS`, is the kind that a call on a
-    caller's OpenCL queue must be given."""
+    whose inputs are those before it; or it is another result of that function. An input or result with a `state` is not
+    the caller's either: a session keeps the state of this name from call to call (`states.py`). `memory`, one of
+    `MEMORY_KINDS`, is the kind that a call on a caller's OpenCL queue must be given."""
 
     name: str
     shape: list[Expr]
@@ -112,7 +114,9 @@ class Command(Struct, frozen=True):
     other streams that it waits for. A stream runs its commands in the order of the schedule; `stream` and `waits` alone
     imply all of `after`. If all commands are on stream 0, they run in that order.
 
-    `seconds` is a rough estimate of the duration on one thread of a processor; 0 if the compiler has none.
+    `seconds` is a rough estimate of the duration on one thread of a processor; 0 if the compiler has none. `source` has
+    the names in the source of what the command computes, `conv2 + bn2 + relu`; it is informative. Kernels that compute
+    the same share their code, so that a name belongs to a command, not to a kernel.
     """
 
     op: Literal["dispatch", "copy"]
@@ -125,6 +129,7 @@ class Command(Struct, frozen=True):
     stream: int = 0
     waits: list[int] = []
     seconds: float = 0.0
+    source: str = ""
 
 
 class Trial(Struct, frozen=True):
@@ -162,12 +167,13 @@ class Schedule(Struct, frozen=True):
 class Alternative(Struct, frozen=True):
     """One way to bind a logical device: the `ordinal`-th physical device of `family` (None: the first that is free,
     else the first) or the device that another logical device, `fallback`, was bound to. `options` are for its driver,
-    as in a URI: `harts=4&memory=1G`."""
+    as in a URI: `harts=4&memory=1G`. `rank` is the process of a run over several that it belongs to, None for any."""
 
     family: str = ""
     ordinal: int | None = None
     fallback: str = ""
     options: str = ""
+    rank: int | None = None
 
 
 class LogicalDevice(Struct, frozen=True):
@@ -192,9 +198,12 @@ class Step(Struct, frozen=True):
     Numbers are indices of the plan's values, devices are indices of the manifest's; `queues` is a mask of the device's
     queues, 0 for any. `seconds` is the compiler's estimate of its duration, if there is one. `turn` is the loop, and
     its iteration, that the step was unrolled from: its results may reuse memory of the last iteration but one that is
-    no longer read."""
+    no longer read.
 
-    op: Literal["run", "transfer", "loop"]
+    `send` and `receive` are in no artifact: the runtime adds them where it divides a plan among ranks. They move the
+    operand to, or the result from, rank `peer`, in the message `tag`."""
+
+    op: Literal["run", "transfer", "loop", "send", "receive"]
     device: int
     operands: list[int]
     results: list[int]
@@ -203,6 +212,8 @@ class Step(Struct, frozen=True):
     seconds: float | None = None
     turn: tuple[int, int] | None = None
     loop: Loop | None = None
+    peer: int = 0
+    tag: int = 0
 
 
 class Loop(Struct, frozen=True):
@@ -242,7 +253,8 @@ class Plan(Struct, frozen=True):
 class KernelInfo(Struct, frozen=True):
     """Information that `inspect` shows of a kernel; it is not needed to run it. For kernels on the generic path,
     `steps` is an estimate of the operations that they run one after the other, and `place` names the operator in the
-    source with the most of them."""
+    source with the most of them. `names` are the names in the source of what it computes, one for each part of the
+    program that it computes."""
 
     name: str
     kind: str
@@ -251,6 +263,7 @@ class KernelInfo(Struct, frozen=True):
     source: str = ""  # the operations in the source that it was compiled from
     steps: int = 0
     place: str = ""
+    names: list[str] = []
 
 
 class Variant(Struct, frozen=True):

@@ -5,12 +5,23 @@ What passes can be run without further checks; what depends on symbols is checke
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import LIMIT, OPERATORS
 from motet.artifact.plans import check_code, check_plans
-from motet.artifact.schema import STATUS_BYTES, Command, Expr, Manifest, Schedule, ScheduleBuffer, Signature, Variant
+from motet.artifact.schema import (
+    STATUS_BYTES,
+    Command,
+    Expr,
+    ExtentValue,
+    Manifest,
+    Schedule,
+    ScheduleBuffer,
+    Signature,
+    TensorSpec,
+    Variant,
+)
 from motet.artifact.states import check_states
 from motet.errors import ArtifactError
 
@@ -100,7 +111,9 @@ def _check_values(signature: Signature, signatures: Mapping[str, Signature], whe
             continue
         if given and given[-1] > number:
             raise ArtifactError(f"{place}: stands for a value; expected to come behind all that calls give")
-        if spec.dtype != "i8" or len(spec.shape) != 2 or spec.shape != [symbols.get((number, 0)), 0]:
+        if value.result == 0 and (
+            spec.dtype != "i8" or len(spec.shape) != 2 or spec.shape != [symbols.get((number, 0)), 0]
+        ):
             raise ArtifactError(f"{place}: stands for a value; expected a tensor of nx0xi8")
         function = signatures.get(value.function)
         if function is None or any(each.value is not None for each in function.inputs):
@@ -109,11 +122,21 @@ def _check_values(signature: Signature, signatures: Mapping[str, Signature], whe
         if [(each.shape, each.dtype) for each in function.inputs] != taken[: len(function.inputs)]:
             raise ArtifactError(f"{place}: value of {value.function!r}, whose inputs are not those before it")
         results = function.results
-        if len(results) != 1 or results[0].dtype != "i64" or results[0].destination is not None:
-            raise ArtifactError(f"{place}: value of {value.function!r}, whose result is not one tensor of i64")
+        if not results or results[0].dtype != "i64" or any(each.destination is not None for each in results):
+            raise ArtifactError(f"{place}: value of {value.function!r}, whose first result is not a tensor of i64")
+        if value.result:
+            _check_carried(spec, value, results, place)
+            continue
         shape = results[0].shape
         if len(shape) != 1 or not isinstance(shape[0], int) or not 0 <= value.index < shape[0]:
             raise ArtifactError(f"{place}: value {value.index} of {value.function!r}: it returns {shape}")
+
+
+def _check_carried(spec: TensorSpec, value: ExtentValue, results: Sequence[TensorSpec], place: str) -> None:
+    """Checks that an input that is a result of a function of values has the type of this result."""
+    kind = results[value.result] if 0 < value.result < len(results) else None
+    if kind is None or (kind.dtype, kind.shape) != (spec.dtype, spec.shape):
+        raise ArtifactError(f"{place}: result {value.result} of {value.function!r}: no such result of the same type")
 
 
 def _check_variant(

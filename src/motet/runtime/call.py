@@ -11,7 +11,7 @@ from motet.runtime.device import Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import Array
-from motet.runtime.trace import Traced
+from motet.runtime.trace import CallEvents
 
 Tensor = Array | DeviceArray
 
@@ -33,7 +33,7 @@ class Runnable(Protocol):
         """Like `run`; returns the seconds of each command."""
         ...
 
-    def run_traced(self, arrays: Sequence[Any]) -> list[Traced]:
+    def run_traced(self, arrays: Sequence[Any]) -> CallEvents:
         """Like `run`; returns the events of all devices."""
         ...
 

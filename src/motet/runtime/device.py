@@ -12,6 +12,7 @@ points on timelines (`timeline.py`). Every method may be called from several thr
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,10 @@ from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
+from motet.artifact.places import rank_of, split_place
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
+from motet.runtime.launching import how_to_launch
 from motet.runtime.timeline import Point
 from motet.runtime.uri import family_of, split_uri
 
@@ -48,7 +51,7 @@ class DeviceInfo:
     level of code that it runs (`x86-64-v4`); `memory` is in bytes. `aliases` are other names, which several devices may
     share: `opencl:intel` for the alias `intel`. `host_memory` means that it works on host memory in place, without
     copies. `instances` means that any number of devices can be opened on it: `host/1` is another one
-    next to `host`.
+    next to `host`. `rank` is the process of a run over several that opens it; its URI then begins with `rank:N/`.
     """
 
     name: str
@@ -65,6 +68,7 @@ class DeviceInfo:
     aliases: tuple[str, ...] = ()
     host_memory: bool = False
     instances: bool = False
+    rank: int = 0
 
 
 class Buffer(Protocol):
@@ -115,6 +119,13 @@ class Work:
     stream: int = 0
     waits: tuple[int, ...] = ()
     seconds: float = 0.0  # estimated time of one CPU thread; 0 if unknown
+    source: str = ""  # the names in the source of what it computes, for profiles and errors
+
+    @property
+    def described(self) -> str:
+        """The kernel, or `copy`, with the names of what it computes."""
+        name = self.kernel or self.op
+        return f"{name} ({self.source})" if self.source else name
 
 
 class CommandBuffer(Protocol):
@@ -140,7 +151,7 @@ class Event:
     """One operation of a device; times in seconds of this process's `time.perf_counter`. `kind` is launch, copy, read,
     write or fill; `bytes` is 0 for launches; `instructions` is 0 if the device does not count them. Events of one queue
     may overlap if the device runs several commands at the same time; `pieces` are the parts of its cores, if it reports
-    them."""
+    them. `source` is that of the work."""
 
     name: str
     kind: str
@@ -150,6 +161,7 @@ class Event:
     bytes: int = 0
     instructions: int = 0
     pieces: tuple[Piece, ...] = ()
+    source: str = ""
 
 
 class Device(Protocol):
@@ -304,6 +316,12 @@ def _no_info(family: str, found: object) -> DeviceInfo:
     return DeviceInfo(family, family, available=False, reason=reason, family=family)
 
 
+# What is meant by names that other libraries give devices.
+_MEANT = {
+    "cpu": "the processor is host", "gpu": "a GPU is cuda:0, hip:0, opencl:0 or intel:0", "cuda:gpu": "write cuda:0",
+}
+
+
 def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> DeviceInfo:
     """The device named by a URI, which may have options after a question mark: `cuda:0`, `null?latency=1e-3`.
 
@@ -312,6 +330,8 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     `present` are the candidates, by default the devices that the family's driver
     finds. Raises DeviceError, which lists the present devices.
     """
+    if (local := _local(uri, present or ())) is not None:
+        return find_device(local, present)
     written, _ = split_uri(uri)
     base = written.replace("://", ":", 1)
     if present is None:
@@ -324,11 +344,24 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     named += [] if named else _by_name(base, present)
     if not named:
         here = ", ".join(_with_uuid(info) for info in present if info.available) or "none"
-        raise DeviceError(f"device {uri}: it is not present; present: {here}")
+        meant = f"; {_MEANT[base]}" if base in _MEANT else ""
+        raise DeviceError(f"device {uri}: it is not present{meant}; present: {here}")
     info = named[0]
     if not info.available:
         raise DeviceError(f"device {uri}: not available: {info.reason}")
     return replace(info, uri=info.uri + uri[len(written) :])
+
+
+def _local(uri: str, present: Sequence[DeviceInfo]) -> str | None:
+    """The name without its place, in a process that is the only rank; None for names without one, and over several
+    ranks, whose devices have names with theirs. Raises DeviceError for places that are not this process."""
+    place, local = split_place(uri)
+    if not place or place in BUILT_IN or any(split_place(info.uri)[0] for info in present):
+        return None
+    if place in ("rank:0", platform.node()):
+        return local
+    raise DeviceError(f"device {uri}: {place} is not there: this is the only process; "
+                      f"{how_to_launch((rank_of(place) or 1) + 1)}")
 
 
 def _by_name(base: str, present: Sequence[DeviceInfo]) -> list[DeviceInfo]:

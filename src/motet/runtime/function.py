@@ -8,7 +8,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
 from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
+from motet.runtime.arguments import in_order, place_of, show_signature
 from motet.runtime.call import Call, Make, Runnable, Tensor
 from motet.runtime.call_queue import InFlight, Range, ranges_of
 from motet.runtime.device_array import DeviceArray, allocate_on
@@ -51,9 +52,11 @@ class Function:
         self._recover = recover
         self._lock = threading.Lock()
         self._instances: OrderedDict[tuple[int, ...], Runnable] = OrderedDict()
-        self._where = [_place(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
+        self._where = [place_of(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
+        self.arity = len(self._where)  # arguments of the native callable, without `out`
         self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
-        self._prepared: Callable[..., Any] | None = None
+        # The native callable of repeated calls: for functions of this class, the call of exactly `arity` arguments.
+        self.prepared: Callable[..., Any] | None = None
         self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a device
         self._again: tuple[Again, ...] = ()  # for calls with an event, the latest first
         self._out_type: type[Any] = np.ndarray
@@ -68,7 +71,7 @@ class Function:
     @property
     def count(self) -> int:
         """The number of arguments."""
-        return len(self._where)
+        return self.arity
 
     @property
     def arena_bytes(self) -> int:
@@ -76,16 +79,19 @@ class Function:
         with self._lock:
             return sum(instance.kept_bytes for instance in self._instances.values())
 
-    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """Run the function and return its result; a tuple if there are several, None if there are none.
 
-        `arguments` are numpy arrays, torch tensors, or other objects with DLPack or a buffer, of the shapes and dtypes
-        of `signature`. Destination arguments are written in place and also returned. `out` gives memory for the
-        results: an array, or a tuple with one entry per result, None for a new one. With tensors on a GPU, the call is
-        put on their library's current stream, or on `stream`, and results are allocated on the GPU; the call may not
-        have ended when it returns. Raises CallError for unsuitable arguments, OutOfMemoryError.
+        Inputs are given in order, by name (`f(x, weights=w)`), or as one dict. `arguments` are numpy arrays, torch
+        tensors, or other objects with DLPack or a buffer, of the shapes and dtypes of `signature`. Destination
+        arguments are written in place and also returned. `out` gives memory for the results: an array, or a tuple with
+        one entry per result, None for a new one. With tensors on a GPU, the call is put on their library's current
+        stream, or on `stream`, and results are allocated on the GPU; the call may not have ended when it returns.
+        Raises CallError for unsuitable arguments, OutOfMemoryError.
         """
-        prepared = self._prepared
+        if named:
+            arguments = tuple(in_order(self.signature, arguments, named))
+        prepared = self.prepared
         if prepared is not None and len(arguments) == len(self._where):
             if stream is None:
                 if out is None:
@@ -94,15 +100,19 @@ class Function:
                     return prepared(*arguments, out)
             elif self._on_stream is not None and (out is None or (self._takes_out and type(out) is self._out_type)):
                 return self._on_stream(arguments if out is None else (*arguments, out), stream)
+        if arguments and type(arguments[0]) is dict:
+            return self(*in_order(self.signature, arguments, {}), out=out, stream=stream)
         return self._call(arguments, out, stream)
 
-    def bind(self, *arguments: Any, out: Any = None, stream: Any = None) -> Callable[[], Any]:
+    def bind(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Callable[[], Any]:
         """A call with these arguments, for programs that repeat it: `step = f.bind(x, out=y)`, then `step()`.
 
         Arguments are checked here, and each call reads and writes their current content; without `out`, it returns new
         results. For numpy arrays on the host a call takes some 50 ns beyond its kernels. The bound call keeps the
         arguments, the code and the memory of intermediate tensors, also after the session is closed. Raises CallError.
         """
+        if named or (arguments and type(arguments[0]) is dict):
+            arguments = tuple(in_order(self.signature, arguments, named))
         arrays = [*arguments, *(() if out is None else self._given(out))]
         if stream is None and self._takes_all and all(type(array) is np.ndarray for array in arrays):
             call = self._prepare(arguments, out)
@@ -111,7 +121,7 @@ class Function:
                 return functools.partial(call.instance.prepared, *arrays)
         return functools.partial(self, *arguments, out=out, stream=stream)
 
-    def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
+    def submit(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Future[Any]:
         """Run the function on a thread of the session; returns immediately.
 
         Up to `in_flight` calls of a session (see `load`) run concurrently, started in the order of submission; a call
@@ -120,6 +130,8 @@ class Function:
         cancelled until the call starts. For tensors on a GPU, the stream is the current one now, and the future is done
         when the work is on it. Raises CallError if the session is closed.
         """
+        if named or (arguments and type(arguments[0]) is dict):
+            arguments = tuple(in_order(self.signature, arguments, named))
         if stream is None and (calls := calls_with(arguments)) is not None:
             stream = calls.current_stream(arguments)
         call = functools.partial(self, *arguments, out=out, stream=stream)
@@ -154,22 +166,27 @@ class Function:
         """Run the function command by command; returns each kernel's name and seconds."""
         return self._timed(arguments, out)[1]
 
-    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
+    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, Sequence[Traced]]:
         """Run the function; returns its results and the events of all devices (for `trace.chrome_trace`)."""
         call = self._prepare(self._resident(arguments), out)
         events = call.instance.run_traced(call.arrays())
         return call.value(), events
 
+    def __reduce__(self) -> NoReturn:
+        """Raises TypeError: a function holds memory of its process."""
+        raise TypeError(f"{self.name}: a function of a session cannot be pickled or copied; send the artifact's path, "
+                        "and call motet.load there")
+
     def forget(self) -> None:
         """Discard all instances; they are created again when needed."""
         with self._lock:
-            self._prepared = self._on_stream = None
+            self.prepared = self._on_stream = None
             self._again = ()
             self._instances.clear()
 
     def close(self) -> None:
         with self._lock:
-            self._prepared = self._on_stream = self._make = None
+            self.prepared = self._on_stream = self._make = None
             self._again = ()
             self._instances.clear()
 
@@ -222,7 +239,7 @@ class Function:
         if shorter is not None:
             with self._lock:
                 if self._make is not None:
-                    self._prepared, self._on_stream = shorter.short, shorter.on_stream
+                    self.prepared, self._on_stream = shorter.short, shorter.on_stream
                     self._out_type = shorter.tensor_type
         return value
 
@@ -241,7 +258,10 @@ class Function:
     def _call_unprepared(self, *arguments: Any) -> Any:
         """Handle calls that the prepared callable does not: the arguments, followed by the destinations if given."""
         count = len(self._where)
-        return self._call(arguments[:count], arguments[count:] or None)
+        given = arguments[:count]
+        if given and type(given[0]) is dict:
+            given = in_order(self.signature, given, {})
+        return self._call(given, arguments[count:] or None)
 
     def _call_unprepared_on(self, arguments: Sequence[Any], stream: Any) -> Any:
         count = len(self._where)
@@ -272,9 +292,11 @@ class Function:
 
     def _check_count(self, arguments: Sequence[Any]) -> None:
         if len(arguments) != len(self._where):
+            together = len(arguments) == 1 and isinstance(arguments[0], (list, tuple))
+            hint = "; give them one by one, f(*arrays), or as a dict by name" if together else ""
             raise CallError(
                 f"{self.name}: {len(arguments)} arguments given, {len(self._where)} expected: "
-                f"{show_signature(self.signature)}"
+                f"{show_signature(self.signature)}{hint}"
             )
 
     def _adopt(self, value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Tensor:
@@ -316,7 +338,7 @@ class Function:
                 return
             if instance.prepared is None:
                 instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
-            self._prepared, self._on_stream, self._out_type = instance.prepared, None, np.ndarray
+            self.prepared, self._on_stream, self._out_type = instance.prepared, None, np.ndarray
 
     def _keep_prepared_for_torch(self, instance: Instance, arguments: Sequence[Any]) -> None:
         torch = tensors.torch_of(arguments)
@@ -329,7 +351,7 @@ class Function:
                 fallback = _weakly(weakref.WeakMethod(self._call_unprepared))
                 instance.prepared_for_torch = torch_call(torch, instance, fallback)
             if instance.prepared_for_torch is not None:
-                self._prepared, self._on_stream, self._out_type = instance.prepared_for_torch, None, np.ndarray
+                self.prepared, self._on_stream, self._out_type = instance.prepared_for_torch, None, np.ndarray
 
     def _extent(self, array: Tensor, index: int, axis: int) -> int:
         shape = self._whole.inputs[index].shape
@@ -423,19 +445,3 @@ def _weakly(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any
         return bound(*arguments)
 
     return call
-
-
-def show_signature(signature: Signature) -> str:
-    """`main(x: batchx3xf32) -> y: batchx4xf32`."""
-    inputs = ", ".join(map(_show_spec, signature.inputs))
-    results = ", ".join(map(_show_spec, signature.results))
-    return f"{signature.name}({inputs}) -> {results or 'nothing'}"
-
-
-def _show_spec(spec: TensorSpec) -> str:
-    kind = f"{tensors.show_shape(spec.shape)}x{spec.dtype}" if spec.shape else spec.dtype
-    return f"{spec.name}: {kind}" if spec.name else kind
-
-
-def _place(function: str, index: int, spec: TensorSpec) -> str:
-    return f'{function}: argument {index} ("{spec.name}")' if spec.name else f"{function}: argument {index}"

@@ -22,7 +22,7 @@ from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
 from motet.runtime.drivers.host.recorded import note_events
 from motet.runtime.drivers.host.threads import HostThreads
 from motet.runtime.instantiate import Concrete, Shape, make_concrete
-from motet.runtime.trace import Traced
+from motet.runtime.trace import CallEvents, Traced
 
 _SMALL_COPY = 1 << 16  # bytes; up to this size, one thread copies
 _SHORT = 1 << 16  # bytes that a thread processes in some microseconds
@@ -140,15 +140,16 @@ class Instance:
         self._end(arena)
         return list(zip(self.kernels, seconds, strict=True))
 
-    def run_traced(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Traced]:
+    def run_traced(self, arrays: Sequence[np.ndarray[Any, Any]]) -> CallEvents:
         """Like `run`, with the same concurrency; returns the part of every command that each thread ran, and when."""
         begin = time.perf_counter()
         arena = self._take_arena()
         addresses = [*_addresses(arrays), arena.address if arena else 0]
-        pieces = [own for program in self._programs for own in program.run_logged(addresses)]
+        logs = [program.run_logged(addresses) for program in self._programs]
         self._end(arena)
-        events = note_events(self._work, pieces, 0, begin)
-        return [Traced("host", event, memory=memory) for event, memory in zip(events, self._memory(), strict=True)]
+        events = note_events(self._work, [own for log in logs for own in log.pieces], 0, begin)
+        traced = [Traced("host", event, memory=memory) for event, memory in zip(events, self._memory(), strict=True)]
+        return CallEvents(traced, [(log.begin, log.end) for log in logs])
 
     def _memory(self) -> list[int]:
         """Bytes in use at each command: constants, results, and the live part of the arena."""

@@ -112,12 +112,12 @@ def _work(command: Command, buffers: Sequence[Reference], symbols: Mapping[str, 
             raise ArtifactError(f"{where}: copy of {source.bytes} bytes to {target.bytes}")
         return Work(
             "copy", references, after=tuple(command.after), stream=command.stream, waits=tuple(command.waits),
-            seconds=seconds,
+            seconds=seconds, source=command.source,
         )
     tasks = max(0, evaluate(command.tasks, symbols))
     return Work(
         "launch", references, command.kernel, tasks, evaluate_all(command.sizes, symbols), tuple(command.after),
-        command.stream, tuple(command.waits), seconds,
+        command.stream, tuple(command.waits), seconds, command.source,
     )
 
 

@@ -148,7 +148,7 @@ class _Merger:
             self.commands.append(Command(
                 command.op, [first + index for index in command.buffers], command.kernel,
                 substitute(command.tasks, symbols), [substitute(size, symbols) for size in command.sizes],
-                after, command.reads, command.stream, waits, command.seconds,
+                after, command.reads, command.stream, waits, command.seconds, command.source,
             ))
 
     def _new(self, number: int, spec: TensorSpec, symbols: Mapping[str, Expr]) -> _MergedValue:

@@ -9,8 +9,9 @@ with that point's error. Memory without further readers is reused (`lifetimes.py
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from motet.artifact.schema import Plan, Schedule, Signature
@@ -22,6 +23,7 @@ from motet.runtime.instantiate import Concrete, Shape, check_constraints, shape_
 from motet.runtime.lifetimes import Retired
 from motet.runtime.plans.frame import PlanFrame
 from motet.runtime.plans.loops import run_loop
+from motet.runtime.plans.peers import Peers
 from motet.runtime.plans.recorded import PlanCode, RecordedPlan, RunStep
 from motet.runtime.plans.returning import return_results
 from motet.runtime.plans.steps import Timed, submit_steps
@@ -29,7 +31,7 @@ from motet.runtime.plans.underway import Underway
 from motet.runtime.plans.values import PlacedCopy, PlacedValue, Tensor
 from motet.runtime.queues import Slots
 from motet.runtime.selection import HOST
-from motet.runtime.trace import Submissions, Traced
+from motet.runtime.trace import CallEvents, Submissions
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,24 @@ class Alone:
     name: str
 
 
+@dataclass(frozen=True)
+class RankMessages:
+    """For a plan that is the part of one of several ranks: the other ranks, and the shapes of values received from
+    them."""
+
+    peers: Peers
+    received: Mapping[int, Shape]
+
+
 class PlacedInstance:
     """Runs a plan on `devices`, one for each of the artifact's, possibly equal; `schedules` has the regions of each.
-    Thread-safe."""
+    Thread-safe, except with `messages`, whose calls the caller orders."""
 
     resident = True
 
     def __init__(
         self, signature: Signature, plan: Plan, regions: Mapping[str, Signature], devices: Sequence[LoadedDevice],
-        symbols: Mapping[str, int], schedules: Sequence[Mapping[str, Schedule]],
+        symbols: Mapping[str, int], schedules: Sequence[Mapping[str, Schedule]], messages: RankMessages | None = None,
     ) -> None:
         self.signature = signature
         self.plan = plan
@@ -67,7 +78,10 @@ class PlacedInstance:
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
         self.slots = Slots()  # of the calls in progress
-        self.recorded = RecordedPlan(plan, self.inputs, PlanCode(where, regions, devices, schedules))
+        code = PlanCode(where, regions, devices, schedules)
+        if messages is not None:
+            code = replace(code, peers=messages.peers, received=messages.received)
+        self.recorded = RecordedPlan(plan, self.inputs, code)
 
     def alone(self) -> Alone | None:
         """The function as one piece of work, if it is a single step on arguments and results of the function."""
@@ -101,17 +115,19 @@ class PlacedInstance:
         _Call(self, arrays).run(timed)
         return [entry for _, entry in sorted(zip(self.recorded.order, timed, strict=True))]
 
-    def run_traced(self, arrays: Sequence[Tensor]) -> list[Traced]:
+    def run_traced(self, arrays: Sequence[Tensor]) -> CallEvents:
         """The devices' events of the call, with the recorded submissions."""
         devices = list({id(loaded): loaded.device for loaded in self.devices}.values())
         noted = Submissions({loaded.uri: loaded.parameter_total for loaded in self.devices})
         for device in devices:
             device.profile(True)
+        begin = time.perf_counter()
         try:
             _Call(self, arrays, noted).run(None)
         finally:
+            end = time.perf_counter()
             recorded = {device.info.uri: device.profile(False) for device in devices}
-        return noted.attach(recorded)
+        return CallEvents(noted.attach(recorded), [(begin, end)])
 
     def home(self, result: int) -> Device | None:
         """The device on which the program places a result; None for the host."""
@@ -155,6 +171,9 @@ class _Call:
                 submit_steps(self.frame, run_loop, timed)
                 return_results(self.frame, self.results)
             except Exception:
+                peers = self.frame.recorded.code.peers
+                if peers is not None:  # they wait for this rank, which waits for them in `settle`
+                    peers.fail()
                 self.underway.settle()
                 raise
             failure = self.underway.settle()

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import motet.runtime.cpu_features as cpu_features
 from motet.artifact.device_flags import print_alternative
+from motet.artifact.places import split_place
 from motet.artifact.plans import all_steps
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import DeviceInfo, driver_names, find_device, is_family, numbered_instance
+from motet.runtime.launching import how_to_launch
 from motet.runtime.uri import family_of, split_uri
 
 HOST = "host"
@@ -67,14 +69,20 @@ def choose(variants: Sequence[Variant], architecture: str, features: Collection[
 
 
 def _host_obstacle(variant: Variant, architecture: str, features: Collection[str]) -> str | None:
+    reason = processor_lacks(variant, architecture, features)
+    if reason is not None or cpu_features.allow(variant.features):
+        return reason
+    return "needs amx, which the operating system refuses"
+
+
+def processor_lacks(variant: Variant, architecture: str, features: Collection[str]) -> str | None:
+    """Why a processor with `features`, of this machine or another, cannot run a variant; None if it can."""
     if opener(variant.family) != HOST:
         return f"for {variant.family} devices, of which this session has none"
     if (needed := variant.triple.split("-")[0]) != architecture:
         return f"for {needed}"
     missing = [feature for feature in variant.features if feature not in features]
-    if missing:
-        return f"needs {', '.join(missing)}, which the processor lacks"
-    return None if cpu_features.allow(variant.features) else "needs amx, which the operating system refuses"
+    return f"needs {', '.join(missing)}, which the processor lacks" if missing else None
 
 
 # -- any devices -----------------------------------------------------------------------------------
@@ -155,7 +163,7 @@ def needed_families(
     named = [opener(item.family) for item in items]
     if not devices:
         named = [opener(variant.family) for variant in variants]
-    asked = [family_of(uri) for uri in bindings.values()]
+    asked = [family_of(split_place(uri)[1]) for uri in bindings.values()]
     if any(not is_family(family) for family in asked):
         return driver_names()  # a UUID does not identify the driver
     return list(dict.fromkeys([*named, *asked]))
@@ -277,6 +285,11 @@ class _Binding:
             return self.numbered(alternative.ordinal or 0, device)
         family = opener(alternative.family)
         known = [info for info in self.present if info.family == family]
+        if alternative.rank is not None:
+            ranks = 1 + max((info.rank for info in self.present), default=0)
+            if alternative.rank >= ranks:
+                return f"this run has {ranks} rank{'s' if ranks > 1 else ''}; {how_to_launch(alternative.rank + 1)}"
+            known = [info for info in known if info.rank == alternative.rank]
         here = [info for info in known if info.available]
         if not here:
             return next((info.reason for info in known), "") or f"no {family} device is present"

@@ -7,13 +7,15 @@ artifact → its devices are bound to the machine's → code is loaded, paramete
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,12 +37,16 @@ from motet.runtime.drivers.host.threads import HostThreads, thread_count
 from motet.runtime.foreign import Enqueued
 from motet.runtime.function import Function
 from motet.runtime.host_program import OnHost
+from motet.runtime.named import call_by_name
+from motet.runtime.notebook import session_html
 from motet.runtime.selection import HOST, DeviceChoice, choose
 from motet.runtime.stateful import StatefulFunction
 from motet.runtime.states import States
 from motet.runtime.valued import ValuedFunction
 
 DEFAULT_FUNCTION = "main"
+_PROGRAMS = (".mlir", ".onnx", ".xml", ".stablehlo", ".pt2", ".pb")
+_log = logging.getLogger("motet")
 
 
 @dataclass(frozen=True)
@@ -67,16 +73,45 @@ def load(
     `in_flight` is the maximum number of concurrent submitted calls; each has separate memory for intermediate tensors
     and results. Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
     """
-    if isinstance(source, (str, Path)):
-        source = Artifact.open(source)
-    elif not isinstance(source, Artifact):
-        source = Artifact.from_bytes(source)
+    source = _opened(source)
     bindings = bindings_of(devices)
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads: {threads} given, at least 1 expected")
-    if in_flight < 1:
-        raise OptionError(f"in_flight: {in_flight} given, at least 1 expected")
-    return Session(source, thread_count() if threads is None else threads, bindings, in_flight)
+    if threads is not None:
+        _check_count("threads", threads)
+    _check_count("in_flight", in_flight)
+    session = Session(source, thread_count() if threads is None else threads, bindings, in_flight)
+    _log.info("loaded %s: code for %s, %d threads", source.name,
+              ", ".join(variant.target for variant in session.variants), session.threads)
+    return session
+
+
+def _opened(source: str | Path | bytes | bytearray | memoryview | Artifact) -> Artifact:
+    """The artifact. Raises OptionError for what is none, with what to do."""
+    if isinstance(source, Artifact):
+        return source
+    if isinstance(source, (str, Path)):
+        if "\n" in (text := str(source)):
+            raise OptionError("source: it is the text of a program, not an artifact; expected motet.load(motet.compile("
+                              "text)), or the path of an artifact")
+        if Path(text).suffix in _PROGRAMS and Path(text).is_file():
+            raise OptionError(f"source: {text} is a program, not an artifact; expected motet.load(motet.compile("
+                              f"{text!r})), or the path of an artifact")
+        return Artifact.open(source)
+    if not _is_bytes(source):
+        raise OptionError(f"source: {source!r} is of type {type(source).__qualname__}; expected the path of an "
+                          "artifact, its bytes, or what motet.compile returns")
+    return Artifact.from_bytes(source)
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, (bytes, bytearray, memoryview))
+
+
+def _check_count(name: str, given: object) -> None:
+    """Raises OptionError unless `given` is a positive int."""
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
+        raise OptionError(f"{name}: {given!r} given, of type {type(given).__qualname__}; expected a number such as 4")
+    if given < 1:
+        raise OptionError(f"{name}: {given} given, at least 1 expected")
 
 
 class Session:
@@ -106,6 +141,7 @@ class Session:
             self._host = OnHost(artifact, self._variant, schedules, self._pool, HostThreads(threads))
         self._functions = self._make_functions(self._recover if self._bound is not None else None)
         self._unique = next(iter(self._functions.values())) if len(self._functions) == 1 else None
+        self._quick = self._unique if type(self._unique) is Function else None
         # Attributes of the instance are found faster; the session's own names take precedence.
         self.__dict__.update(
             {name: function for name, function in self._functions.items() if not hasattr(type(self), name)}
@@ -137,20 +173,33 @@ class Session:
 
     # -- calling ---------------------------------------------------------------------------------
 
-    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """Call the default function; see `Function.__call__`."""
-        function = self._unique
-        if function is not None and out is None and stream is None:  # keywords cost more than the checks of a call
-            return function(*arguments)
-        return self._default(*arguments, out=out, stream=stream)
+        quick = self._quick
+        if quick is not None and out is None and stream is None and not named:
+            prepared = quick.prepared  # keywords, and a call in between, cost more than the checks of a call
+            if prepared is not None and len(arguments) == quick.arity:
+                return prepared(*arguments)
+            return quick(*arguments)
+        return self._default(*arguments, out=out, stream=stream, **named)
 
-    def bind(self, *arguments: Any, out: Any = None, stream: Any = None) -> Callable[[], Any]:
+    def bind(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Callable[[], Any]:
         """Bind arguments to the default function; see `Function.bind`."""
-        return self._default.bind(*arguments, out=out, stream=stream)
+        return self._default.bind(*arguments, out=out, stream=stream, **named)
 
-    def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
+    def submit(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Future[Any]:
         """Call the default function on a thread of the session; see `Function.submit`."""
-        return self._default.submit(*arguments, out=out, stream=stream)
+        return self._default.submit(*arguments, out=out, stream=stream, **named)
+
+    async def acall(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
+        """Call the default function on a thread of the session, and wait in the running event loop; see
+        `Function.submit`. A cancelled task cancels a call that has not started."""
+        return await asyncio.wrap_future(self.submit(*arguments, out=out, **named))
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """Call the default function with its inputs by name; returns the results `names`, or all for None, in this
+        order. Raises CallError for unknown names and missing inputs."""
+        return call_by_name(self._default, names, feeds)
 
     def enqueue(self, *arguments: Any, out: Any = None, stream: Any = None, wait: Sequence[Any] = ()) -> Enqueued:
         """Put a call of the default function on a caller's stream or command queue; see `Function.enqueue`."""
@@ -159,6 +208,11 @@ class Session:
     def profile(self, *arguments: Any) -> list[tuple[str, float]]:
         """Call the default function and return the seconds of each kernel; see `Function.profile`."""
         return self._default.profile(*arguments)
+
+    def __reduce__(self) -> NoReturn:
+        """Raises TypeError: a session holds memory and threads of its process."""
+        raise TypeError(f"a session of {self.artifact.name} cannot be pickled or copied; send the artifact's path, or "
+                        "its bytes (bytes(session.artifact.data)), and call motet.load there")
 
     def __getitem__(self, name: str) -> Function:
         function = self._functions.get(name)
@@ -253,6 +307,14 @@ class Session:
         code = self._bound if self._bound is not None else self._host
         parameters, copied = (code.parameter_bytes, code.copied_bytes) if code is not None else (0, 0)
         return SessionMemory(parameters, arena, max(0, in_use - arena - copied))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: devices, functions, memory."""
+        bound = [(f"@{choice.device.name}" if choice.device.name else "-", choice.info.uri, choice.info.name,
+                  choice.variant.target) for choice in self.devices]
+        host = [("-", "host", f"{self.threads} threads", variant.target) for variant in self.variants]
+        signatures = [function.signature for function in self._functions.values()]
+        return session_html(self.artifact.name, bound or host, signatures, asdict(self.memory))
 
     def __repr__(self) -> str:
         targets = ", ".join(variant.target for variant in self.variants)

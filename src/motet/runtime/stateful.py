@@ -8,12 +8,13 @@ from typing import Any
 
 from motet.artifact.schema import Signature
 from motet.errors import CallError, DeviceLost
+from motet.runtime.arguments import in_order, show_signature
 from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight, Range
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.foreign import Enqueued
-from motet.runtime.function import Function, show_signature
+from motet.runtime.function import Function
 from motet.runtime.states import States, Tensor
 from motet.runtime.trace import Traced
 from motet.runtime.valued import ValuedFunction
@@ -38,8 +39,10 @@ class StatefulFunction(ValuedFunction):
         """The number of arguments that callers pass."""
         return len(self.signature.inputs)
 
-    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """See `Function.__call__`."""
+        if named or (arguments and type(arguments[0]) is dict):
+            arguments = tuple(in_order(self.signature, arguments, named))
         call = super().__call__
         return self._advance(arguments, lambda complete: call(*complete, out=self._out(out), stream=stream))
 
@@ -55,14 +58,14 @@ class StatefulFunction(ValuedFunction):
         result = self._advance(arguments, call)
         return Enqueued(result, made[0].event)
 
-    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
+    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, Sequence[Traced]]:
         """See `Function.trace`; state changes as in any call."""
-        events: list[Traced] = []
+        events: Sequence[Traced] = []
         trace = super().trace
 
         def call(complete: Sequence[Any]) -> Any:
-            returned, noted = trace(*complete, out=self._out(out))
-            events.extend(noted)
+            nonlocal events
+            returned, events = trace(*complete, out=self._out(out))
             return returned
 
         return self._advance(arguments, call), events

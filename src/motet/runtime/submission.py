@@ -4,7 +4,7 @@
     → run a on host · transfer a to gpu · run c on gpu · run b on host
 
 The host works in the thread that submits to it, so that work of other devices is submitted first. Each device keeps
-the order that the plan has for it. Loops block the caller, too.
+the order that the plan has for it, and so do the messages to each rank. Loops block the caller, too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ def submission_order(steps: Sequence[Step], works_here: Callable[[int], bool], s
     makers = {value: number for number, step in enumerate(steps) for value in step.results}
     needs: list[set[int]] = []
     last: dict[int, int] = {}
+    sent: dict[int, int] = {}
     for number, step in enumerate(steps):
         sources = {makers[value] for value in step.operands if value in makers}
         if step.op == "run":
             before = last.get(same(step.device))
             sources |= set() if before is None else {before}
             last[same(step.device)] = number
+        elif step.op == "send":  # its receiver expects messages in the order of the plan
+            before = sent.get(step.peer)
+            sources |= set() if before is None else {before}
+            sent[step.peer] = number
         needs.append(sources)
     # In an unrolled loop, transfers back are requested after the next iteration's transfers to the device.
     late = [

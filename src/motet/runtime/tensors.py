@@ -21,6 +21,7 @@ from motet.artifact.expressions import show
 from motet.artifact.schema import Expr, TensorSpec
 from motet.errors import CallError, OutOfMemoryError
 from motet.runtime.device_array import DeviceArray
+from motet.runtime.pointer import Pointer
 
 Array = np.ndarray[Any, Any]
 RawBytes = bytes | bytearray | memoryview
@@ -85,17 +86,22 @@ def adopt_destination(value: Any, spec: TensorSpec, where: str) -> tuple[Array, 
 def _adopt_other(value: Any, dtype: np.dtype[Any], spec: TensorSpec, where: str, writable: bool) -> Array:
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)
+    if isinstance(value, Pointer) and value.is_host:
+        return value.array(where)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return dlpack.adopt(value, where, writable=writable)
     if isinstance(value, numbers.Number) and not spec.shape and not isinstance(value, np.generic):
         return np.array(value).astype(dtype)
+    if hasattr(value, "__array_interface__"):
+        return _from_interface(value, where)
     buffer: Any = value
     try:
         view = memoryview(buffer)
     except TypeError:
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
         raise CallError(
-            f"{where}: {kind} given; expected a numpy array, or an object with DLPack or a buffer"
+            f"{where}: {kind} given; expected a numpy array, or an object with DLPack, a buffer or an "
+            "array interface"
         ) from None
     if isinstance(value, RawBytes) and view.format == "B" and view.ndim == 1 and view.contiguous:
         return _from_bytes(view, dtype, spec, where)
@@ -103,6 +109,15 @@ def _adopt_other(value: Any, dtype: np.dtype[Any], spec: TensorSpec, where: str,
         return np.asarray(view)
     except (ValueError, TypeError) as error:
         raise CallError(f"{where}: a buffer of format {view.format!r} given: {error}") from error
+
+
+def _from_interface(value: Any, where: str) -> Array:
+    """An object with numpy's array interface, in place."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, AttributeError, BufferError) as error:
+        kind = type(value).__qualname__
+        raise CallError(f"{where}: {kind} given, with an invalid __array_interface__: {error}") from None
 
 
 def _from_bytes(view: memoryview, dtype: np.dtype[Any], spec: TensorSpec, where: str) -> Array:

@@ -7,6 +7,7 @@ is in use (`Submissions`). Both are combined by their order on each queue.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -32,6 +33,29 @@ class Traced:
     after: tuple[Event, ...] = ()
     memory: int = 0
     iteration: tuple[int, ...] = ()
+
+
+class CallEvents(list[Traced]):
+    """The events of a call. `spans` are the seconds from the beginning of its native work to the end."""
+
+    def __init__(self, events: Iterable[Traced], spans: Sequence[tuple[float, float]]) -> None:
+        super().__init__(events)
+        self.spans = spans
+
+    @property
+    def overhead(self) -> float:
+        """The seconds of the call in which no device ran anything: dispatch, waiting, and the start of threads."""
+        whole = sum(end - begin for begin, end in self.spans)
+        return max(0.0, whole - busy([(traced.event.begin, traced.event.end) for traced in self]))
+
+
+def busy(spans: Iterable[tuple[float, float]]) -> float:
+    """The seconds that at least one of the spans (begin, end) covers."""
+    total, reached = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
 
 
 @dataclass(frozen=True)
@@ -203,6 +227,7 @@ def _pieces(events: Sequence[Traced], devices: Sequence[str], start: float) -> I
 def _arguments(traced: Traced, find: Find | None) -> dict[str, Any]:
     event = traced.event
     said: dict[str, Any] = {key: getattr(event, key) for key in ("bytes", "instructions") if getattr(event, key)}
+    said |= {"source": event.source} if event.source else {}
     info = None if find is None or event.kind != "launch" else find(traced.device, event.name)
     if info is not None:
         said |= {"kernel": info.name, "class": info.kind}

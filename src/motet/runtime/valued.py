@@ -9,12 +9,13 @@ import numpy as np
 
 from motet.artifact.schema import ExtentValue, Signature
 from motet.errors import CallError
+from motet.runtime.arguments import in_order, show_signature
 from motet.runtime.call import Make
 from motet.runtime.call_queue import InFlight
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.foreign import Enqueued
-from motet.runtime.function import Function, show_signature
+from motet.runtime.function import Function
 from motet.runtime.trace import Traced
 
 _MOST = 1 << 48  # upper bound of extents
@@ -32,8 +33,10 @@ class ValuedFunction(Function):
         self._taken = [spec for spec in signature.inputs if spec.value is None]
         self._added = [spec.value for spec in signature.inputs if spec.value is not None]
 
-    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """See `Function.__call__`."""
+        if named or (arguments and type(arguments[0]) is dict):
+            arguments = tuple(in_order(self.signature, arguments, named))
         return super().__call__(*self._completed(arguments), out=out, stream=stream)
 
     def enqueue(self, *arguments: Any, out: Any = None, stream: Any = None, wait: Sequence[Any] = ()) -> Enqueued:
@@ -46,7 +49,7 @@ class ValuedFunction(Function):
         """The computation of values is not timed."""
         return super()._timed(self._completed(arguments), out)
 
-    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
+    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, Sequence[Traced]]:
         """See `Function.trace`; the computation of values is not included."""
         return super().trace(*self._completed(arguments), out=out)
 
@@ -58,25 +61,26 @@ class ValuedFunction(Function):
                 f"{show_signature(self.signature)}"
             )
         complete = list(arguments)
-        computed: dict[str, Any] = {}
+        computed: dict[str, tuple[Any, Sequence[Any]]] = {}
         for value in self._added:
             if value.function not in computed:
                 function = self._functions[value.function]
                 computed[value.function] = self._compute(function, complete)
-            complete.append(self._stand_in(value, int(computed[value.function][value.index])))
+            numbers, results = computed[value.function]
+            complete.append(
+                results[value.result] if value.result else self._stand_in(value, int(numbers[value.index]))
+            )
         return complete
 
-    def _compute(self, function: Function, arguments: Sequence[Any]) -> Any:
-        """The values computed by `function`, in host memory. Its errors are attributed to this function."""
+    def _compute(self, function: Function, arguments: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """The values computed by `function`, in host memory, and all its results. Its errors are attributed to this
+        function."""
         try:
             result = function(*arguments[: function.count])
         except CallError as error:
             raise CallError(str(error).replace(f"{function.name}: ", f"{self.name}: ", 1)) from None
-        if isinstance(result, DeviceArray):
-            return result.numpy()
-        if isinstance(result, np.ndarray):
-            return result
-        return result.get() if hasattr(result, "get") else result.cpu().numpy()  # CuPy's, or PyTorch's
+        results: Sequence[Any] = result if isinstance(result, tuple | list) else [result]
+        return _on_host(results[0]), results
 
     def _stand_in(self, value: ExtentValue, number: int) -> Any:
         """A tensor without elements whose first extent is `number`."""
@@ -85,3 +89,11 @@ class ValuedFunction(Function):
             raise CallError(f"{self.name}: {value.operator}: an extent or a place is {number}; expected {bound}")
         return np.empty((number, 0), np.int8)
 
+
+def _on_host(result: Any) -> Any:
+    """A result as an array of numpy."""
+    if isinstance(result, DeviceArray):
+        return result.numpy()
+    if isinstance(result, np.ndarray):
+        return result
+    return result.get() if hasattr(result, "get") else result.cpu().numpy()  # CuPy's, or PyTorch's

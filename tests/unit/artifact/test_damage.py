@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from motet.artifact import Artifact, write_artifact
+from motet.artifact.schema import SCHEMA_VERSION
 from motet.errors import ArtifactError
 
 
@@ -118,7 +119,7 @@ def edit(*path_and_value):
 
 SCHEDULE = ("variants", 0, "schedules", "main")
 DEFECTS = [
-    (edit("schema", 99), "newer format 99; this version reads format 3; update Motet"),
+    (edit("schema", 99), f"newer format 99; this version reads format {SCHEMA_VERSION}; update Motet"),
     (edit(*SCHEDULE, "commands", 0, "buffers", [0, 9]), "command 0: buffer 9: there are 6"),
     (edit(*SCHEDULE, "commands", 0, "buffers", [-1]), "command 0: buffer -1"),
     (edit(*SCHEDULE, "commands", 1, "after", [1]), "command 1: after command 1; expected an earlier one"),
@@ -133,6 +134,7 @@ DEFECTS = [
     (edit("functions", 0, "results", 1, "destination", 0), "differ from its destination's"),
     (edit("functions", 0, "symbols", 0, "axis", 1), "symbol 'n': not axis 1 of input 0"),
     (edit("functions", 0, "name", "other"), "has schedules for main; expected other"),
+    (edit("functions", 0, "name", "a\n\x1b[2J"), r"has schedules for main; expected a\\n\\x1b\[2J"),
     (edit("variants", 0, "objects", ["none.o"]), "object 'none.o': no such member"),
     (edit("members", "executables/main/a.o", "size", 3), "its size is not the manifest's"),
     (edit("members", "x", "sha256", "0"), "member 'x': damaged"),

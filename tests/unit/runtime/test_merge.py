@@ -15,7 +15,7 @@ from tests.unit.compiler.scheduling.random_programs import RandomProgram, run_in
 from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Plan, Schedule, ScheduleBuffer, Signature, Step, Symbol, TensorSpec
 from motet.builder import Graph
-from motet.compiler.scheduling.arrangement import Options, arrange
+from motet.compiler.scheduling.arrangement import ArrangeOptions, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
 from motet.runtime.merge import merge_plan
@@ -79,7 +79,7 @@ class RandomPlan:
             self._steps.append(Step("transfer", 1, [results[0]], [len(self._values)]))
             self._values.append(found[0])
         self.regions[name] = program.signature
-        self.schedules[name] = arrange(program.recorded, {}, 0, Options(streams=1 + self.seed % 4))
+        self.schedules[name] = arrange(program.recorded, {}, 0, ArrangeOptions(streams=1 + self.seed % 4))
 
     def _choose(self, like: np.ndarray) -> int:
         fitting = [number for number, value in enumerate(self._values) if len(value) == len(like)]

@@ -6,9 +6,18 @@ on: `loc(fused<"Concat">["concat_3"])`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from motet.compiler.ir._mlir import ir
+
+NAMES = "motet.names"  # attribute of a kernel's call: the names in the source of what it computes
+JOINED = " + "
+_MOST = 64  # names kept of one kernel
+# Operations that compute nothing: their names are not those of a kernel's work.
+_NOT_WORK = frozenset({
+    "arith.constant", "func.call", "func.return", "linalg.fill", "linalg.index", "linalg.yield", "scf.yield",
+    "tensor.cast", "tensor.dim", "tensor.empty", "tensor.yield",
+})
 
 
 def keep_operators(module: ir.Module, dialects: tuple[str, ...]) -> None:
@@ -45,12 +54,83 @@ def names_of(location: ir.Location) -> Iterator[str]:
             yield from names_of(part)
 
 
+def computed_names(operations: Sequence[ir.Operation]) -> str:
+    """What `operations` compute, by the names in the source, each once, in order: `conv2 + bn2 + relu`.
+
+    Fusion gives an operation one location, but those inside it keep theirs, so that all are read. Operations without a
+    name have their place and operator, `model.mlir:12:8: linalg.matmul`. Returns "" if the source says neither.
+    """
+    names = list_computed(operations)
+    left = len(names) - _MOST
+    return JOINED.join([*names[:_MOST], f"{left} more"] if left > 0 else names)
+
+
+def list_computed(operations: Sequence[ir.Operation]) -> list[str]:
+    """The names that `computed_names` joins."""
+    found: dict[str, None] = {}
+    for operation in operations:
+        inner = _inner(operation)
+        own = [operation] if operation.name not in _NOT_WORK else []
+        for each in [*inner, *own]:
+            found.update(dict.fromkeys(_own_names(each.location)))
+    if not found:
+        work = [each for each in operations if each.name not in _NOT_WORK] or list(operations)
+        found.update(dict.fromkeys(name for each in work if (name := _placed(each))))
+    return [*found]
+
+
+def has_work(operation: ir.Operation) -> bool:
+    """Whether an operation computes something, so that a kernel is named after it."""
+    return operation.name not in _NOT_WORK
+
+
+def names_of_call(call: ir.Operation) -> str:
+    """The names that `computed_names` gave what a kernel's call computes; "" if there are none."""
+    return ir.StringAttr(call.attributes[NAMES]).value if NAMES in call.attributes else ""
+
+
+def _inner(operation: ir.Operation) -> list[ir.Operation]:
+    """The operations in the regions of `operation` that compute."""
+    found: list[ir.Operation] = []
+    for region in operation.regions:
+        for block in region.blocks:
+            for entry in block.operations:
+                inner = entry.operation
+                found += _inner(inner)
+                if inner.name not in _NOT_WORK:
+                    found.append(inner)
+    return found
+
+
+def _own_names(location: ir.Location) -> Iterator[str]:
+    """The outermost name in each part of a location, without those that a frontend made for checks."""
+    location = ir.Location.from_attr(location.attr, location.context)  # as its subclass
+    if isinstance(location, ir.NameLoc):
+        if location.name_str and "/require " not in location.name_str:
+            yield location.name_str
+    elif isinstance(location, ir.CallSiteLoc):
+        yield from _own_names(location.callee)
+    elif isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            yield from _own_names(part)
+
+
+def _placed(operation: ir.Operation) -> str:
+    """The place and the operator of an operation without a name."""
+    operator, _, place = _read(operation.location)
+    if not operator and not place:
+        inner = next((each for each in _inner(operation) if any(_read(each.location))), None)
+        return "" if inner is None else _placed(inner)
+    operator = operator or operation.name
+    return f"{place}: {operator}" if place else operator
+
+
 def source_name(operation: ir.Operation) -> str:
     """`Concat "concat_3"`, `model.py:12:8: aten.cat` or, for an operation of the source itself,
     `model.mlir:12:8: linalg.matmul`."""
     operator, name, place = _read(operation.location)
     operator = operator or operation.name
-    if name:
+    if name and not place:
         return f'{operator} "{name}"'
     return f"{place}: {operator}" if place else operator
 

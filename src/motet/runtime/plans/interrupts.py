@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
 
 class Interrupts:
-    """A context manager that records the user's interrupt. Python drops a KeyboardInterrupt raised in a finalizer, such
-    as that of an iteration's memory, and continues; `check` raises it in the next iteration."""
+    """A context manager that keeps the user's interrupt where it arrives in a finalizer, such as that of an iteration's
+    memory: Python prints an exception raised there, drops it and continues. `check` raises it in the next iteration,
+    and the end of the context where there is none."""
 
     def __init__(self) -> None:
         self._before: Callable[[int, FrameType | None], Any] | None = None
@@ -29,6 +31,8 @@ class Interrupts:
     ) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+        if error is None:
+            self.check()
 
     def check(self) -> None:
         if self._came:
@@ -40,4 +44,15 @@ class Interrupts:
             self._before(number, frame)
         except KeyboardInterrupt:
             self._came = True
-            raise
+            if not any(map(_finalizes, _callers(frame))):
+                raise
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _finalizes(frame: FrameType) -> bool:
+    return frame.f_code is weakref.finalize.__call__.__code__ or frame.f_code.co_name == "__del__"

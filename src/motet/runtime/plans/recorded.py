@@ -4,7 +4,7 @@ lifetimes of values."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from motet.artifact.schema import Loop, Plan, Schedule, Signature, Step
 from motet.errors import ArtifactError
@@ -12,6 +12,7 @@ from motet.runtime.device import CommandBuffer, Device
 from motet.runtime.device_program import LoadedDevice
 from motet.runtime.instantiate import Concrete, Shape, make_concrete
 from motet.runtime.lifetimes import lifetimes
+from motet.runtime.plans.peers import Peers
 from motet.runtime.queues import choose_queues, run_beside, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
@@ -41,6 +42,20 @@ class TransferStep:
 
 
 @dataclass(frozen=True)
+class SendStep:
+    """A step that sends a value to another rank."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class ReceiveStep:
+    """A step that receives a value from another rank."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
 class LoopStep:
     """A step that is a loop."""
 
@@ -53,12 +68,15 @@ class LoopStep:
 @dataclass(frozen=True)
 class PlanCode:
     """The code for recording plans: the function's name, the devices, one for each of the artifact's, and the schedules
-    of the regions on each."""
+    of the regions on each. For the part of a plan that one of several ranks executes: `peers`, and the shapes of the
+    values received from them."""
 
     name: str
     regions: Mapping[str, Signature]
     devices: Sequence[LoadedDevice]
     schedules: Sequence[Mapping[str, Schedule]]
+    peers: Peers | None = None
+    received: Mapping[int, Shape] = field(default_factory=dict[int, Shape])
 
 
 class RecordedPlan:
@@ -94,8 +112,13 @@ class RecordedPlan:
     def results(self) -> list[Shape]:
         return [self.shapes[number] for number in self.plan.results]
 
-    def _recorded(self, number: int, queue: int) -> RunStep | TransferStep | LoopStep:
+    def _recorded(self, number: int, queue: int) -> RunStep | TransferStep | LoopStep | SendStep | ReceiveStep:
         step, shapes = self.plan.steps[number], self.shapes
+        if step.op == "send":
+            return SendStep(step)
+        if step.op == "receive":
+            shapes[step.results[0]] = self.code.received[step.results[0]]
+            return ReceiveStep(step)
         if step.op == "transfer":
             shapes[step.results[0]] = shapes[step.operands[0]]
             return TransferStep(step, queue)
@@ -160,12 +183,15 @@ def _leaving(plan: Plan, devices: Sequence[Device]) -> set[int]:
         if step.op == "loop":  # its iterations request the values that they read
             continue
         there = devices[step.device]
+        if step.op == "send":
+            leaving.update(makers[value] for value in step.operands if value in makers)
+            continue
         for value in step.operands:
             if value in makers and homes[value] is not there and not copies_from(there, homes[value]):
                 leaving.add(makers[value])
         for value in step.results:
             if step.op == "run":
                 makers[value], homes[value] = value, there
-            elif step.operands[0] in makers:
+            elif step.op == "transfer" and step.operands[0] in makers:
                 makers[value], homes[value] = makers[step.operands[0]], homes[step.operands[0]]
     return leaving

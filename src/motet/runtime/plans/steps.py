@@ -10,7 +10,7 @@ import numpy as np
 from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer, Device
 from motet.runtime.plans.frame import PlanFrame
-from motet.runtime.plans.recorded import LoopStep, RunStep, TransferStep
+from motet.runtime.plans.recorded import LoopStep, ReceiveStep, RunStep, SendStep, TransferStep
 from motet.runtime.plans.values import PlacedCopy, PlacedValue
 from motet.runtime.timeline import Point
 
@@ -28,6 +28,10 @@ def submit_steps(frame: PlanFrame, run_loop: RunLoop, timed: Timed | None = None
         elif isinstance(entry, TransferStep):
             value = frame.values[entry.step.results[0]] = frame.values[entry.step.operands[0]]
             frame.on(value, entry.step.device, entry.queue)
+        elif isinstance(entry, SendStep):
+            _send(frame, entry)
+        elif isinstance(entry, ReceiveStep):
+            _receive(frame, entry)
         else:
             run_loop(frame, entry)
         frame.retire(entry.step)
@@ -81,6 +85,34 @@ def _submit(frame: PlanFrame, run: RunStep) -> None:
         value.points = [point] if value.array is not None else []
     for index in run.leaving:  # now: after the step on its queue, before later submissions
         frame.host_bytes(made[index])
+
+
+def _send(frame: PlanFrame, entry: SendStep) -> None:
+    """Send a value to another rank, from the memory of its device if the host reads that in place."""
+    peers, step = frame.recorded.code.peers, entry.step
+    assert peers is not None
+    value = frame.values[step.operands[0]]
+    array, points, origin = frame.host_bytes(value)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    point = peers.send(step.peer, step.tag, data, points)
+    frame.underway.pend(point, [])
+    frame.underway.pending.held.append(data)
+    if origin is not None:
+        frame.used(origin, point)
+
+
+def _receive(frame: PlanFrame, entry: ReceiveStep) -> None:
+    """Receive a value from another rank in host memory: the caller's if it is a result."""
+    peers, step, underway = frame.recorded.code.peers, entry.step, frame.underway
+    assert peers is not None
+    number = step.results[0]
+    shape, own = frame.recorded.shapes[number], frame.direct.get(number)
+    if not isinstance(own, np.ndarray):
+        own = underway.staging.allocate(shape.bytes).array(np.dtype(np.uint8), (shape.bytes,))
+    point = peers.receive(step.peer, step.tag, own.reshape(-1).view(np.uint8))
+    underway.pend(point, [])
+    underway.pending.held.append(own)
+    frame.values[number] = PlacedValue(shape, array=own, points=[point])
 
 
 def _operands(frame: PlanFrame, run: RunStep, spare: list[PlacedCopy]) -> tuple[list[PlacedCopy], list[PlacedValue]]:

@@ -56,6 +56,7 @@ class CudaCommand:
     waits: bool = False
     early: bool = False
     product: _Product | None = None
+    source: str = ""  # the names in the source of what it computes
 
     @property
     def is_nothing(self) -> bool:
@@ -148,16 +149,17 @@ class CudaCommandBuffer:
 
     def _command(self, item: Work, kernel: CudaKernel | None, first: int) -> CudaCommand:
         if kernel is None:
-            return CudaCommand(None, item.references[0].bytes, first, item.after, "copy")
+            return CudaCommand(None, item.references[0].bytes, first, item.after, "copy", source=item.source)
         if item.tasks == 0:
             return CudaCommand(None, 0, first, item.after, item.kernel)
         if kernel.matmul is not None:
             buffers = len(item.references)
             product = _Product(kernel.matmul, buffers, buffers + len(item.sizes))
-            return CudaCommand(None, 0, first, item.after, item.kernel, product=product)
+            return CudaCommand(None, 0, first, item.after, item.kernel, product=product, source=item.source)
         address = self._pointers.ctypes.data + 8 * first
         launch = make_launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
-        return CudaCommand(launch, 0, first, item.after, item.kernel, kernel.facts.waits and self._overlaps)
+        waits = kernel.facts.waits and self._overlaps
+        return CudaCommand(launch, 0, first, item.after, item.kernel, waits, source=item.source)
 
     # -- submitting ------------------------------------------------------------------------------
 

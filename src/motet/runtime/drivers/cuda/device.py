@@ -229,7 +229,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
             begin = profiler.mark(stream)
             put()
             kind = "copy" if command.bytes else "launch"
-            return profiler.note(command.kernel, kind, queue, command.bytes, begin, stream)
+            return profiler.note(command.kernel, kind, queue, command.bytes, begin, stream, command.source)
 
         work.run_on(bases, [stream, *profiler.streams], around)
 

@@ -20,6 +20,7 @@ class _Span:
     bytes: int
     begin: Handle
     end: Handle
+    source: str = ""
 
 
 @dataclass(eq=False)
@@ -44,10 +45,12 @@ class Profiler:
         self.api.event_record(event, stream)
         return event
 
-    def note(self, name: str, kind: str, queue: int, size: int, begin: Handle, stream: Handle) -> Handle:
+    def note(
+        self, name: str, kind: str, queue: int, size: int, begin: Handle, stream: Handle, source: str = ""
+    ) -> Handle:
         """Record what was put on `stream` since the event `begin`; returns the event after it."""
         end = self.mark(stream)
-        self._spans.append(_Span(name, kind, queue, size, begin, end))
+        self._spans.append(_Span(name, kind, queue, size, begin, end, source))
         return end
 
     def end(self) -> list[Event]:
@@ -56,7 +59,7 @@ class Profiler:
         for span in self._spans:
             self.api.event_synchronize(span.end)
             begin, end = (self.base_time + self.api.elapsed(self.base, event) for event in (span.begin, span.end))
-            events.append(Event(span.name, span.kind, span.queue, begin, end, span.bytes))
+            events.append(Event(span.name, span.kind, span.queue, begin, end, span.bytes, source=span.source))
             self.api.event_destroy(span.begin)
             self.api.event_destroy(span.end)
         self.api.event_destroy(self.base)

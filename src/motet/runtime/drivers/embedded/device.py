@@ -171,7 +171,7 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
             ended = time.perf_counter()
             item = work.work[min(box["command"], len(work.work) - 1)]
             error = error_of(
-                self.info.uri, self._image.machine, work.executable, item.kernel or item.op, box, self.options.timeout
+                self.info.uri, self._image.machine, work.executable, item.described, box, self.options.timeout
             )
             if error is not None:
                 raise error
@@ -216,7 +216,9 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
             end = begin + ticks / self._image.clock
             size = item.references[0].bytes if item.op == "copy" else 0
             instructions = self._instructions(ticks, int(command["instructions"]))
-            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, instructions))
+            self._events.append(Event(
+                item.kernel or item.op, item.op, queue, begin, end, size, instructions, source=item.source
+            ))
             begin = end
 
     def _instructions(self, ticks: int, counted: int) -> int:

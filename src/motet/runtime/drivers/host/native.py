@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,16 @@ class NativeCommand:
     sizes: tuple[int, ...]
     bytes: int = 0
     seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Logged:
+    """The log of a run: the parts of every command that each thread ran, in the given order of commands, by threads'
+    numbers of the operating system; and when the run began and ended."""
+
+    pieces: list[list[Piece]]
+    begin: float
+    end: float
 
 
 class NativeProgram:
@@ -96,9 +107,8 @@ class NativeProgram:
         if self._run(self.address, self._pack(0, *pointers), None):
             raise OutOfMemoryError(self.scratch, "host")
 
-    def run_logged(self, pointers: Sequence[int]) -> list[list[Piece]]:
-        """Like `run`, including concurrency of commands; returns the parts of every command that each thread ran, in
-        the given order. Threads have the operating system's numbers."""
+    def run_logged(self, pointers: Sequence[int]) -> Logged:
+        """Like `run`, including concurrency of commands, with a log of what each thread ran."""
         if len(pointers) != self.externals:
             raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
         if self.parallel and not self.host.started:
@@ -108,14 +118,18 @@ class NativeProgram:
         log[1] = room
         waves = [_Wave([self._present[place] for place in wave], flow) for wave, flow in self._waves]
         table = _build_table(self.host, waves, self.scratch, self.parallel, int(log.ctypes.data))
-        if self._run(int(table.ctypes.data), self._pack(0, *pointers), None):
+        address, packed = int(table.ctypes.data), self._pack(0, *pointers)
+        started = time.perf_counter()
+        failed = self._run(address, packed, None)
+        ended = time.perf_counter()
+        if failed:
             raise OutOfMemoryError(self.scratch, "host")
         pieces: list[list[Piece]] = [[] for _ in range(self.count)]
         order = [place for wave, _ in self._waves for place in wave]
         notes = log[2:].reshape(-1, _NOTE_WORDS)[: min(int(log[0]), room)]
         for number, thread, _, _, begin, end in notes.tolist():
             pieces[self._places[order[number]]].append(Piece(thread, begin * 1e-9, end * 1e-9))
-        return pieces
+        return Logged(pieces, started, ended)
 
     def run_timed(self, pointers: Sequence[int]) -> list[float]:
         """Like `run`, but in sequence; returns the seconds of each command in the given order."""

@@ -65,7 +65,9 @@ def note_events(work: Sequence[Work], pieces: Sequence[Sequence[Piece]], queue: 
         first = min((piece.begin for piece in own), default=begin)
         last = max((piece.end for piece in own), default=begin)
         begin = max(begin, last)
-        events.append(Event(item.kernel or item.op, item.op, queue, first, last, size, pieces=tuple(own)))
+        events.append(Event(
+            item.kernel or item.op, item.op, queue, first, last, size, pieces=tuple(own), source=item.source
+        ))
     return events
 
 

@@ -180,7 +180,9 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
             end = max((piece.end for piece in pieces), default=here(int(command["end"])))
             size = item.references[0].bytes if item.op == "copy" else 0
             retired = int(command["instructions"])
-            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, retired, pieces))
+            self._events.append(Event(
+                item.kernel or item.op, item.op, queue, begin, end, size, retired, pieces, item.source
+            ))
 
     # -- timing and lifetime ---------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The driver for accelerators of RISC-V cores with separate memory: emulated ones, and a board described by the
 environment.
 
-    riscv:qemu          an emulator, started when it is opened; riscv:qemu/1 is another one
+    riscv:qemu          an emulator, started when it is opened; riscv:qemu/1, riscv:qemu/2, … are others
     riscv:iss           the same as an instruction-set simulator: one core, whose clock counts instructions
     riscv:hw            the board described by the variable MOTET_RISCV_HW
 
@@ -34,6 +34,7 @@ def probe() -> Sequence[DeviceInfo]:
                    "" if program() else MISSING)
         for number in range(EMULATORS)
     ]
+    emulators[0] = replace(emulators[0], instances=emulators[0].available)
     simulator = _described("a RISC-V core, simulated by QEMU", _SIMULATOR, "" if program() else MISSING)
     found = [*emulators, simulator, _described("RISC-V cores in a window of memory", _HARDWARE, _hardware_obstacle())]
     ordinals = iter(range(len(found)))

@@ -31,7 +31,7 @@ def error_of(device: str, work: RiscvCommandBuffer, outcome: BatchOutcome, timeo
     if outcome.status == Status.OK:
         return None
     item = work.work[outcome.command] if outcome.command < len(work.work) else None
-    kernel = "" if item is None else item.kernel or item.op
+    kernel = "" if item is None else item.described
     late = outcome.status == Status.TIMEOUT or outcome.limited
     if outcome.status == Status.ABORTED and not late:
         return DeviceError(f"device {device}: aborted")

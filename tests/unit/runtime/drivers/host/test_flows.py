@@ -123,7 +123,7 @@ def test_several_callers_run_one_flow_at_the_same_time(code) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_log_has_every_command_and_nothing_too_early(seed: int, code) -> None:
     program, values, expected = program_of(code, seed, HostThreads(4))
-    pieces = program.run_logged([values.ctypes.data])
+    pieces = program.run_logged([values.ctypes.data]).pieces
     np.testing.assert_array_equal(values, expected)
     assert len(pieces) == program.count
     assert all(pieces)
