@@ -10,10 +10,13 @@ Imports are lazy: `import motet` is light, and `motet.runtime` never loads the c
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import logging
 import os
 import stat
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from motet.errors import (
@@ -27,27 +30,32 @@ from motet.errors import (
     OutOfMemoryError,
     WorkerCrash,
 )
+from motet.version import VERSION
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
     from motet.compiler.service import CompileRequest
+    from motet.options import Options
     from motet.runtime.device import devices
     from motet.runtime.session import Session
 
 __all__ = [
     "Artifact", "ArtifactError", "CallError", "CompileError", "DeviceError", "Location", "MotetError",
-    "OptionError", "OutOfMemoryError", "Session", "WorkerCrash", "compile", "devices", "load",
+    "OptionError", "Options", "OutOfMemoryError", "Session", "WorkerCrash", "__version__", "compile", "devices", "load",
 ]
+
+__version__ = VERSION
 
 Format = Literal["auto", "mlir", "onnx", "openvino", "stablehlo"]
 FORMATS: tuple[Format, ...] = ("auto", "mlir", "onnx", "openvino", "stablehlo")
 
 _LAZY = {
     "Artifact": "motet.artifact.reader",
+    "Options": "motet.options",
     "Session": "motet.runtime.session",
     "devices": "motet.runtime.device",
 }
-_LAZY_MODULES = ("builder", "opencl", "openvino", "runtime")
+_LAZY_MODULES = ("builder", "huggingface", "jax", "llm", "onnxruntime", "opencl", "openvino", "runtime")
 
 
 # Parameters: the caller's choices, by keyword, as options of `motet compile`.
@@ -55,13 +63,16 @@ def compile(
     source: Any,
     *,
     devices: Mapping[str, str] | str | None = None,
-    options: Mapping[str, str | int | bool] | None = None,
+    options: Options | Mapping[str, str | int | bool | os.PathLike[str]] | None = None,
     format: Format = "auto",
     cache: bool = True,
     placement: Literal["default", "auto"] = "default",
     place: Mapping[str, str] | None = None,
+    mesh: str = "",
+    shard: Mapping[str, str] | None = None,
     inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Artifact:
     """Compile `source` for `devices` into an artifact.
 
@@ -73,7 +84,10 @@ def compile(
     or is one expression, `"host{cpu=x86-64-v4}"`; by default, code is made for the CPU levels of the host's kind.
     `cache=False` ignores cached results. Operations that the program does not place run on its default device or,
     with `placement="auto"`, where a cost model places them; `place` maps patterns of names in the source, such as
-    those of an ONNX model's nodes, to devices: `{"layer4*": "gpu"}`.
+    those of an ONNX model's nodes, to devices: `{"layer4*": "gpu"}`. `mesh="data=2,model=4"` divides the program over
+    devices, and `shard` dimensions of named arguments and operations over its axes: `{"layers.*.q": "model:1"}`.
+    `options` are an `Options`, or a mapping with the names of the command line. `progress` is called with what is being
+    done and the fraction of the work (0 to 1). Progress is also logged, to the logger `motet`.
 
     Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for an invalid source, device
     expression or option, `WorkerCrash` if a native part of the compiler crashed.
@@ -82,7 +96,17 @@ def compile(
 
     if inputs is not None or dynamic_shapes is not None or _is_torch(source):
         source = _exported(source, inputs, dynamic_shapes)
-    return service.compile(_request(source, devices, options, format, cache, placement, place))
+    request = _request(source, devices, options, format, cache, placement, place)
+    if progress is not None and not callable(progress):
+        raise OptionError(f"progress: {type(progress).__qualname__} given; expected a function of a text and a number")
+    shards = tuple(f"{names}={axes}" for names, axes in (shard or {}).items())
+    request = dataclasses.replace(request, mesh=mesh, shards=shards)
+    begin = time.perf_counter()
+    artifact = service.compile(request, progress)
+    logging.getLogger("motet").info("compiled %s in %.3f s: %d bytes for %s", request.path or "<string>",
+                                    time.perf_counter() - begin, len(artifact.data),
+                                    ", ".join(variant.target for variant in artifact.manifest.variants))
+    return artifact
 
 
 def load(
@@ -109,7 +133,7 @@ def load(
 def _request(
     source: Any,
     devices: Mapping[str, str] | str | None,
-    options: Mapping[str, str | int | bool] | None,
+    options: Options | Mapping[str, str | int | bool | os.PathLike[str]] | None,
     format: str,
     cache: bool,
     placement: str,
@@ -120,6 +144,9 @@ def _request(
 
     if format not in FORMATS:
         raise OptionError(f"format '{format}': no such format; expected one of {', '.join(FORMATS)}")
+    if place is not None and not _is_mapping(place):
+        raise OptionError(f"place: {place!r}: {type(place).__qualname__} given; expected patterns of names and "
+                          'devices, {"layer4*": "gpu"}')
     data, path, implied = _read(source)
     if implied and format not in ("auto", implied):
         raise OptionError(f"format '{format}': the source is {implied}; leave out the format")
@@ -128,15 +155,30 @@ def _request(
         path=path,
         format=implied or format,
         devices=device_flags_of(devices),
-        options=tuple((key, _option_text(value)) for key, value in (options or {}).items()),
+        options=_option_pairs(options),
         cache=cache,
         placement=placement,
         places=tuple((place or {}).items()),
     )
 
 
-def _option_text(value: str | int | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _option_pairs(
+    options: Options | Mapping[str, str | int | bool | os.PathLike[str]] | None,
+) -> tuple[tuple[str, str], ...]:
+    from motet.options import Options, option_text
+
+    if options is None:
+        return ()
+    if isinstance(options, Options):
+        return options.pairs()
+    if not _is_mapping(options):
+        raise OptionError(f"options: {options!r}: {type(options).__qualname__} given; expected motet.Options(…), or a "
+                          'mapping such as {"keep-source": True}')
+    return tuple((str(key), option_text(str(key), value)) for key, value in options.items())
 
 
 def _is_torch(source: Any) -> bool:

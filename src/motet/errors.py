@@ -53,7 +53,13 @@ class ScheduleError(OptionError):
 
 
 class ArtifactError(MotetError):
-    """A file that is not an artifact, or one that is damaged, truncated, or of a newer version."""
+    """A file that is not an artifact, or one that is damaged, truncated, or of a newer version.
+
+    Characters of its names that are not printable are escaped, so that the text is one line.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
 
 
 class DeviceError(MotetError):
@@ -67,6 +73,17 @@ class DeviceLost(DeviceError):
         self.device = device
         self.reason = reason
         super().__init__(f"device {device}: lost: {reason}")
+
+
+class RankFailure(DeviceError):
+    """A call over several ranks that failed on `rank`, for all of them; `kind` is the class of the error there, and
+    `reason` its text."""
+
+    def __init__(self, rank: int, reason: str, kind: str = "") -> None:
+        self.rank = rank
+        self.reason = reason
+        self.kind = kind
+        super().__init__(f"rank {rank}: {reason}")
 
 
 class KernelFault(DeviceError):
@@ -98,6 +115,10 @@ class KernelFault(DeviceError):
 
 class CallError(MotetError):
     """A call that does not match the function: count, shape, dtype, layout, writability, or name."""
+
+
+class WrongResults(MotetError):
+    """Results of a kernel that differ from the oracle's."""
 
 
 class OutOfMemoryError(MotetError):

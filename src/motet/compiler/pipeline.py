@@ -37,12 +37,14 @@ from motet.compiler.placement.signatures import complete
 from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.scheduling.requirements import requirements
 from motet.compiler.scheduling.schedule import ParameterStore
+from motet.compiler.sharding.shard import Shard
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.candidates import Candidates
 from motet.errors import CompileError
 from motet.version import VERSION
 
 ONE_DEVICE = EraseDevices()  # in place of `Place`: the program runs as a whole on any device
+UNSHARDED = Shard()  # over the program's own mesh, if it has one
 Progress = Callable[[str, float], None]
 Early = Callable[[Mapping[str, StoredArray]], None]
 
@@ -57,11 +59,11 @@ class Built:
     candidates: dict[str, Candidates] = field(default_factory=dict[str, Candidates])
 
 
-def prepare(program: Program, place: Place | EraseDevices = ONE_DEVICE) -> None:
-    """Bring what a front end has built to normal form, split by device. Raises CompileError, at its place in the
-    source."""
+def prepare(program: Program, place: Place | EraseDevices = ONE_DEVICE, shard: Shard = UNSHARDED) -> None:
+    """Bring what a front end has built to normal form, divided over its mesh and split by device. Raises CompileError,
+    at its place in the source."""
     with _reported_at_source(program):
-        for stage in (LowerToTensors(), place, NormalForm()):
+        for stage in (LowerToTensors(), shard, place, NormalForm()):
             run_pass(stage, program)
 
 

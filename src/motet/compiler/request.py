@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from motet.compiler.source_files import content_of, large_file, read_file
 from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, CpuTarget, multiplies
 from motet.compiler.targets.families import HOST, driver_options, target_names
 from motet.errors import OptionError
+from motet.options import option_help
 from motet.runtime.cpu_features import host_features
 
 _log = logging.getLogger(__name__)
@@ -26,48 +28,16 @@ _log = logging.getLogger(__name__)
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
 PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "f16", "int8")
-# The options of `--option`, with their help texts.
-OPTIONS = {
-    "jobs": "the number of processes that compile kernels at once; default: the number of processors",
-    "memory-limit": "the largest memory for intermediate tensors of a function; bytes, or a number with the suffix"
-    " K, M or G; default: 1.25 times the minimum, or 1 MiB if that is more",
-    "fuse-siblings": "true; or false: a separate kernel for each of the convolutions of one tensor whose results meet"
-    " in one operation, so that they may run at once",
-    "unchecked-indices": "false; or true: omit the bounds checks of indices that are only known in a call; an index out"
-    " of bounds then reads or writes arbitrary memory, or crashes the process",
-    "tune-schedule": "off, or measure: run every function on this machine in several schedules (commands one after the"
-    " other or at once, in other orders, with more memory) and keep the fastest of each",
-    "tune-inputs": "the extents with which to measure functions that have dynamic ones; shapes of all inputs,"
-    " such as 64x128xf32,128xf32; for several functions NAME:SHAPES;NAME:SHAPES",
-    "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
-    " from; or measure: choose now, on this machine's GPU",
-    "library": "when cuBLASLt, if it is installed, computes products instead of GPU kernels, which remain as"
-    " fallback: tuned: if it was measured to be faster (the default); cublaslt: whenever it can; none: never",
-    "tuning": "the fastest forms of GPU kernels; a file that motet tune -o FILE writes. With tune=measure the file is"
-    " completed, or created",
-    "schedules": "schedules of kernels (tiles, blocks, tasks, forms); a file that motet inspect --schedules --json"
-    " prints, or the part of it that should differ from the compiler's choice; or a database of motet lab, whose best"
-    " schedule each kernel gets",
-    "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
-    " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
-    "sequences": "the elements of an ONNX model's sequence inputs, and the optional inputs that are never given;"
-    " x=3x4xf32,?x4xf32;y=none",
-    "precision": "f32; or bf16, f16: round the operands of f32 products and convolutions to 16 bits when they are"
-    " multiplied, with sums in f32; or int8: round those of products with constant weights to bytes in each call,"
-    " with a scale for each row and column; for the processors of the host",
-    "strict": "false; or true: refuse a precision for which a processor level has no instructions, instead of"
-    " multiplying its numbers in f32",
-    "rates": "the rates of devices, for automatic placement; a file that motet devices --measure -o FILE writes",
-}
 
 
 @dataclass(frozen=True)
 class CompileRequest:
     """A request to compile. `source` is text, bytes or, if it is read from the file `path`, None. `devices` are (name
-    or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, which runs unplaced
+    or "", device expression); `options` are those of `motet.options`; `placement` is `default`, which runs unplaced
     operations on the default device, or `auto`, which places them by a cost model; `places` are patterns of names in
-    the source, and their devices. `reports` selects output about passes, on standard error; the program is then
-    compiled even if the cache has its artifact."""
+    the source, and their devices. `mesh` and `shards` divide the program over devices (`sharding/`).
+    `reports` selects output about passes, on standard error; the program is then compiled even if the cache has its
+    artifact."""
 
     source: str | bytes | None
     path: str = ""
@@ -77,17 +47,22 @@ class CompileRequest:
     cache: bool = True
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()
+    mesh: str = ""
+    shards: tuple[str, ...] = ()
     reports: PassReports = NO_REPORTS
 
 
 def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "list"]) -> Job:
     options = dict(request.options)
     for name in options:
-        if name not in OPTIONS:
-            raise OptionError(f"option {name}: unknown; available: {', '.join(OPTIONS)}")
+        if name not in (known := list(option_help())):
+            close = difflib.get_close_matches(name.replace("_", "-"), known, 1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise OptionError(f"option {name}: unknown{meant}; available: {', '.join(known)}")
     _check_reports(request.reports)
     if request.placement not in PLACEMENTS:
         raise OptionError(f"placement {request.placement}: unknown; available: {', '.join(PLACEMENTS)}")
+    _check_mesh(request.mesh, request.shards)
     flags = request.devices
     source = request.source
     data: bytes | None = source.encode() if isinstance(source, str) else source
@@ -105,7 +80,8 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "
         kind, request.path or "<string>", data, isinstance(source, str), request.format,
         targets, jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else flags, placement=request.placement,
-        places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
+        places=request.places, mesh=request.mesh, shards=request.shards,
+        rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
         library=_library(options.get("library")), schedules=_schedules(options.get("schedules")),
         separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings"), default=True),
@@ -116,6 +92,22 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "
         keep_source=_flag("keep-source", options.get("keep-source"), default=False), reports=request.reports,
         precision=_precision(options.get("precision"), targets, strict),
     )
+
+
+def _check_mesh(mesh: str, shards: Sequence[str]) -> None:
+    """Raises OptionError for a mesh or shardings that do not parse."""
+    if not mesh and not shards:
+        return
+    from motet.compiler.ir.shardings import parse_mesh
+    from motet.compiler.sharding.requests import parse_request
+
+    if mesh:
+        try:
+            parse_mesh(mesh)
+        except ValueError as error:
+            raise OptionError(f"--{error}") from None
+    for text in shards:
+        parse_request(text)
 
 
 def _check_reports(reports: PassReports) -> None:
@@ -222,7 +214,7 @@ def _schedules(path: str | None) -> bytes:
     where = f"option schedules={path}"
     data = read_schedules(path, where)
     if data.startswith(b"SQLite format 3\0"):
-        from motet.lab.best_schedules import best_schedules
+        from motet.records.best_schedules import best_schedules
 
         data = best_schedules(path)
     read_given(data, where)

@@ -10,7 +10,7 @@ import msgspec
 
 from motet.artifact.schema import Variant
 from motet.compiler.build.partitioning import partition_for
-from motet.compiler.build.variant import Output, build_variant, kernel_text
+from motet.compiler.build.variant import Output, VariantOptions, build_variant, kernel_text
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, register_stablehlo
@@ -23,13 +23,14 @@ from motet.compiler.passes.text import split_commas
 from motet.compiler.pipeline import normalise
 from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
+from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import CompileError, Location
 
 _OTHERS = re.compile(r"\b(?:stablehlo|chlo|tm_tensor)\.")  # dialects that are loaded on demand
 
 
-def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
-    """`program` at `stage`, one of `job.STAGES`."""
+def emit(program: Program, stage: str, targets: list[Target], jobs: int, choice: Choice = DEFAULT) -> str:
+    """`program` at `stage`, one of `job.STAGES`, with the forms and schedules of kernels that `choice` selects."""
     if stage == "program":
         return str(program.module)
     normalise(program)
@@ -41,12 +42,13 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
     if stage == "scheduled":
         output = Output(ParameterStore(partitioned.gpu_program.parameters))
         variants: list[Variant] = []
+        options = VariantOptions(choice=choice)
         for target in targets:
             own, kernels = partitioned.of(target)
-            variants.append(build_variant(public_functions(own.module), kernels, target, jobs, output))
+            variants.append(build_variant(public_functions(own.module), kernels, target, jobs, output, options))
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"
-    return kernel_text(program, partitioned.kernels, targets[0], stage)
+    return kernel_text(program, partitioned.kernels, targets[0], stage, choice)
 
 
 def optimise(text: str, file: str, passes: str) -> str:

@@ -10,7 +10,22 @@ import typer
 from typer.core import TyperGroup
 
 from motet.errors import MotetError
-from motet.tools import bench, compile, devices, export, inspect, opt, run, tune
+from motet.tools import (
+    arguments,
+    bench,
+    compile,
+    completion,
+    devices,
+    doctor,
+    export,
+    generate,
+    inspect,
+    new_device,
+    opt,
+    run,
+    serve,
+    tune,
+)
 from motet.tools.lab.app import make_lab_app
 
 HELP = """Compile a tensor program once, ahead of time, into one file; run that file without a compiler.
@@ -71,16 +86,25 @@ def make_app() -> typer.Typer:
         # Plain help: importing rich would take longer than everything else.
         rich_markup_mode=None, pretty_exceptions_enable=False, callback=_global_options,
     )
-    app.command("compile", help=compile.HELP)(compile.compile_program)
+    app.command("compile", help=compile.HELP, epilog=compile.option_list())(compile.compile_program)
     app.command("run", help=run.HELP)(run.run_function)
     app.command("bench", help=bench.HELP)(bench.bench_function)
     app.command("devices", help=devices.HELP)(devices.show_devices)
     app.command("inspect", help=inspect.HELP)(inspect.inspect_artifact)
+    app.command("generate", help=generate.HELP)(generate.generate_text)
+    app.command("serve", help=serve.HELP)(serve.serve_models)
     app.command("tune", help=tune.HELP)(tune.tune_artifact)
     app.command("export", help=export.HELP)(export.export_function)
     app.command("opt", help=opt.HELP)(opt.run_passes)
+    app.command("doctor", help=doctor.HELP)(_doctor)
+    app.command("new-device", help=new_device.HELP)(new_device.write_package)
+    app.command("completion", help=completion.HELP)(completion.print_script)
     app.add_typer(make_lab_app(), name="lab")
     return app
+
+
+def _doctor(json: arguments.Json = False) -> None:
+    raise typer.Exit(doctor.run_doctor(["--json"] if json else []))
 
 
 class _WarningPrinter(logging.Handler):
@@ -93,4 +117,5 @@ class _WarningPrinter(logging.Handler):
 def run_app(context: object) -> None:
     """Runs the command of this process; `context` becomes the typer context's object."""
     logging.getLogger("motet").addHandler(_WarningPrinter(logging.WARNING))
+    completion.prepare_completion()
     make_app()(prog_name="motet", obj=context)

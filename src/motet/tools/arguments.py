@@ -33,6 +33,15 @@ Placement = Annotated[str, typer.Option(
     metavar="default|auto", help="Where operations run that the program does not place: on its default device, or "
     "on the devices that a cost model chooses.",
 )]
+Mesh = Annotated[str, typer.Option(
+    metavar="AXIS=DEVICES,…", show_default=False,
+    help="Divide the program over a mesh of devices, such as data=2,model=4; the devices are d0, d1, ….",
+)]
+Shards = Annotated[list[str] | None, typer.Option(
+    "--shard", metavar="NAMES=AXIS:DIMENSION,…", show_default=False,
+    help="Divide a dimension of the arguments, and of the results of operations, whose name matches NAMES over an axis "
+    "of the mesh, such as 'layers.*.q=model:1'. May be given several times.",
+)]
 Places = Annotated[list[str] | None, typer.Option(
     "--place", metavar="NAMES=NAME", show_default=False,
     help="Run the operations whose name in the source matches NAMES (with * and ? as in file names), such as an ONNX "

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
     from motet.compiler.service import CompileRequest
 
+_NAMES = 8  # of kernels in a line
+
 HELP = """Compile a program into an artifact.
 
 The result is one file with code for every requested device; it runs without a compiler.
@@ -40,6 +42,19 @@ Examples:
                                                    runs the same passes one by one
   motet compile model.onnx --prove                 proves that no schedule has a race, and prints what was compared
 """
+
+
+def option_list() -> str:
+    """The options of the compiler, for the end of the help."""
+    import textwrap
+
+    from motet.options import option_help
+
+    lines = ["\b", "Options of the compiler, by --option KEY=VALUE:"]
+    for name, text in option_help().items():
+        first, *others = textwrap.wrap(text, 76 - 20)
+        lines += [f"  {name:<18}{first}", *(" " * 20 + line for line in others)]
+    return "\n".join(lines)
 
 
 Emit = Annotated[str | None, typer.Option(
@@ -79,16 +94,15 @@ def compile_program(
     format: arguments.Format = "auto",
     option: Annotated[list[str] | None, typer.Option(
         metavar="KEY=VALUE", show_default=False,
-        help="An option of the compiler: jobs=N, memory-limit=BYTES, tune-schedule=off|measure, "
-        "tune-inputs=SHAPES, rates=FILE, tune=off|candidates|measure, tuning=FILE, library=tuned|cublaslt|none, "
-        "schedules=FILE, keep-source=true|false, unchecked-indices=true|false, sequences=INPUTS. May be given several "
-        "times.",
+        help="An option of the compiler, see below. May be given several times.",
     )] = None,
     parameters: Annotated[str, typer.Option(
         metavar="embedded|external", help="Whether large constants are stored in the artifact or next to it.",
     )] = "embedded",
     placement: arguments.Placement = "default",
     place: arguments.Places = None,
+    mesh: arguments.Mesh = "",
+    shard: arguments.Shards = None,
     no_cache: Annotated[bool, typer.Option(
         "--no-cache", help="Do not read or write the cache.",
     )] = False,
@@ -105,9 +119,9 @@ def compile_program(
 
     request = make_request(
         input, format=format, devices=parse_device_flags(device or []), options=option or [], cache=not no_cache,
-        placement=placement, places=place or [],
-    )
+        placement=placement, places=place or [])
     request = _with_reports(request, print_after or [], print_changed, time_passes)
+    request = replace(request, mesh=mesh, shards=tuple(shard or []))
     if emit is not None:
         _print_stage(request, emit, output)
         return
@@ -124,6 +138,8 @@ def compile_program(
         _print_proofs(artifact)
     save(artifact, path, "external" if parameters == "external" else "embedded")
     _report(artifact, path)
+    if file := dict(request.options).get("schedules"):
+        typer.echo(_records(artifact, file), nl=False)
 
 
 def _report(artifact: Artifact, path: Path) -> None:
@@ -134,6 +150,21 @@ def _report(artifact: Artifact, path: Path) -> None:
     warn_of_slow_kernels(artifact)
     names = ", ".join(each.name for each in artifact.callable_functions)
     typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {names}")
+
+
+def _records(artifact: Artifact, file: str) -> str:
+    """A line that says which kernels got the schedule of a record; "" for a file of schedules."""
+    from motet.artifact.kernel_schedules import schedules_of
+    from motet.records.database import is_database
+
+    if not is_database(file):
+        return ""
+    every = schedules_of(artifact)
+    names = list(dict.fromkeys(name for each in every if each.origin for name in each.names))
+    count = len({name for each in every for name in each.names})
+    more = f", … ({len(names) - _NAMES} more)" if len(names) > _NAMES else ""
+    listed = f": {', '.join(names[:_NAMES])}{more}; motet inspect --schedules shows them" if names else ""
+    return f"{file}: records for {len(names)} of {count} kernels{listed}\n"
 
 
 def _with_reports(

@@ -29,9 +29,12 @@ Examples:
   motet inspect model.motet --kernel main_kernel_0     the source of a kernel for GPUs
   motet inspect model.motet --measure     the steps of a plan over devices, as estimated and as measured here
   motet inspect model.motet --html report.html --trace trace.json     an HTML page, with a trace of motet run
+  motet inspect model.motet --html report.html --trace old.json --trace new.json     the same, comparing two traces
 """
 
 GENERIC = "generic"
+_PARTS_SHOWN = 3
+JSON_VERSION = 1  # of `describe`; raised when a field is renamed, removed, or changes its meaning
 
 # The seconds of the steps of every plan; None if all its devices are one device here.
 Measured = dict[str, list[float] | None]
@@ -55,9 +58,10 @@ def inspect_artifact(
         "--html", metavar="FILE.html", show_default=False,
         help="Write a page that shows the graph, the timeline, the memory plan and the kernels, and print nothing.",
     )] = None,
-    trace: Annotated[str | None, typer.Option(
+    trace: Annotated[list[str] | None, typer.Option(
         "--trace", metavar="FILE.json", show_default=False,
-        help="A trace of the artifact by motet run --trace: the page shows measurements next to predictions.",
+        help="A trace of the artifact by motet run or bench --trace: the page shows measurements next to predictions. "
+        "Given twice, the page compares the first with the second.",
     )] = None,
     rates: Annotated[str | None, typer.Option(
         metavar="FILE.json", show_default=False,
@@ -72,13 +76,13 @@ def inspect_artifact(
 ) -> None:
     from motet.tools.opening import open_bound
 
-    _check_options(html, trace, rates, json, measure)
+    _check_options(html, trace or [], rates, json, measure)
     opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement)
     artifact = opened.artifact
     if html is not None:
         from motet.tools.report.page import write_report
 
-        write_report(artifact, file, html, bindings, trace, rates)
+        write_report(artifact, file, html, bindings, trace or [], rates)
         return
     if kernel:
         typer.echo("\n".join(_source_lines(artifact, kernel)))
@@ -98,10 +102,12 @@ def inspect_artifact(
     typer.echo("\n".join(_lines(artifact, file, measured)))
 
 
-def _check_options(html: str | None, trace: str | None, rates: str | None, json: bool, measure: bool) -> None:
+def _check_options(html: str | None, traces: Sequence[str], rates: str | None, json: bool, measure: bool) -> None:
     """Raises OptionError for incompatible options."""
-    if trace is not None and html is None:
-        raise OptionError(f"--trace {trace}: what it says is shown in a page; expected --html FILE.html with it")
+    if traces and html is None:
+        raise OptionError(f"--trace {traces[0]}: what it says is shown in a page; expected --html FILE.html with it")
+    if len(traces) > 2:
+        raise OptionError(f"--trace {traces[2]}: {len(traces)} traces given; expected one, or two to compare")
     if rates is not None and html is None:
         raise OptionError(f"--rates {rates}: what they say is shown in a page; expected --html FILE.html with it")
     if html is not None and (json or measure):
@@ -111,7 +117,7 @@ def _check_options(html: str | None, trace: str | None, rates: str | None, json:
 def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Measured:
     """The measured seconds of each step of every plan."""
     from motet import runtime
-    from motet.tools.bench import random_inputs
+    from motet.tools.benching.inputs import random_inputs
     from motet.tools.plans import measure_steps
 
     if not artifact.manifest.plans:
@@ -151,6 +157,7 @@ def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, 
     `measured` are the seconds of the steps of plans."""
     manifest = artifact.manifest
     return {
+        "version": JSON_VERSION,
         "schema": manifest.schema,
         "producer": manifest.producer,
         "bytes": len(artifact.data),
@@ -259,15 +266,24 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
     if variant.kernels:
         table = KernelTable([variant])
         rows = [
-            [kernel.name, kernel.kind, _amount(known.flops), _amount(known.bytes), kernel.source]
+            [kernel.name, kernel.kind, _amount(known.flops), _amount(known.bytes), kernel.source,
+             _computed(kernel.names)]
             for kernel in variant.kernels if (known := table.find(kernel.name))
         ]
-        lines += show_table(["kernel", "class", "flops", "bytes", "made of"], rows, indent="  ")
+        lines += show_table(["kernel", "class", "flops", "bytes", "made of", "computes"], rows, indent="  ")
         lines += _launch_lines(artifact, variant)
         generic = [kernel.name for kernel in variant.kernels if kernel.kind == GENERIC]
         if generic:
             lines.append(f"  took the generic path: {', '.join(generic)}")
     return lines
+
+
+def _computed(names: Sequence[str]) -> str:
+    """The names of what a kernel computes; of one for many parts of the program, those of the first parts."""
+    from motet.tools.show import show_names
+
+    shown = "; ".join(map(show_names, names[:_PARTS_SHOWN])) or "-"
+    return shown + (f"; and {len(names) - _PARTS_SHOWN} more" if len(names) > _PARTS_SHOWN else "")
 
 
 def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:

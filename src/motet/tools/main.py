@@ -9,6 +9,7 @@ separate process, while this one determines what to compile.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # exit stat
 def main() -> None:
     """The entry point of `motet`."""
     signal.signal(signal.SIGTERM, _terminate)
+    if importlib.util.find_spec("typer") is None:
+        raise SystemExit(_without_typer(sys.argv[1:]))
     # No command uses numpy's matrix products: starting its thread pool would take longer than any import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
@@ -37,6 +40,17 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
+
+
+def _without_typer(arguments: list[str]) -> int:
+    """Runs `motet doctor`, which needs no other package; for other commands, says what is missing."""
+    if arguments[:1] == ["doctor"]:
+        from motet.tools.doctor import run_doctor
+
+        return run_doctor(arguments[1:])
+    print("error: the commands of motet need typer: pip install 'motet[cli]'; motet doctor shows what is installed",
+          file=sys.stderr)  # fmt: skip
+    return 1
 
 
 def _compiler() -> Standby | None:

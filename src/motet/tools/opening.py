@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,7 @@ def _parse_option(text: str) -> tuple[str, str]:
 
 def open_artifact(
     file: str, *, format: str = "auto", devices: Sequence[DeviceFlag] = (), placement: str = "default",
-    places: Sequence[str] = (),
+    places: Sequence[str] = (), mesh: str = "", shards: Sequence[str] = (),
 ) -> Opened:
     """Reads an artifact, or compiles a program for `devices` (device flags)."""
     if is_artifact(file):
@@ -118,6 +118,9 @@ def open_artifact(
 
         if format != "auto":
             raise OptionError(f"--format {format}: {file} is an artifact, which has no format")
+        if mesh or shards:
+            given = f"--shard {shards[0]}" if shards else f"--mesh {mesh}"
+            raise OptionError(f"{given}: {file} is an artifact, which is divided already; compile the program anew")
         if placement != "default" or places:
             given = f"--place {places[0]}" if places else f"--placement {placement}"
             raise OptionError(f"{given}: {file} is an artifact, whose operations are placed; compile the program anew")
@@ -126,13 +129,14 @@ def open_artifact(
     from motet.tools.progress import Progress
 
     request = make_request(file, format=format, devices=devices, placement=placement, places=places)
+    request = replace(request, mesh=mesh, shards=tuple(shards))
     with Progress(f"compiling {request.path}") as progress:
         return Opened(service.compile(request, progress.update), request)
 
 
 def open_bound(
     file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default",
-    places: Sequence[str] = (),
+    places: Sequence[str] = (), mesh: str = "", shards: Sequence[str] = (),
 ) -> tuple[Opened, dict[str, str]]:
     """Opens `file`; returns with it the physical devices to bind its devices to. `--device` of an artifact names
     physical devices; that of a program may name a target instead, or a physical device, for whose family it is then
@@ -141,11 +145,16 @@ def open_bound(
         from motet.artifact.device_flags import parse_bindings
 
         bindings = parse_bindings(devices)
-        return open_artifact(file, format=format, placement=placement, places=places), bindings
+        opened = open_artifact(
+            file, format=format, placement=placement, places=places, mesh=mesh, shards=shards
+        )
+        return opened, bindings
     from motet.compiler.targets.device_flags import parse_device_flags_or_uris
 
     flags = parse_device_flags_or_uris(devices)
-    opened = open_artifact(file, format=format, devices=flags, placement=placement, places=places)
+    opened = open_artifact(
+        file, format=format, devices=flags, placement=placement, places=places, mesh=mesh, shards=shards
+    )
     manifest = opened.artifact.manifest
     # Flags without names fill the devices in order, the default one first.
     order = sorted(range(len(manifest.devices)), key=lambda index: index != manifest.default_device)
@@ -157,15 +166,36 @@ def open_bound(
     return opened, bindings
 
 
+@dataclass(frozen=True)
+class OpenOptions:
+    """How files are opened; see `open_bound`."""
+
+    format: str = "auto"
+    devices: tuple[str, ...] = ()
+    placement: str = "default"
+    places: tuple[str, ...] = ()
+
+    def open(self, file: str) -> tuple[Opened, dict[str, str]]:
+        return open_bound(
+            file, format=self.format, devices=self.devices, placement=self.placement, places=self.places
+        )
+
+
 def start_session(
-    file: str, *, format: str = "auto", devices: Sequence[str] = (), threads: int | None = None,
-    placement: str = "default", places: Sequence[str] = (),
+    file: str, options: OpenOptions, threads: int | None = None, in_flight: int | None = None
 ) -> tuple[Session, Opened]:
     """Opens `file` and loads it; see `open_bound`. Prints notes about its devices on standard error."""
-    from motet import runtime
+    opened, bindings = options.open(file)
+    return load_opened(opened, bindings, threads, in_flight), opened
 
-    opened, bindings = open_bound(file, format=format, devices=devices, placement=placement, places=places)
-    session = runtime.load(opened.artifact, devices=bindings or None, threads=threads)
+
+def load_opened(
+    opened: Opened, bindings: Mapping[str, str], threads: int | None, in_flight: int | None = None
+) -> Session:
+    """Loads what `open_bound` returned. Prints notes about its devices on standard error."""
+    import motet
+
+    session = motet.load(opened.artifact, devices=bindings or None, threads=threads, in_flight=in_flight)
     for note in session.notes:
         typer.echo(f"note: {note}", err=True)
-    return session, opened
+    return session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,10 @@ from motet.tools import arguments
 
 if TYPE_CHECKING:
     from motet.artifact.schema import KernelInfo, Signature
+    from motet.ranks import RankedSession
     from motet.runtime.function import Function
     from motet.runtime.session import Session
+    from motet.tools.opening import Opened
     from motet.tools.specs import Array
 
 HELP = """Run a function and print its results.
@@ -28,7 +31,12 @@ Examples:
   motet run model.onnx --input 1x3x224x224xf32=random:0 --verify --oracle onnxruntime
 
 --expected compares with a tolerance that depends on the type; --verify compares with upstream MLIR's plain lowering
-of the same program, or with the oracle that --oracle names. Both exit with status 1 if results differ.
+of the same program, or with the oracle that --oracle names. Both exit with status 1 if results differ. Without
+--input, --verify takes random inputs.
+
+\b
+Over several processes, of one machine or several:
+  mpiexec -n 2 motet run model.mlir --verify --device a=rank:0/host --device b=rank:1/host
 """
 
 
@@ -52,6 +60,8 @@ def run_function(
     threads: arguments.Threads = None,
     placement: arguments.Placement = "default",
     place: arguments.Places = None,
+    mesh: arguments.Mesh = "",
+    shard: arguments.Shards = None,
     trace: Annotated[str | None, typer.Option(
         metavar="FILE.json", show_default=False,
         help="Write a trace of the call, for Perfetto (ui.perfetto.dev), chrome://tracing or motet inspect "
@@ -61,33 +71,76 @@ def run_function(
         "--dry-run", help="Do not run: print the device of this machine that each device of the program would be.",
     )] = False,
 ) -> None:
-    from motet.tools import verifying
-    from motet.tools.opening import start_session
+    from motet.tools import run_ranks, verifying
+    from motet.tools.opening import load_opened, open_bound
     from motet.tools.specs import parse_spec
 
-    verifying.check_options(verify, oracle)
-    if dry_run:
-        _show_choices(file, format, device or [], placement, place or [])
-        return
-    arrays, wanted = ([parse_spec(text) for text in texts or []] for texts in (input, expected))
-    session, opened = start_session(file, format=format, devices=device or [], threads=threads,
-                                    placement=placement, places=place or [])
-    signature = choose_function(opened.artifact.callable_functions, function, file)
-    check_inputs(signature, arrays, file)
-    if verify:
-        verifying.check_verifiable(opened, file)
-    for option, given in (("--output", output or []), ("--expected", wanted)):
+    with run_ranks.ranks_of_launcher() as ranks:
+        if ranks is not None and not ranks.leads:
+            ranks.follow(threads)
+            return
+        verifying.check_options(verify, oracle)
+        if dry_run:
+            _show_choices(file, format, device or [], placement, place or [])
+            return
+        arrays, wanted = ([parse_spec(text) for text in texts or []] for texts in (input, expected))
+        wishes = _Wishes(file, output or [], wanted, trace, oracle if verify else "")
+        opened, bindings = open_bound(
+            file, format=format, devices=device or [], placement=placement, places=place or [], mesh=mesh,
+            shards=shard or [],
+        )
+        session = load_opened(opened, bindings, threads) if ranks is None else None
+        signature = choose_function(opened.artifact.callable_functions, function, file)
+        if verify and not arrays:
+            arrays = run_ranks.random_inputs(signature)
+        _check(signature, arrays, opened, wishes)
+        if session is None:
+            assert ranks is not None
+            path = "" if opened.request is not None else file
+            told = run_ranks.Announcement(signature.name, path, bindings, trace is not None)
+            session = ranks.load(opened, told, threads)
+        with session:
+            _run(session, opened, signature.name, arrays, wishes)
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """What the user wants to have of the results: files, expected ones, a trace, an oracle to compare with."""
+
+    file: str
+    output: Sequence[str]
+    expected: Sequence[Array]
+    trace: str | None
+    oracle: str
+
+
+def _check(signature: Signature, arrays: Sequence[Array], opened: Opened, wishes: _Wishes) -> None:
+    """Raises MotetError for options that do not apply to the function."""
+    from motet.tools import verifying
+
+    check_inputs(signature, arrays, wishes.file)
+    if wishes.oracle:
+        verifying.check_verifiable(opened, wishes.file)
+    for option, given in (("--output", wishes.output), ("--expected", wishes.expected)):
         if len(given) > len(signature.results):
             raise OptionError(f"{option}: {len(given)} given; {signature.name} has {len(signature.results)} "
                               "results")
+
+
+def _run(
+    session: Session | RankedSession, opened: Opened, name: str, arrays: Sequence[Array], wishes: _Wishes
+) -> None:
+    """Calls the function, and does with its results what the user wishes."""
+    from motet.tools import verifying
+
     # The call overwrites a destination; the oracle needs its previous contents.
-    before = [array.copy() for array in arrays] if verify else arrays
-    function_called = session[signature.name]
-    results = call(function_called, arrays) if trace is None else write_trace(session, function_called, arrays, trace)
-    _deliver(results, output or [])
-    differences = _check_expected(results, wanted)
-    if verify:
-        verifying.verify(opened, signature.name, before, results, oracle)
+    before = [array.copy() for array in arrays] if wishes.oracle else arrays
+    called, trace = session[name], wishes.trace
+    results = call(called, arrays) if trace is None else write_trace(session, called, arrays, trace)
+    _deliver(results, wishes.output)
+    differences = _check_expected(results, wishes.expected)
+    if wishes.oracle:
+        verifying.verify(opened, name, before, results, wishes.oracle)
     if differences:
         raise CallError("; ".join(differences))
 
@@ -136,20 +189,25 @@ def check_inputs(signature: Signature, arrays: Sequence[Array], file: str) -> No
 
     if len(arrays) != len(signature.inputs):
         options = " ".join(f"--input {show_tensor(spec)}=…" for spec in signature.inputs)
+        unknown = [e for spec in signature.inputs for e in spec.shape if not isinstance(e, int)]
+        numbers = f", with numbers for {', '.join(dict.fromkeys(map(str, unknown)))}" if unknown else ""
         raise CallError(f"{file}: {len(arrays)} inputs given, {len(signature.inputs)} expected by "
-                        f"{show_signature(signature)}; give {options or 'no --input'}")
+                        f"{show_signature(signature)}; give {options or 'no --input'}{numbers}")
 
 
 def call(function: Any, arrays: Sequence[Array]) -> list[Array]:
     """The function's results as a list."""
-    return _as_list(function(*arrays))
+    return as_list(function(*arrays))
 
 
-def write_trace(session: Session, function: Function, arrays: Sequence[Array], target: str) -> list[Array]:
+def write_trace(
+    session: Session | RankedSession, function: Function, arrays: Sequence[Array], target: str
+) -> list[Array]:
     """Calls the function, and writes a trace of the call to the file `target`; returns the results."""
     from motet.artifact.files import atomic_file
     from motet.artifact.kernels import KernelTable
     from motet.runtime.trace import chrome_trace
+    from motet.tools.origin import origin
 
     results, events = function.trace(*arrays)
     bound = {choice.device.name: (choice.info.uri, choice.variant) for choice in session.devices}
@@ -162,14 +220,16 @@ def write_trace(session: Session, function: Function, arrays: Sequence[Array], t
     other = {
         "devices": {name: {"uri": uri, "target": variant.target} for name, (uri, variant) in bound.items()},
         "inputs": [list(array.shape) for array in arrays],
+        **asdict(origin(getattr(session, "threads", None))),
     }
     with atomic_file(Path(target)) as stream:
         stream.write(chrome_trace(events, function.name, find, other).encode())
     typer.echo(f"{target}: {len(events)} events on {len({traced.device for traced in events})} devices", err=True)
-    return _as_list(results)
+    return as_list(results)
 
 
-def _as_list(results: Any) -> list[Array]:
+def as_list(results: Any) -> list[Array]:
+    """The results of a call: one for each."""
     if results is None:
         return []
     return list(results) if isinstance(results, (tuple, list)) else [results]

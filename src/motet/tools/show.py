@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.artifact.expressions import show
+from motet.artifact.kernels import module_of
 from motet.artifact.schema import Expr, Signature, TensorSpec
 
 
@@ -54,3 +55,14 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str
                             for cell, width, right in zip(row, widths, numeric, strict=True))).rstrip()
         for row in [header, *rows]
     ]
+
+
+def show_names(source: str, most: int | None = None) -> str:
+    """The names of what a kernel computes; those in the module of the first without it: `layer1.0.conv2 + bn2 + relu`.
+    Of more than `most`, the first ones and the number of the others."""
+    first, *others = source.split(" + ")
+    module = module_of(first)
+    names = [first, *(other.removeprefix(module) or other for other in others)]
+    if most is not None and len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return " + ".join(names) or "-"

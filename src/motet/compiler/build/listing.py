@@ -13,6 +13,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.launch_choices import LaunchChoice
 from motet.compiler.kernels.schedule import KernelSchedule, LaunchForm
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.pipeline import normalise
@@ -26,7 +27,7 @@ from motet.compiler.tuning.given import target_name
 class ListedKernel:
     """A kernel of a program: `kernel` with its layouts, and the `schedule` that the compiler chooses for `target`, the
     name in files of schedules. Both are None for a kernel without a schedule, with the reason. `forms` are the choices
-    for each launch on a GPU."""
+    for each launch on a GPU, `choices` the same with the tiles of their loops."""
 
     name: str
     target: str
@@ -38,6 +39,7 @@ class ListedKernel:
     flops: int = 0
     bytes: int = 0
     forms: tuple[tuple[LaunchForm, ...], ...] = ()
+    choices: tuple[tuple[LaunchChoice, ...], ...] = ()
     reason: str = ""
 
 
@@ -56,7 +58,7 @@ def list_kernels(program: Program, target: Target) -> list[ListedKernel]:
         kernel = laid_out[name]
         found.append(ListedKernel(
             name, _own_name(kernel, target), about, code.key, kernel, code.schedule, code.kind, code.flops, code.bytes,
-            _forms(code, target),
+            _forms(code, target), _choices(code, target),
         ))
     return found
 
@@ -82,3 +84,11 @@ def _forms(code: KernelCode, target: Target) -> tuple[tuple[LaunchForm, ...], ..
     from motet.compiler.codegen.triton.schedules import forms_of
 
     return forms_of(code)
+
+
+def _choices(code: KernelCode, target: Target) -> tuple[tuple[LaunchChoice, ...], ...]:
+    if not isinstance(target, GpuTarget):
+        return ()
+    from motet.compiler.codegen.triton.schedules import choices_of
+
+    return choices_of(code)

@@ -18,6 +18,7 @@ from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.extents import read_composed
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.kernels.reader.written_schedules import refuse_lost
+from motet.compiler.kernels.recurrence import Recurrence
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.passes.running import run_named
 from motet.compiler.targets.family import Target
@@ -52,9 +53,16 @@ def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
     """Partition the normalised `program` for all of `targets`."""
     gpu_program = fuse_program(program, targets)
     kernels = partition(program)
+    _refuse_lost(program, kernels)
+    gpu_kernels = partition_for_gpu(gpu_program, program, kernels)
+    if gpu_program is not program:
+        _refuse_lost(gpu_program, gpu_kernels)
+    return Partitioned(program, kernels, gpu_program, gpu_kernels)
+
+
+def _refuse_lost(program: Program, kernels: Kernels) -> None:
     generic = [function for name, function in kernels.functions.items() if name not in kernels.readable]
     refuse_lost(program.module, kernels.readable.values(), generic)
-    return Partitioned(program, kernels, gpu_program, partition_for_gpu(gpu_program, program, kernels))
 
 
 def partition(program: Program) -> Kernels:
@@ -96,7 +104,13 @@ def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
     def multi_gemm_pays(products: Sequence[ProductShape]) -> bool:
         return all(backend.multi_gemm_pays(products) for backend in backends)
 
-    options = {"fuse-attention": {"accepts": attention_pays}, "fuse-multi-gemm": {"accepts": multi_gemm_pays}}
+    def recurrence_pays(found: Recurrence) -> bool:
+        return all(backend.recurrence_pays(found) for backend in backends)
+
+    options = {
+        "fuse-attention": {"accepts": attention_pays}, "fuse-multi-gemm": {"accepts": multi_gemm_pays},
+        "unroll-loops": {"keeps": recurrence_pays},
+    }
     return run_named("fuse-for-gpu", program, options)
 
 

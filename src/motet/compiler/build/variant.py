@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from motet.artifact.contracts import TargetContract, add_contract
@@ -18,12 +18,13 @@ from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Program
+from motet.compiler.ir.source_names import names_of_call
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import Kernel, structure
 from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, order_temporaries
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
-from motet.compiler.scheduling.arrangement import Options
+from motet.compiler.scheduling.arrangement import ArrangeOptions
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.contracts import contracts_of
 from motet.compiler.scheduling.schedule import RENAMING, Compiled, ParameterStore, schedule_function
@@ -66,7 +67,7 @@ def build_variant(
     """Build code and schedules of `functions` for one target, and add them to `output`. Units equal to those of the
     target's base share its objects. `meanwhile` is called while other processes compile, when all uses of parameters
     are known."""
-    scheduling = Options(options.memory_limit, families()[target.family].streams, _filling(target))
+    scheduling = ArrangeOptions(options.memory_limit, families()[target.family].streams, _filling(target))
     backend = backend_of(target, options.choice)
     drafted = compile_kernels(functions, kernels, backend)
     begun = backend.begin(drafted, jobs)
@@ -91,7 +92,7 @@ def build_variant(
     add_contract(output.members, TargetContract(
         target.family, target.name, target.triple, list(target.requires), paths, kernel_contracts,
     ))
-    infos = _kernel_infos(kernels, compiled)
+    infos = _kernel_infos(kernels, compiled, functions)
     codes = {name: entry.code for name, entry in compiled.items()}
     about = {info.name: info.source for info in infos}
     add_schedules(output.members, scheduled_kernels(codes, target, about, options.choice.schedules))
@@ -146,9 +147,9 @@ def _is_call(entry: ir.Operation) -> bool:
     return entry.operation.name == "func.call"
 
 
-def kernel_text(program: Program, kernels: Kernels, target: Target, stage: str) -> str:
+def kernel_text(program: Program, kernels: Kernels, target: Target, stage: str, choice: Choice) -> str:
     """A partitioned program's kernels as text for `--emit` at stage `llvm` or `assembly`."""
-    backend = backend_of(target)
+    backend = backend_of(target, choice)
     return backend.text(compile_kernels(public_functions(program.module), kernels, backend), stage)
 
 
@@ -231,7 +232,13 @@ def _generic(name: str, kernels: Kernels, backend: Backend, known: dict[str, Com
     return known[text]
 
 
-def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[KernelInfo]:
+def _kernel_infos(
+    kernels: Kernels, compiled: Mapping[str, Compiled], functions: Sequence[ir.Operation]
+) -> list[KernelInfo]:
+    names: dict[str, dict[str, None]] = {}
+    for entry in (e.operation for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)):
+        if said := names_of_call(entry):
+            names.setdefault(callee(entry), {})[said] = None
     infos: list[KernelInfo] = []
     for name, entry in compiled.items():
         function = kernels.functions[name]
@@ -239,6 +246,6 @@ def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[Ke
         work = generic_work(function) if entry.code.kind == "generic" else GenericWork(0, "")
         infos.append(KernelInfo(
             name=name, kind=entry.code.kind, flops=entry.code.flops, bytes=entry.code.bytes, source=source,
-            steps=work.steps, place=work.place,
+            steps=work.steps, place=work.place, names=[*names.get(name, {})],
         ))
     return infos

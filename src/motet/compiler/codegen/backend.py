@@ -10,6 +10,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, Size, item_bytes
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.reading import element_bytes
+from motet.compiler.kernels.recurrence import Recurrence
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.kernels import DEFAULT, Choice
@@ -43,6 +44,11 @@ class Backend(Protocol):
 
     def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
         """Whether `products` with a combined result are faster as one kernel (`passes/fuse/fuse_multi_gemm.py`)."""
+        ...
+
+    def recurrence_pays(self, found: Recurrence) -> bool:
+        """Whether the loop `found` has code as one launch that is expected to be faster than launches for each
+        iteration (`passes/fuse/unroll_loops.py`)."""
         ...
 
     def improves_on_base(self, kernel: Kernel) -> bool:
@@ -103,6 +109,9 @@ class PlainBackend:
         return False
 
     def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
+        return False
+
+    def recurrence_pays(self, found: Recurrence) -> bool:
         return False
 
     def improves_on_base(self, kernel: Kernel) -> bool:

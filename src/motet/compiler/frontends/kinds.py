@@ -26,7 +26,8 @@ Kind = Literal["mlir", "stablehlo", "onnx", "openvino", "graph", "archive"]
 
 _STABLEHLO = re.compile(r"(?<![\w$.#!])\"?(?:stablehlo|chlo|vhlo|mhlo)\.\w")
 _COMMENT = re.compile(r"//[^\n]*")
-_NET = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<net\b", re.DOTALL)
+_PROLOGUE = r"<\?.*?\?>|<!--.*?-->|<!DOCTYPE(?:[^\[>]|\[.*?\]\s*(?=>))*>"  # what XML allows before the first element
+_NET = re.compile(rf"\s*(?:(?:{_PROLOGUE})\s*)*<net\b", re.DOTALL)
 _ZIP, _BYTECODE = b"PK\x03\x04", b"ML\xefR"
 
 

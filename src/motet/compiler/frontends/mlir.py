@@ -9,19 +9,28 @@ from motet.compiler.frontends.left_attributes import tell_of_left_attributes
 from motet.compiler.frontends.locations import compile_error, locate, relocate
 from motet.compiler.frontends.ml_program import read_ml_program_globals
 from motet.compiler.frontends.normaliser import Source
+from motet.compiler.frontends.read_shard_dialect import read_shard_dialect
+from motet.compiler.frontends.read_shardy import OPERATIONS as SHARDY
+from motet.compiler.frontends.read_shardy import read_shardy
 from motet.compiler.frontends.spellings import modernise, resources
+from motet.compiler.frontends.transform_sequences import apply_sequences
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import DEVICE_OP, GLOBAL_OP, LOAD_OP, STORE_OP, TRANSFER_OP
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import Program
+from motet.compiler.ir.shardings import COLLECTIVES, DEVICE_INDEX, SHARD_OP, TO_GLOBAL, TO_LOCAL
+from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.kernels.reader.written_schedules import mark_scheduled
 from motet.compiler.passes.running import run_named
 from motet.errors import CompileError, Location
 
 # Operations unknown to upstream that are read nevertheless.
 READ = frozenset({
-    "krnl.global", GLOBAL_OP, LOAD_OP, STORE_OP, DEVICE_OP, TRANSFER_OP, *OPERATIONS,
+    "krnl.global", GLOBAL_OP, LOAD_OP, STORE_OP, DEVICE_OP, TRANSFER_OP, *OPERATIONS, *SHARDY, *COLLECTIVES,
+    SHARD_OP, TO_LOCAL, TO_GLOBAL, DEVICE_INDEX,
 })
+
+_LOWERED = ("linalg.", "tosa.")  # dialects whose operations become others, which keep their names
 
 
 def load_mlir(text: str, file: str) -> Program:
@@ -30,12 +39,15 @@ def load_mlir(text: str, file: str) -> Program:
     module, data = parse_module(text, file, context)
     program = Program(module, file=file, resources=data)
     with context, ir.Location.unknown():
+        apply_sequences(module)
         tell_of_left_attributes(module)
         mark_scheduled(module)
         _krnl_globals(module)
         read_ml_program_globals(module)
         ResolveFlow().run(module)
         split_complex_constants(module)
+        read_shardy(module)
+        read_shard_dialect(module)
         run_named("read-devices", program)
     return program
 
@@ -57,6 +69,8 @@ def parse_module(text: str, file: str, context: ir.Context) -> tuple[ir.Module, 
     except ir.MLIRError as error:
         raise compile_error(error, file, edited) from None
     relocate(module, edited)
+    with context:
+        keep_operators(module, _LOWERED)
     _refuse_unknown(module, context)
     _drop_public(module)
     return module, data

@@ -8,9 +8,11 @@
     }                                                  … tensor.from_elements of %0
                                                      }
 
-A call runs `main.values` first; its results are the extents of the added inputs, which have no elements. Later stages
-thus see only dynamic extents of inputs. Values computed from tensors whose own extents depend on values are returned by
-a second function, `main.values1`, whose inputs include those added before.
+A call runs `main.values` first; its first result has the extents of the added inputs, which have no elements. Later
+stages thus see only dynamic extents of inputs. Tensors that `main.values` computes on the way and `main` reads, such as
+what a loop, a sort or a product makes, are further results and further inputs, so that none is computed twice. Values
+computed from tensors whose own extents depend on values are returned by a second function, `main.values1`, whose inputs
+include those added before.
 
 Offsets and padding of the same operation become extents too; the runtime checks that none of them is negative.
 """
@@ -40,6 +42,7 @@ _MAKERS = frozenset({
 })  # fmt: skip
 _PLAIN = ("affine.", "arith.", "linalg.", "math.", "tensor.")  # the operations of upstream's loops
 _FEW = 256  # elements
+_MOVES = ("linalg.fill", "linalg.broadcast", "linalg.transpose", "linalg.map", "linalg.copy", "linalg.index")
 _CHEAP = ("arith.", "tensor.extract", "tensor.extract_slice", "tensor.dim", "tensor.from_elements", "affine.apply")
 
 
@@ -71,6 +74,7 @@ class _Phase:
     small: bool
     values: list[ir.Value] = field(default_factory=list[ir.Value])
     users: list[ir.Operation] = field(default_factory=list[ir.Operation])
+    carried: list[ir.Value] = field(default_factory=list[ir.Value])  # tensors that the function also returns
 
 
 class _Function:
@@ -153,7 +157,8 @@ class _Function:
         self.arguments[phase, number] = argument
         name = ir.StringAttr.get(f"value{phase}_{number}", self.function.context)
         with self.function.context:
-            named = ir.DictAttr.get({NAME: name, DIMS: ir.ArrayAttr.get([name, ir.StringAttr.get("")])})
+            dims = [""] * ir.RankedTensorType(kind).rank if _is_static_type(kind) else [name.value, ""]
+            named = ir.DictAttr.get({NAME: name, DIMS: ir.ArrayAttr.get([ir.StringAttr.get(each) for each in dims])})
             self._set_arguments([*before, named])
         return argument
 
@@ -200,6 +205,8 @@ class _Function:
         phase = self.phases[number]
         taken = self._assertions(phase, number)
         order = self._ordered(_slice([*phase.values, *(each.operands[0] for each in taken)]), taken)
+        if not phase.small and not uses_devices(self.module):
+            phase.carried = self._shared(order)
         inputs = self._inputs(number)
         used = set(_arguments(order, phase.values))
         parameters = [argument for argument in self._parameters() if argument in used]
@@ -209,7 +216,9 @@ class _Function:
         kind = ir.RankedTensorType.get([len(phase.values)], word, loc=self.function.location)
         with self.function.location:
             made = func.FuncOp(
-                name, ir.FunctionType.get([each.type for each in (*inputs, *parameters)], [kind]),
+                name, ir.FunctionType.get(
+                    [each.type for each in (*inputs, *parameters)], [kind, *(each.type for each in phase.carried)]
+                ),
                 ip=ir.InsertionPoint(self.module.body),
             )
             block = made.add_entry_block()
@@ -224,10 +233,38 @@ class _Function:
                 mapping.update(zip(operation.results, copy.results, strict=True))
             words = [_as_word(mapping[value], word) for value in phase.values]
             elements = ir.Operation.create("tensor.from_elements", results=[kind], operands=words)
-            func.ReturnOp([elements.result])
+            func.ReturnOp([elements.result, *(mapping[value] for value in phase.carried)])
         for assertion in taken:
             assertion.erase()
+        self._carry(number)
         return name
+
+    def _shared(self, order: Sequence[ir.Operation]) -> list[ir.Value]:
+        """The tensors that the operations `order`, a function of values, compute by much work and others read."""
+        own, heavy = set(order), set[ir.Operation]()
+        found: list[ir.Value] = []
+        for operation in order:
+            behind = [value.owner for value in captured_values(operation) if not isinstance(value.owner, ir.Block)]
+            if _is_work(operation) or any(each.operation in heavy for each in behind):
+                heavy.add(operation)
+                found += [result for result in operation.results if _is_static(result) and self._is_read(result, own)]
+        return found
+
+    def _is_read(self, value: ir.Value, own: set[ir.Operation]) -> bool:
+        """Whether operations of the function outside of `own` read `value`."""
+        for use in value.uses:
+            user = use.owner.operation if hasattr(use.owner, "operation") else use.owner
+            while user.block != self.block:
+                user = user.parent.operation
+            if user not in own and user.name != "tensor.dim":
+                return True
+        return False
+
+    def _carry(self, number: int) -> None:
+        """Replaces the tensors that the function of phase `number` returns by arguments."""
+        phase = self.phases[number]
+        for place, value in enumerate(phase.carried, len(phase.values)):
+            value.replace_all_uses_with(self._add(value.type, number, place))
 
     def _assertions(self, phase: _Phase, number: int) -> list[ir.Operation]:
         """The assertions about values that `phase` computes anyway, or that follow from these by arithmetic."""
@@ -270,8 +307,12 @@ class _Function:
             own = known[argument]
             if argument in self.added:
                 phase, number = self._place(argument)
-                said = ir.StringAttr.get(source_name(self.phases[phase].users[number]))
-                place = [ir.StringAttr.get(functions[phase]), ir.IntegerAttr.get(word, number), said]
+                values = len(self.phases[phase].values)
+                result = max(0, number - values + 1)
+                user = self.phases[phase].users[0 if result else number]
+                said = ir.StringAttr.get(source_name(user))
+                numbers = [ir.IntegerAttr.get(word, each) for each in (0 if result else number, result)]
+                place = [ir.StringAttr.get(functions[phase]), numbers[0], said, numbers[1]]
                 own = ir.DictAttr.get({each.name: each.attr for each in own} | {VALUE: ir.ArrayAttr.get(place)})
             attributes.append(own)
         for argument in order:
@@ -279,6 +320,21 @@ class _Function:
         for _ in order:
             self.block.erase_argument(0)
         self._set_arguments(attributes)
+
+
+def _is_work(operation: ir.Operation) -> bool:
+    """Whether an operation takes more time than reading its result: a loop, a sort, a scan, a product, a sum."""
+    if operation.name == "linalg.generic":
+        return "reduction" in str(operation.attributes["iterator_types"])
+    return operation.name.startswith(("scf.", "tm_tensor.", "linalg.")) and operation.name not in _MOVES
+
+
+def _is_static(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and _is_static_type(value.type)
+
+
+def _is_static_type(kind: ir.Type) -> bool:
+    return ir.RankedTensorType(kind).has_static_shape
 
 
 def _is_small(operation: ir.Operation) -> bool:
@@ -325,8 +381,11 @@ def _slice(values: Iterable[ir.Value]) -> list[ir.Operation]:
 
 
 def _reads_arguments(value: ir.Value) -> bool:
-    """Whether it depends on arguments of the function; other values are constants, which fold in the end."""
-    return isinstance(value.owner, ir.Block) or any(_arguments(_slice([value]), ()))
+    """Whether it depends on arguments of the function, or on a loop or branch; other values are constants, which fold
+    in the end."""
+    order = _slice([value])
+    stays = any(operation.name.startswith("scf.") for operation in order)
+    return isinstance(value.owner, ir.Block) or stays or any(_arguments(order, ()))
 
 
 def _arguments(operations: Iterable[ir.Operation], values: Iterable[ir.Value]) -> Iterator[ir.Value]:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from motet.compiler.frontends.gpu.spellings import launch_edits
 from motet.compiler.frontends.iree.device_spellings import device_edits
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
+from motet.compiler.frontends.shardy_spellings import constraint, end_of_computation, manual_computation, mesh
 
 Rule = Callable[[Source, int], list[Edit]]
 
@@ -238,6 +239,11 @@ RULES: dict[str, Rule] = {
     "tensor.expand_shape": _expand_shape,
     "tensor.pack": _rename("linalg.pack"),
     "tensor.unpack": _rename("linalg.unpack"),
+    "sdy.mesh": mesh,
+    "sdy.sharding_constraint": constraint,
+    "sdy.reshard": constraint,
+    "sdy.manual_computation": manual_computation,
+    "sdy.return": end_of_computation,
     "arith.maxf": _rename("arith.maximumf"),
     "arith.minf": _rename("arith.minimumf"),
     "func": _old_func,

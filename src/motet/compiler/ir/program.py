@@ -100,8 +100,11 @@ def value_of(attributes: ir.DictAttr | None) -> ExtentValue | None:
     """The value that determines the first extent of an argument with these attributes; None if there is none."""
     if attributes is None or VALUE not in attributes:
         return None
-    function, index, operator = ir.ArrayAttr(attributes[VALUE])
-    return ExtentValue(ir.StringAttr(function).value, ir.IntegerAttr(index).value, ir.StringAttr(operator).value)
+    function, index, operator, result = ir.ArrayAttr(attributes[VALUE])
+    return ExtentValue(
+        ir.StringAttr(function).value, ir.IntegerAttr(index).value, ir.StringAttr(operator).value,
+        ir.IntegerAttr(result).value,
+    )
 
 
 def state_of(attributes: ir.DictAttr | None) -> str | None:

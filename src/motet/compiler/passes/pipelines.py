@@ -48,6 +48,7 @@ NORMALISE: tuple[Step, ...] = (
 
 # A normalised program → one with larger kernels, for GPU targets that support attention as one kernel.
 FUSE_FOR_GPU: tuple[Step, ...] = (
+    "hoist-loop-invariants", "join-loop-products", "hoist-loop-products",
     "unroll-loops",
     Cleaned(("lower-transposed-conv",)),
     "merge-groups",
@@ -60,6 +61,10 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "sink-reshapes",
     "inline-indices",
     Cleaned(("compute-gathered",)),
+    "inline-gathers",
+    "flatten-concats",
+    "collect-insertions",
+    "hold-rows",
     "repeat-element-wise",
     "fuse-multi-gemm",
 )

@@ -31,6 +31,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "resolve-globals", "resolve-on-device", "resolve-promises", "resolve-states", "rotate-loops",
         "select-branches", "unroll-placed-loops", "verify-devices",
     ),
+    "motet.compiler.sharding": ("shard",),
     "motet.compiler.passes.normalise": (
         "collapse-broadcasts", "decompose-softmax", "drop-casts", "dynamic-transposed-conv", "fold-empty-tensors",
         "fold-numbers", "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "repeat-extracts",
@@ -40,10 +41,10 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.passes.fuse": (
         "collect-insertions", "compute-gathered", "compute-slices", "distribute-concats", "expand-products",
         "flatten-concats", "fold-constants", "fold-widening-casts", "fuse-attention", "fuse-multi-gemm",
-        "hoist-loop-invariants", "hoist-loop-products", "inline-gathers", "inline-indices", "join-loop-products",
-        "keep-block-weights", "merge-groups", "narrow-products", "narrow-quantised-products", "outline-kernels",
-        "quantise-products", "repeat-element-wise", "reshape-rows", "scatter-in-place", "sink-dequantisations",
-        "sink-reshapes", "unroll-loops",
+        "hoist-loop-invariants", "hoist-loop-products", "hold-rows", "inline-gathers", "inline-indices",
+        "join-loop-products", "keep-block-weights", "merge-groups", "narrow-products", "narrow-quantised-products",
+        "outline-kernels", "quantise-products", "repeat-element-wise", "reshape-rows", "scatter-in-place",
+        "sink-dequantisations", "sink-reshapes", "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({

@@ -2,23 +2,29 @@
 
     linalg.conv_2d_nchw_fchw … loc("layer4.0.conv1")    with  layer4*=gpu   →   … {motet.affinity = "gpu"} loc(…)
 
-Affinities of the program take precedence. If several patterns match, the first one is used.
+A pattern may be the name of a kernel in a profile, `layer1.0.conv2 + bn2 + relu`: every name in it is one, of the
+module of the first if there is such an operation. An operation without a name has its place in the source,
+`model.mlir:12:8: linalg.matmul`. Affinities of the program take precedence. If several patterns match, the first one is
+used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Self
 
+from motet.artifact.kernels import module_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY
-from motet.compiler.ir.source_names import names_of
+from motet.compiler.ir.source_names import JOINED, has_work, list_computed, names_of
 from motet.compiler.passes.base import ModulePass
 from motet.errors import OptionError
 
 _SHOWN = 8
+_LEFT_OUT = re.compile(r"\d+ more")
 
 
 @dataclass(frozen=True)
@@ -40,20 +46,41 @@ class PlaceByName(ModulePass):
     def run(self, module: ir.Module) -> None:
         if not self.places:
             return
+        named = [(operation, _names(operation)) for operation in _operations(module)]
+        seen = dict.fromkeys(name for _, names in named for name in names)
+        told = dict.fromkeys(name for operation, names in named if has_work(operation) for name in names)
+        parts = {pattern: _parts(pattern, affinity, seen) for pattern, affinity in self.places}
         used: set[str] = set()
-        seen: dict[str, None] = {}
-        for operation in _operations(module):
-            names = list(names_of(operation.location))
-            seen.update(dict.fromkeys(names))
+        for operation, names in named:
             for pattern, affinity in self.places:
-                if any(fnmatchcase(name, pattern) for name in names):
+                if any(_matches(name, part) for name in names for part in parts[pattern]):
                     used.add(pattern)
                     if AFFINITY not in operation.attributes:
                         operation.attributes[AFFINITY] = ir.StringAttr.get(affinity)
                     break
         for pattern, affinity in self.places:
             if pattern not in used:
-                raise OptionError(f"place {pattern}={affinity}: no operation has such a name; {_listing(seen)}")
+                raise OptionError(f"place {pattern}={affinity}: no operation has such a name; {_listing(told)}")
+
+
+def _names(operation: ir.Operation) -> list[str]:
+    """The names of an operation, and those that a kernel has that computes it."""
+    return list(dict.fromkeys([*names_of(operation.location), *list_computed([operation])]))
+
+
+def _parts(pattern: str, affinity: str, names: Collection[str]) -> list[str]:
+    """The patterns in `pattern`, the joined names of a kernel. Raises OptionError for names that were left out."""
+    first, *others = pattern.split(JOINED)
+    if others and _LEFT_OUT.fullmatch(others[-1]):
+        raise OptionError(f"place {pattern}={affinity}: {others[-1]} names were left out where this was shown; "
+                          "expected all of them, as motet bench --profile prints them")
+    module = module_of(first)
+    inside = [module + other if module + other in names else other for other in others]
+    return list(dict.fromkeys([pattern, first, *inside]))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def _operations(module: ir.Module) -> Iterator[ir.Operation]:
@@ -64,7 +91,7 @@ def _operations(module: ir.Module) -> Iterator[ir.Operation]:
                 yield from (entry.operation for entry in block.operations)
 
 
-def _listing(names: Sequence[str] | dict[str, None]) -> str:
+def _listing(names: Collection[str]) -> str:
     if not names:
         return "operations of this program have no names"
     shown = ", ".join(list(names)[:_SHOWN])

@@ -66,6 +66,8 @@ class Job(msgspec.Struct, frozen=True):
     devices: tuple[DeviceFlag, ...] = ()  # device flags other than plain CPU levels
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
+    mesh: str = ""  # axes and their devices, `data=2,model=4`; empty for the program's own
+    shards: tuple[str, ...] = ()  # `NAMES=AXIS:DIMENSION,…`, `sharding/requests.py`
     rates: str = ""  # rates of devices, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
     sequences: str = ""  # elements of an ONNX model's sequence inputs, `frontends/onnx/interface.py`

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from motet.compiler.pipeline import Built
     from motet.compiler.placement.place import Place
     from motet.compiler.placement.rates import RateTable
+    from motet.compiler.sharding.shard import Shard
     from motet.compiler.targets.family import Target
     from motet.compiler.tuning.kernels import Choice
 
@@ -159,6 +160,20 @@ def _place(job: Job, left: frozenset[str]) -> Place:
     return Place(job.devices, job.placement == "auto", job.places, _rate_table(job), left, obstacles)
 
 
+def _shard(job: Job) -> Shard:
+    """The stage that divides the job's program over a mesh, whose devices are of the families that flags without a name
+    list."""
+    from motet.compiler.ir.shardings import parse_mesh
+    from motet.compiler.placement.assign_devices import alternatives
+    from motet.compiler.sharding.requests import parse_request
+    from motet.compiler.sharding.shard import Shard
+
+    mesh = parse_mesh(job.mesh) if job.mesh else None
+    requests = tuple(parse_request(text) for text in job.shards)
+    given = [one for flag in job.devices if not flag.name for one in alternatives(flag)]
+    return Shard(mesh, requests, tuple(given)) if given else Shard(mesh, requests)
+
+
 def _rate_table(job: Job) -> RateTable:
     """The rates of devices: those of families, overridden by the request's."""
     from motet.compiler.placement.machine import rates_of_families
@@ -226,7 +241,7 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
     result = Path(job.result) if job.result else folder / RESULT
     with EarlyParameters(result.with_name(f"{result.name}.early")) as early:
         with _loaded(job) as program:
-            pipeline.prepare(program, _place(job, left))
+            pipeline.prepare(program, _place(job, left), _shard(job))
             options = VariantOptions(job.memory_limit, job.tune_schedule, _choice(job))
             built = pipeline.build(program, _targets(job, program), job.jobs, _progress, options, early.begin)
         if job.schedules:
@@ -281,8 +296,8 @@ def _emit(job: Job, folder: Path, left: frozenset[str]) -> None:
         if job.stage == "affinities":
             text = pipeline.annotate_devices(program, _place(job, left))
         else:
-            pipeline.prepare(program, _place(job, left))
-            text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
+            pipeline.prepare(program, _place(job, left), _shard(job))
+            text = stages.emit(program, job.stage, _targets(job, program), job.jobs, _choice(job))
     (folder / RESULT).write_text(text)
 
 

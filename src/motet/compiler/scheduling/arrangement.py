@@ -56,7 +56,7 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Options:
+class ArrangeOptions:
     """`memory_limit` is the user's limit of an arena in bytes; `streams` the largest number of streams for the commands
     of one function; `filling` the number of tasks that keeps a machine busy. `growth` is the largest ratio of an arena
     to its lower bound if there is no limit. `chained` makes commands that keep a machine busy run one after the other.
@@ -71,7 +71,7 @@ class Options:
 
 
 def arrange(
-    recorded: Sequence[Recorded], parameters: Mapping[Storage, int], scratch: int, options: Options
+    recorded: Sequence[Recorded], parameters: Mapping[Storage, int], scratch: int, options: ArrangeOptions
 ) -> Schedule:
     """The schedule of `recorded` commands. `parameters` has the index of every parameter's storage.
 
@@ -97,6 +97,7 @@ def arrange(
             entry.command.op, [numbers[storage] for storage in entry.storages], entry.command.kernel,
             entry.command.tasks, entry.command.sizes, list(members(order[number])), entry.reads,
             streams.queues[number], streams.waits[number], float(f"{entry.seconds:.1e}"),
+            entry.command.source,
         )
         for number, entry in enumerate(recorded)
     ]
@@ -142,7 +143,7 @@ def _depth_first(recorded: Sequence[Recorded]) -> list[Recorded]:
     return found
 
 
-def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Options) -> ArenaPlan:
+def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: ArrangeOptions) -> ArenaPlan:
     uses: dict[Storage, list[int]] = {storage: [] for storage in arena}
     for number, entry in enumerate(recorded):
         for storage in entry.storages:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.artifact.expressions import apply, round_up
+from motet.artifact.expressions import apply, balanced, round_up
 from motet.artifact.schema import Expr
 from motet.graphs.order import members
 
@@ -198,10 +198,7 @@ def _plan_slots(lives: Sequence[BufferLifetime], meet: Matrix) -> MemoryPlan:
             size = round_up(lives[index].bytes, _ALIGNMENT)
             if size not in sizes:
                 sizes.append(size)
-        largest = sizes[0]
-        for size in sizes[1:]:
-            largest = apply("max", largest, size)
-        below.add(largest)
+        below.add(balanced("max", sizes))
     return MemoryPlan(offsets, below.expression())
 
 
@@ -223,7 +220,5 @@ class _Sum:
             self._counts.append(1)
 
     def expression(self) -> Expr:
-        total: Expr = 0
-        for term, count in zip(self._terms, self._counts, strict=True):
-            total = apply("+", total, apply("*", term, count))
-        return apply("+", total, self._number)
+        terms = [apply("*", term, count) for term, count in zip(self._terms, self._counts, strict=True)]
+        return apply("+", balanced("+", terms) if terms else 0, self._number)

@@ -13,17 +13,18 @@ from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
+from motet.compiler.ir.source_names import names_of_call
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import ITEM_BITS, Packing, Size, item_bytes
 from motet.compiler.kernels.layout import callee
 from motet.compiler.kernels.packing import packed_elements
 from motet.compiler.kernels.reader.reading import Unreadable, dtype_of, element_bytes
 from motet.compiler.passes.fuse.roles import ALIASES
-from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
+from motet.compiler.scheduling.arrangement import ArrangeOptions, Recorded, Storage, arrange
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
 
-DEFAULTS = Options()
+DEFAULTS = ArrangeOptions()
 RENAMING = "renaming"  # the kind of kernels without phases, whose results are their arguments under another name
 # Operations and bytes per second of one thread of a processor, to compare commands with each other.
 _FLOPS, _BANDWIDTH = 5e10, 1e10
@@ -61,7 +62,7 @@ class ParameterStore:
 
 def schedule_function(
     function: ir.Operation, shapes: Shapes, kernels: Mapping[str, Compiled], parameters: ParameterStore,
-    options: Options = DEFAULTS,
+    options: ArrangeOptions = DEFAULTS,
 ) -> Schedule:
     """The schedule of `function`, whose body is calls of `kernels`, sizes and aliases.
 
@@ -73,7 +74,7 @@ def schedule_function(
 class _Scheduler:
     def __init__(
         self, function: ir.Operation, shapes: Shapes, kernels: Mapping[str, Compiled], parameters: ParameterStore,
-        options: Options,
+        options: ArrangeOptions,
     ) -> None:
         self.options = options
         self.function = function
@@ -190,8 +191,9 @@ class _Scheduler:
             buffers.append(Storage("status", STATUS_BYTES, checks=code.checks))
         sizes = [bindings[symbol] for symbol, *_ in compiled.extents]
         self.scratch = max(self.scratch, code.scratch)
+        source = names_of_call(call)
         for phase in code.phases:
-            command = Command("dispatch", [], phase.symbol, substitute(phase.tasks, bindings), sizes)
+            command = Command("dispatch", [], phase.symbol, substitute(phase.tasks, bindings), sizes, source=source)
             taken = range(len(buffers)) if phase.buffers is None else phase.buffers
             place = {number: position for position, number in enumerate(taken)}
             updates = tuple((place[a], place[b]) for a, b in code.updates if a in place and b in place)

@@ -15,7 +15,7 @@ from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, 
 from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.embedded import EMBEDDED
 from motet.compiler.targets.family import Family, Target
-from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.targets.gpu import GpuTarget, with_sub_group
 from motet.compiler.targets.hip import HIP
 from motet.compiler.targets.intel import INTEL
 from motet.compiler.targets.opencl import OPENCL
@@ -24,7 +24,7 @@ from motet.errors import OptionError
 
 GROUP = "motet.targets"
 HOST = "host"
-PRECISION, REGISTERS = "precision", "registers"
+PRECISION, REGISTERS, SUB_GROUP = "precision", "registers", "subgroup"
 
 
 def families() -> dict[str, Family]:
@@ -72,12 +72,14 @@ def _load(entry: metadata.EntryPoint) -> Family | str:
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
     """The full names of the targets that a device expression requests: those listed by `cpu` (`arch` for GPUs), joined
-    by `+`, in order of preference, else those implied by another option, else the defaults; with the precision and the
-    mode of registers after slashes, unless they are the defaults. Raises OptionError; empty for an unknown family."""
+    by `+`, in order of preference, else those implied by another option, else the defaults; with the precision, the
+    mode of registers and the size of sub-groups after slashes, unless they are the defaults. Raises OptionError;
+    empty for an unknown family."""
     known = families().get(family)
     if known is None:
         return []
-    own = (known.key, *((PRECISION,) if known.precisions else ()), *((REGISTERS,) if known.registers else ()))
+    modes = {PRECISION: known.precisions, REGISTERS: known.registers, SUB_GROUP: known.sub_groups}
+    own = (known.key, *(option for option, values in modes.items() if values))
     for option in options:
         if option not in own and option not in known.options:
             listing = ", ".join((*own, *known.options))
@@ -92,7 +94,9 @@ def target_names(family: str, options: Mapping[str, str], where: str) -> list[st
         if name not in known.names:
             listing = ", ".join(known.names)
             raise OptionError(f"device {where}: {known.key} {name or '(empty)'} is unknown; available: {listing}")
-    suffix = _suffix(PRECISION, known.precisions, options, where) + _suffix(REGISTERS, known.registers, options, where)
+    suffix = "".join(_suffix(option, values, options, where) for option, values in modes.items())
+    if options.get(REGISTERS) in known.registers[1:]:
+        _expect_native_code(known, names, options[REGISTERS], where)
     names += [name for name in known.always if name not in names]
     return [name if family == HOST else f"{family}:{name}{suffix}" for name in names]
 
@@ -106,6 +110,16 @@ def _suffix(option: str, values: tuple[str, ...], options: Mapping[str, str], wh
         listing = ", ".join(values)
         raise OptionError(f"device {where}: {option} {given or '(empty)'} is unknown; available: {listing}")
     return f"/{given}"
+
+
+def _expect_native_code(known: Family, names: list[str], mode: str, where: str) -> None:
+    """Raises OptionError if all targets are those whose driver makes the machine code, which chooses registers."""
+    native = [name for name in known.targets if name not in known.always]
+    if not set(names) & set(native):
+        raise OptionError(
+            f"device {where}: {REGISTERS} {mode} has no effect for {known.key} {'+'.join(names)}, whose driver chooses "
+            f"registers; leave it out, or name a {known.key} with native code: {', '.join(native)}"
+        )
 
 
 def driver_options(family: str, options: Mapping[str, str]) -> str:
@@ -136,6 +150,8 @@ def resolve_target(name: str) -> Target:
         if value in known.precisions:
             if not isinstance(target, GpuTarget) or target.xpu is None or target.xpu.matrix_engine:
                 target = replace(target, precision=value)
+        elif isinstance(target, GpuTarget) and value in known.sub_groups:
+            target = with_sub_group(target, int(value))
         elif isinstance(target, GpuTarget) and target.xpu is not None:
             target = replace(target, xpu=replace(target.xpu, registers=value))
     return target

@@ -42,8 +42,9 @@ class Family:
     `codegen` names the code generator (`codegen/backends.py`): `cpu`, `triton`, or an entry point of the group
     `motet.codegen`.
 
-    `registers` are the modes of the register file that a device expression may request, the default first. `canonical`
-    maps other spellings of a target to its name. `always` are targets that are added to those requested, as fallbacks.
+    `registers` are the modes of the register file that a device expression may request, the default first;
+    `sub_groups` the sizes of sub-groups. `canonical` maps other spellings of a target to its name. `always` are targets
+    that are added to those requested, as fallbacks.
 
     `options` are the driver's options that a device expression may contain: `riscv{harts=4}`. `implied` maps values of
     an option to the targets that they imply, unless others are given: `{"vlen": {"256": ("rv64gcv256",)}}`."""
@@ -63,6 +64,7 @@ class Family:
     precisions: tuple[str, ...] = ()  # of products of f32, the default first
     streams: int = 1
     registers: tuple[str, ...] = ()
+    sub_groups: tuple[str, ...] = ()
     canonical: Callable[[str], str] = str
     always: tuple[str, ...] = ()
     codegen: str = "cpu"

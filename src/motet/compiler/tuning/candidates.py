@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from motet.artifact.schema import Schedule
-from motet.compiler.scheduling.arrangement import Options
+from motet.compiler.scheduling.arrangement import ArrangeOptions
 from motet.errors import CompileError
 
 PLANNED = "concurrent"
@@ -21,7 +21,7 @@ _MORE_MEMORY = 4.0  # relative to the lower bound of the arena
 Candidates = dict[str, dict[str, Schedule]]
 
 
-def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
+def candidate_options(options: ArrangeOptions) -> Iterator[tuple[str, ArrangeOptions]]:
     """The names and options of candidates other than the planner's own. Explicit `options` are kept."""
     serial = replace(options, filling=0, chained=True, streams=1)
     yield "serial", serial
@@ -32,7 +32,7 @@ def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
         yield "concurrent, more memory", replace(options, growth=_MORE_MEMORY)
 
 
-def make_candidates(make: Callable[[Options], Schedule], options: Options) -> dict[str, Schedule]:
+def make_candidates(make: Callable[[ArrangeOptions], Schedule], options: ArrangeOptions) -> dict[str, Schedule]:
     """All candidates that differ from earlier ones; `make` creates a schedule from options.
 
     Raises: CompileError if the planner's own exceeds the memory limit. Other candidates that do are omitted.

@@ -86,15 +86,18 @@ def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) ->
 def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """`inputs`, and those that stand for values computed by other functions (`frontends/read_value_extents.py`)."""
     complete = [*inputs, *_states(program, function)]
-    computed: dict[str, np.ndarray] = {}
+    computed: dict[str, list[np.ndarray]] = {}
     for attributes in _attributes(program.module, function):
         value = value_of(attributes)
         if value is None:
             continue
         if value.function not in computed:
             taken = [one for one in _attributes(program.module, value.function) if PARAMETER not in one]
-            (computed[value.function],) = _run(program, value.function, complete[: len(taken)])
-        complete.append(np.empty((int(computed[value.function][value.index]), 0), np.int8))
+            computed[value.function] = _run(program, value.function, complete[: len(taken)])
+        numbers, *_ = results = computed[value.function]
+        complete.append(
+            results[value.result] if value.result else np.empty((int(numbers[value.index]), 0), np.int8)
+        )
     return complete
 
 

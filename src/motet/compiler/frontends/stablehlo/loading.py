@@ -9,6 +9,8 @@ from __future__ import annotations
 from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
+from motet.compiler.frontends.read_shardy import read_shardy
+from motet.compiler.frontends.stablehlo.collectives import read_collectives
 from motet.compiler.frontends.stablehlo.complex import split_complex_bits, split_complex_constants
 from motet.compiler.frontends.stablehlo.corrections import correct_stablehlo
 from motet.compiler.frontends.stablehlo.dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
@@ -66,6 +68,8 @@ def load_stablehlo(text: str, file: str) -> Program:
     try:
         with context, ir.Location.unknown():
             without_sign = _unsigned(module)
+            read_shardy(module)
+            read_collectives(module)
             run_named("read-devices", program)
             _refuse_early(module)
             _tuples(module)

@@ -241,13 +241,12 @@ def _rewrite(candidate: Candidate, accepts: Accepts) -> bool:
         builder = CandidateBuilder(candidate)
         if not _is_accepted(builder, accepts):
             return False
-    except NoRefinement:
+        with ir.InsertionPoint(last), last.location:
+            inputs = [inward(value, builder.tensor(key)) for key, value in builder.outside()]
+            replacement = outward(builder.build(inputs, candidate.number), builder.result())
+    except NoRefinement:  # operations inserted so far have no uses
         return False
-    result = last.results[0]
-    with ir.InsertionPoint(last), last.location:
-        inputs = [inward(value, builder.tensor(key)) for key, value in builder.outside()]
-        replacement = outward(builder.build(inputs, candidate.number), builder.result())
-    result.replace_all_uses_with(replacement)
+    last.results[0].replace_all_uses_with(replacement)
     return True
 
 

@@ -42,6 +42,8 @@ _MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION, INTERLEAVED: Role.MOV
 
 TOGETHER = "motet.together"  # operation attribute: marks concatenations grouped with the operations that make the parts
 
+HELD = "motet.held"  # operation attribute: one program holds what this reduces, in whatever dimensions
+
 SEPARATE_SIBLINGS = "motet.separate_siblings"  # module attribute: `group_block` must not fuse sibling convolutions
 
 
@@ -130,11 +132,12 @@ class _Grouper:
         return bool(users) and is_unit_reshape(reshape) and all(TOGETHER in user.attributes for user in users)
 
     def _leads_to_points(self, reshape: ir.Operation) -> bool:
-        """Whether a unit reshape is only read by element-wise operations and transpositions. Loops, which
-        would read a view in each iteration, and products need one."""
+        """Whether a unit reshape is only read by element-wise operations, gathers and transpositions, point by point.
+        Loops, which would read a view in each iteration, and products need one."""
         users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
+        points = (Role.ELEMENTWISE, Role.VIEW, Role.OPAQUE)
         return bool(users) and is_unit_reshape(reshape) and all(
-            user.name == "linalg.generic" and self.roles.get(user) in (Role.ELEMENTWISE, Role.VIEW) for user in users
+            user.name == "linalg.generic" and self.roles.get(user) in points for user in users
         )
 
     def _place_marked(self, operation: ir.Operation, mark: str) -> None:
@@ -238,7 +241,7 @@ class _Grouper:
             self.groups.remove(other)
             self.owner.update(dict.fromkeys(other.operations, group))
         if structure is not None:
-            group.space = written_space(structure) if role in WRITTEN else space_of(structure)
+            group.space = written_space(structure) if role in WRITTEN else _space(operation, structure)
         group.depends = producers
         self.groups.append(group)
         self.owner[operation] = group
@@ -271,7 +274,7 @@ class _Grouper:
         if role is Role.ELEMENTWISE and group.role in DENSE_ROLES and self._only_feeds_reductions(group, operation):
             return False
         return may_join(
-            role, space_of(structure), group.role, group.space, lambda: self._only_reader(group, operation)
+            role, _space(operation, structure), group.role, group.space, lambda: self._only_reader(group, operation)
         )
 
     def _join(
@@ -279,7 +282,7 @@ class _Grouper:
     ) -> None:
         if role is Role.REDUCTION:
             group.role = Role.REDUCTION
-            group.space = space_of(structure)
+            group.space = _space(operation, structure)
         group.operations.append(operation)
         group.depends |= producers - {group}
         self.owner[operation] = group
@@ -358,7 +361,7 @@ class _Grouper:
         meeting = [
             g for g in self.groups
             if g in producers and g.space.extents == extents and self._reads_plainly(operation, structure, g)
-            and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and g.space.is_trailing))
+            and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and g.space.is_rows))
         ]
         host = next((g for g in meeting if g.role is Role.REDUCTION), meeting[0] if meeting else None)
         for other in meeting:
@@ -395,6 +398,10 @@ class _Grouper:
         while not isinstance(value.owner, ir.Block) and self.roles.get(value.owner.operation) is Role.VIEW:
             value = value.owner.operation.operands[0]
         return value
+
+
+def _space(operation: ir.Operation, structure: Structure) -> Space:
+    return space_of(structure, HELD in operation.attributes)
 
 
 def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:

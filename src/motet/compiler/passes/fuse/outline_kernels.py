@@ -21,6 +21,7 @@ from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
 from motet.compiler.ir.remap import remap
+from motet.compiler.ir.source_names import NAMES, computed_names
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import (
     INTERLEAVED,
@@ -70,6 +71,7 @@ class _Cut:
     operations: list[ir.Operation]
     arguments: list[ir.Value]
     results: list[ir.Value]
+    names: str  # in the source, of what it computes
     launch: tuple[str, ...] = ()  # for launches only: equal ones share a kernel
 
 
@@ -113,7 +115,10 @@ class _KernelOutliner:
         if len(operations) == 1 and operations[0].name == "func.call":
             places = [str(arguments.index(operand)) for operand in operations[0].operands]
             launch = (ir.FlatSymbolRefAttr(operations[0].attributes["callee"]).value, *places)
-        return _Cut(name, group.role.value, group.operations[-1].location, operations, arguments, results, launch)
+        names = computed_names(group.operations)
+        return _Cut(
+            name, group.role.value, group.operations[-1].location, operations, arguments, results, names, launch
+        )
 
     def _outline(self, cut: _Cut) -> None:
         arguments = [self.replaced.get(argument, argument) for argument in cut.arguments]
@@ -124,6 +129,8 @@ class _KernelOutliner:
             self._settle(argument)
         with ir.InsertionPoint(self.terminator), cut.location:
             call = func.CallOp([r.type for r in cut.results], name, arguments)
+        if cut.names:
+            call.operation.attributes[NAMES] = ir.StringAttr.get(cut.names)
         for result, replacement in zip(cut.results, call.results, strict=True):
             result.replace_all_uses_with(replacement)
             self.replaced[result] = replacement

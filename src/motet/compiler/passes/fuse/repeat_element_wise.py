@@ -17,7 +17,7 @@ from math import prod
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import MARK
+from motet.compiler.passes.fuse.group import HELD, MARK
 from motet.compiler.passes.fuse.roles import Role, computes_its_points, role_of, structure_of
 from motet.compiler.passes.fuse.rules import space_of
 
@@ -45,11 +45,11 @@ class RepeatElementWise(FunctionPass):
 
 
 def _is_candidate(operation: ir.Operation) -> bool:
-    """Whether an operation reduces other dimensions than the last ones."""
+    """Whether an operation reduces other dimensions than the last ones, and its readers do not join it."""
     if operation.name != "linalg.generic" or role_of(operation) is not Role.REDUCTION or MARK in operation.attributes:
         return False
     structure = structure_of(operation)
-    return structure is not None and not space_of(structure).is_trailing
+    return structure is not None and not space_of(structure, HELD in operation.attributes).is_rows
 
 
 def _inputs(generic: ir.Operation) -> int:

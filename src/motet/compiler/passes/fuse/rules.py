@@ -7,9 +7,9 @@
 | reduction | that is element-wise | it reduces the last dimensions of the group's space, or alone reads the group |
 | reduction | of reductions | it reduces the same last dimensions of the same space |
 
-A group has at most `LARGEST_GROUP` operations, and an operation does not join if two groups would then depend on each
-other (`waits_for`). The passes add their own conditions: grouping on how values are read, placement on
-where operations run.
+Where programs of a GPU hold rows of any dimensions (`hold-rows`), these count as the last. A group has at most
+`LARGEST_GROUP` operations, and an operation does not join if two groups would then depend on each other (`waits_for`).
+The passes add their own conditions: grouping on how values are read, placement on where operations run.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ G = TypeVar("G", bound=Hashable)
 
 @dataclass(frozen=True)
 class Space:
-    """The loops of an operation without those of extent 1: their extents (None: dynamic), and the positions of the
-    reductions."""
+    """The loops of an operation without those of extent 1: their extents (None: dynamic), the positions of the
+    reductions, and whether one program holds what they reduce, in whatever dimensions (`hold-rows`)."""
 
     extents: tuple[int | None, ...] = ()
     reduced: frozenset[int] = frozenset()
+    held: bool = False
 
     @property
     def outer(self) -> tuple[int | None, ...]:
@@ -45,12 +46,17 @@ class Space:
         rank = len(self.extents)
         return bool(self.reduced) and self.reduced == frozenset(range(rank - len(self.reduced), rank))
 
+    @property
+    def is_rows(self) -> bool:
+        """Whether what runs over the elements of the rows joins their reductions."""
+        return self.held or self.is_trailing
 
-def space_of(structure: Structure) -> Space:
-    """The space of a loop nest."""
+
+def space_of(structure: Structure, held: bool = False) -> Space:
+    """The space of a loop nest, whose rows are `held` in a program or not."""
     kept = [i for i, size in enumerate(structure.sizes) if size != 1]
     reduced = frozenset(position for position, i in enumerate(kept) if i in structure.reduced)
-    return Space(tuple(structure.sizes[i] for i in kept), reduced)
+    return Space(tuple(structure.sizes[i] for i in kept), reduced, held)
 
 
 def written_space(structure: Structure) -> Space:
@@ -64,13 +70,13 @@ def may_join(role: Role, space: Space, group: Role, among: Space, is_only_reader
     whether only the operation reads the group."""
     if role is Role.ELEMENTWISE:
         if group is Role.REDUCTION:
-            return space.extents == among.outer or (space.extents == among.extents and among.is_trailing)
+            return space.extents == among.outer or (space.extents == among.extents and among.is_rows)
         return group in (Role.ELEMENTWISE, *WRITTEN) and space.extents == among.extents
     if role is not Role.REDUCTION:
         return False
     if group is Role.ELEMENTWISE:
-        return space.extents == among.extents and (space.is_trailing or is_only_reader())
-    return group is Role.REDUCTION and space == among and space.is_trailing
+        return space.extents == among.extents and (space.is_rows or is_only_reader())
+    return group is Role.REDUCTION and space == among and space.is_rows
 
 
 def waits_for(

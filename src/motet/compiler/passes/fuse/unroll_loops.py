@@ -5,20 +5,21 @@
       %b = linalg.generic … ins(%a, %s) …                     %c = tensor.extract_slice %x[1] …
       scf.yield %b }                                          %d = linalg.generic … ins(%c, %b) …
 
-Recurrent networks have such loops. GPU back ends have no code for loops around kernels: each iteration becomes separate
-launches, and all iterations share code.
+Recurrent networks have such loops. GPU back ends have code for loops that `kernels/recurrence.py` reads, and keep those
+that are faster as one launch. Each iteration of others becomes separate launches, and all iterations share code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import arith, ir, run_pipeline
-from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.ir.remap import remap
+from motet.compiler.kernels.loop_places import loop_values
+from motet.compiler.kernels.recurrence import Recurrence, read_loop
 from motet.compiler.passes.base import Pass
 
 FOR = "scf.for"
@@ -27,20 +28,30 @@ _CLEAN = "canonicalize,cse"
 _TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield", FOR)
 
 
+Keeps = Callable[[Recurrence], bool]
+
+
+def never(found: Recurrence) -> bool:
+    """Keeps no loop."""
+    return False
+
+
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Keeps loops that would become more than `most` operations, and with `products` those without matrix products."""
+    """Keeps loops that would become more than `most` operations, with `products` those without matrix products, and
+    recurrences that `keeps` accepts."""
 
     name = "unroll-loops"
     products: bool = False
     most: int = MOST
+    keeps: Keeps = never
 
     def run(self, program: Program) -> bool:
         found = False
         for function in public_functions(program.module):
             for block in function.regions[0].blocks:
                 for operation in [each.operation for each in block.operations]:
-                    if is_taken_apart(operation, self.most) and (not self.products or _multiplies(operation)):
+                    if self._unrolls(operation):
                         results = _unroll(operation, ir.InsertionPoint(operation))
                         for old, new in zip(operation.results, results, strict=True):
                             old.replace_all_uses_with(new)
@@ -49,6 +60,12 @@ class UnrollLoops(Pass):
         if found:
             run_pipeline(program.module, _CLEAN)
         return found
+
+    def _unrolls(self, operation: ir.Operation) -> bool:
+        if not is_taken_apart(operation, self.most) or (self.products and not _multiplies(operation)):
+            return False
+        found = None if self.keeps is never else read_loop(operation)
+        return found is None or not self.keeps(found)
 
 
 def is_taken_apart(operation: ir.Operation, most: int = MOST) -> bool:
@@ -72,7 +89,7 @@ def _inputs(generic: ir.Operation) -> int:
 
 def _length(loop: ir.Operation) -> int:
     """The number of operations that `loop` becomes; 0 if it is not unrolled."""
-    values = _index_values(loop)
+    values = loop_values(loop)
     if values is None or not len(loop.results):
         return 0
     count = 0
@@ -94,25 +111,12 @@ def _is_known(value: ir.Value) -> bool:
     return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
 
 
-def _index_values(loop: ir.Operation) -> range | None:
-    bounds = [_constant(value) for value in list(loop.operands)[:3]]
-    known = [bound for bound in bounds if bound is not None]
-    return range(*known) if len(known) == 3 and known[2] > 0 else None
-
-
-def _constant(value: ir.Value) -> int | None:
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
-        return None
-    number = constant_number(value.owner.operation)
-    return number if isinstance(number, int) else None
-
-
 def _unroll(loop: ir.Operation, point: ir.InsertionPoint) -> Sequence[ir.Value]:
     """The results of `loop`, whose iterations are created at `point`."""
     body = loop.regions[0].blocks[0]
     operations = [entry.operation for entry in body.operations]
     carried = list(loop.operands)[3:]
-    for current in _index_values(loop) or ():
+    for current in loop_values(loop) or ():
         with loop.location, point:
             index = arith.ConstantOp(body.arguments[0].type, current)
         mapping: dict[ir.Value, ir.Value] = dict(zip(body.arguments, [index.result, *carried], strict=True))
