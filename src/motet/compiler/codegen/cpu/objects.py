@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 import llvmlite.binding as llvm
 
+from motet.compiler.codegen.cpu.emit.extremes import with_extremes
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
 from motet.compiler.codegen.cpu.imports import imported, is_source, is_spirv
 from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program
@@ -129,7 +130,7 @@ def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) 
 
 def _parsed(unit: ObjectUnit, text: str, target: CpuTarget, machine: Any) -> Any:
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(with_extremes(text, target))
         module.triple = target.triple
         module.data_layout = str(machine.target_data)
         module.verify()
@@ -158,6 +159,7 @@ def target_machine(target: CpuTarget) -> Any:
     """LLVM's target machine for position-independent code of `target`, optimised at instruction level."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # of microkernels, which may be assembly
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small", abiname=target.abi
     )

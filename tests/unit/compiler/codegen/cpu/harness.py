@@ -119,7 +119,7 @@ def object_code(text: str, target: CpuTarget) -> bytes:
     return machine.emit_object(module)
 
 
-FILLING, GUARD = 0xA5, 64
+FILLING, GUARD = 0xA5, 256
 
 
 def aligned(size: int, alignment: int = 64) -> np.ndarray:

@@ -47,6 +47,19 @@ class StridedNest:
     def body(self) -> tuple[Scalar, ...]:
         return self.stage.body
 
+    @property
+    def varying_dtypes(self) -> list[str]:
+        """The dtypes of the inputs, the outputs and the body values that may differ from point to point: a vector has
+        as many lanes as the widest allows. Constants stay scalars."""
+        count = len(self.inputs) + len(self.outputs)
+        varying = set(range(count))
+        dtypes = [operand.dtype for operand in (*self.inputs, *self.outputs)]
+        for position, scalar in enumerate(self.body, start=count):
+            if scalar.op == "linalg.index" or not varying.isdisjoint(scalar.operands):
+                varying.add(position)
+                dtypes += [scalar.dtype] * (scalar.dtype not in ("index", "i1"))
+        return dtypes
+
     def dims_of(self, kind: str) -> list[int]:
         return [d for d, found in enumerate(self.kinds) if found == kind]
 

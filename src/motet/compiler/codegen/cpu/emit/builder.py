@@ -24,6 +24,8 @@ class Builder(ir.IRBuilder):
     """
 
     scales = False
+    # The number whose sine or cosine was computed last, the block that followed, and what the other one shares.
+    last_angle: tuple[ir.Value, ir.Block, tuple[ir.Value, ...]] | None = None
 
     # -- indices ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ k_sin.c and k_cos.c, which take r as a sum of two numbers). Vectors with a large
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from llvmlite import ir
 
@@ -49,35 +50,46 @@ def cos(b: Builder, x: Value) -> Value:
 
 
 def _where_small(b: Builder, name: str, x: Value, quarters: int) -> Value:
-    """The sine of x + `quarters` π/2 where |x| is within the limit; `name` is its name in the C library."""
+    """The sine of x + `quarters` π/2 where |x| is within the limit; `name` is its name in the C library. A sine and a
+    cosine of one number, one after the other, share the reduction and the series."""
     f = FloatLanes(b, x.type)
-    large: Value = f.compare(">", f.magnitude(x), _LIMIT[f.double])
-    if isinstance(large.type, ir.VectorType):
-        large = b.intrinsic(f"llvm.vector.reduce.or.v{large.type.count}i1", I1, [large])
-    called, computed, joined = (b.append_basic_block(label) for label in ("called", "computed", "joined"))
-    b.cbranch(large, called, computed)
+    known = b.last_angle
+    shared = known[2] if known is not None and known[0] is x and known[1] is b.block else _angle(f, x)
+    large, *angle = shared
+    result = _shifted_sine(f, x, angle, quarters)
+    before = b.block
+    called, joined = (b.append_basic_block(label) for label in ("called", "joined"))
+    b.cbranch(large, called, joined)
     b.position_at_end(called)
     from_library = by_libm(b, name, [x])
-    b.branch(joined)
-    b.position_at_end(computed)
-    result = _shifted_sine(f, x, quarters)
     b.branch(joined)
     b.position_at_end(joined)
     phi = b.phi(x.type)
     phi.add_incoming(from_library, called)
-    phi.add_incoming(result, computed)
+    phi.add_incoming(result, before)
+    b.last_angle = x, joined, shared
     return phi
 
 
-def _shifted_sine(f: FloatLanes, x: Value, quarters: int) -> Value:
+def _angle(f: FloatLanes, x: Value) -> tuple[Value, ...]:
+    """Whether a lane of x is beyond the limit, n in the low bits of a number, and the sine and the cosine of r."""
     b = f.builder
+    large: Value = f.compare(">", f.magnitude(x), _LIMIT[f.double])
+    if isinstance(large.type, ir.VectorType):
+        large = b.intrinsic(f"llvm.vector.reduce.or.v{large.type.count}i1", I1, [large])
     magic = 1.5 * 2.0**f.fraction
-    shifted = f.fma(x, 2 / math.pi, magic)  # its low bits are n
+    shifted = f.fma(x, 2 / math.pi, magic)
     n = f.sub(shifted, magic)
-    turns = b.add(f.as_bits(shifted), f.whole(quarters))
     high, middle, low = _HALF_PI[f.double]
     r = f.fma(n, -high, x)
     sine, cosine = _series_f64(f, r, n, middle, low) if f.double else _series_f32(f, r, n, middle, low)
+    return large, shifted, sine, cosine
+
+
+def _shifted_sine(f: FloatLanes, x: Value, angle: Sequence[Value], quarters: int) -> Value:
+    b = f.builder
+    shifted, sine, cosine = angle
+    turns = b.add(f.as_bits(shifted), f.whole(quarters))
     odd = b.icmp_unsigned("!=", b.and_(turns, f.whole(1)), f.whole(0))
     value = b.select(odd, cosine, sine)
     sign = b.shl(b.and_(turns, f.whole(2)), f.whole(62 if f.double else 30))

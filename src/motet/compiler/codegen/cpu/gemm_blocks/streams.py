@@ -34,6 +34,7 @@ from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _UNROLLED = 256  # multiply-adds in one iteration of the innermost loop
+_AHEAD = 32  # words that are prefetched; hardware alone follows several streams through pages of 4 KiB slowly
 _CHAINS = 4  # sums that are independent, so that the latency of multiply-adds is hidden
 
 
@@ -51,6 +52,10 @@ class ColumnPlace:
     def words(self, f: TileFrame, number: Index) -> ir.Value:
         """The words `number` of the columns."""
         return f.load_vector(f.at(self.words_at, f.imul(number, COLUMNS), I32), I32, self.lanes)
+
+    def fetch(self, f: TileFrame, number: Index) -> None:
+        """Prefetch the words `number` of the columns, or what follows them in memory."""
+        f.prefetch(f.at(self.words_at, f.imul(number, COLUMNS), I32), near=False)
 
     def sides(self, f: TileFrame, block: Index) -> tuple[ir.Value, ir.Value | None, ir.Value | None]:
         """Scales, zero points and shifts of a block of rows, in f32."""
@@ -208,6 +213,8 @@ class BlockStreams(Tiles):
         def word(i: Index, sums: list[ir.Value]) -> list[ir.Value]:
             result = list(sums)
             vectors = [place.words(f, f.iadd(first, i)) for place in places]
+            for place in places:
+                place.fetch(f, f.iadd(f.iadd(first, i), _AHEAD))
             own = f.at(x[0], f.imul(i, per_word), F32)
             for part in range(per_word):
                 at = [f.at(own, f.iadd(offset, part), F32) for offset in offsets]

@@ -202,8 +202,10 @@ def _with_largest(loop: ir.Operation, indices: Sequence[ir.Value]) -> list[ir.Va
         made = ir.Operation.create("scf.for", results=kinds, operands=[*loop.operands, *zeros], regions=1)
         arguments = [loop.operands[0].type, *kinds]
         block = made.regions[0].blocks.append(*arguments, arg_locs=[loop.location] * len(arguments))
-        for was, now in zip(old.arguments, block.arguments, strict=False):
+        renamed: dict[ir.Value, ir.Value] = dict(zip(old.arguments, block.arguments, strict=False))
+        for was, now in renamed.items():
             was.replace_all_uses_with(now)
+        indices = [renamed.get(index, index) for index in indices]  # one may be the counter
         operations = [entry.operation for entry in old.operations]
         for operation in operations[:-1]:
             block.append(operation)

@@ -54,8 +54,7 @@ def column_dimension(nest: StridedNest, along: int | None, lanes: int) -> int | 
 
 def lanes_across(nest: StridedNest, target: CpuTarget) -> int:
     """The number of lanes that the widest type allows that `nest` computes with or moves."""
-    dtypes = [operand.dtype for operand in (*nest.inputs, *nest.outputs)]
-    dtypes += [scalar.dtype for scalar in nest.body if scalar.dtype not in ("index", "i1")]
+    dtypes = nest.varying_dtypes
     return target.lanes(max(max(32, ITEM_BITS[d]) if d in ("f16", "bf16") else ITEM_BITS[d] for d in dtypes))
 
 

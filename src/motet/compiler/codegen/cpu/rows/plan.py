@@ -116,9 +116,8 @@ def row_lanes(found: RowGroup, target: CpuTarget) -> int:
 
 
 def _nest_lanes(nest: StridedNest, target: CpuTarget) -> int:
-    dtypes = [operand.dtype for operand in (*nest.inputs, *nest.outputs)]
-    dtypes += [scalar.dtype for scalar in nest.body if scalar.dtype not in ("index", "i1")]
-    return min(target.lanes(max(32, ITEM_BITS[d]) if is_float(d) else ITEM_BITS[d]) for d in dtypes)
+    bits = [max(32, ITEM_BITS[d]) if is_float(d) else ITEM_BITS[d] for d in nest.varying_dtypes]
+    return min(map(target.lanes, bits))
 
 
 # -- choice --------------------------------------------------------------------------------------------
