@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, HOMES, LOOP_OP, TO, TRANSFER_OP, WANTED
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import (
     explicit_affinity,
@@ -98,7 +99,7 @@ class _Inserter:
             device = device_of(operation)
             for value in dict.fromkeys(tensor_operands(operation)):
                 if device is not None and self.where.get(value, device) != device:
-                    _replace_uses(operation, value, self._on(value, device))
+                    remap(operation, {value: self._on(value, device)})
         self._return(operations[-1])
 
     def _on(self, value: ir.Value, device: str) -> ir.Value:
@@ -126,15 +127,3 @@ class _Inserter:
                 allowed = {name for name, _ in pin.devices}
                 if self.where[value] not in allowed:
                     terminator.operands[index] = self._on(value, pin.devices[0][0])
-
-
-def _replace_uses(operation: ir.Operation, old: ir.Value, new: ir.Value) -> None:
-    """Replaces uses in an operation and its contents."""
-    for index, operand in enumerate(operation.operands):
-        if operand == old:
-            operation.operands[index] = new
-    for region in operation.regions:
-        for block in region.blocks:
-            for child in block.operations:
-                _replace_uses(child.operation, old, new)
-

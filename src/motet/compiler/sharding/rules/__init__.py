@@ -1,0 +1,1 @@
+"""How operations can be divided, one module for each kind; `listing.py` has their order."""
