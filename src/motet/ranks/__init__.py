@@ -1,0 +1,11 @@
+"""Programs over several processes, called ranks, of one or several machines."""
+
+from motet.ranks.faults import FaultyTransport
+from motet.ranks.in_process import InProcessWorld
+from motet.ranks.launcher import launched, transport_of_launcher
+from motet.ranks.session import RankedSession, load
+from motet.ranks.transport import RankTransport
+
+__all__ = [
+    "FaultyTransport", "InProcessWorld", "RankTransport", "RankedSession", "launched", "load", "transport_of_launcher",
+]
