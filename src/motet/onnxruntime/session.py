@@ -1,0 +1,173 @@
+"""InferenceSession, with the interface of onnxruntime's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import show
+from motet.artifact.schema import TensorSpec
+from motet.errors import CallError, OptionError
+from motet.onnxruntime.options import threads_of
+from motet.runtime.named import call_by_name, names_of
+from motet.runtime.session import Session, load
+
+_OWN = "MotetExecutionProvider"
+_CPU = "CPUExecutionProvider"
+_TYPES = {
+    "float32": "float", "float64": "double", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",
+    "complex64": "complex64", "complex128": "complex128",
+}
+Provider = str | tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output: its name, its type as onnxruntime writes it, `tensor(float)`, and its extents; a dynamic one
+    is its name."""
+
+    name: str
+    type: str
+    shape: list[int | str]
+
+
+def get_available_providers() -> list[str]:
+    """The providers that a session accepts."""
+    return [_OWN, _CPU]
+
+
+def get_device() -> str:
+    """The kind of device of sessions."""
+    return "CPU"
+
+
+class InferenceSession:
+    """A session of an ONNX model or an artifact, given as a path or bytes.
+
+    A model is compiled for the host, or taken from the cache. `motet` is the session below, with all that onnxruntime
+    lacks. Raises OptionError, CompileError, ArtifactError.
+    """
+
+    def __init__(
+        self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: Any = None,
+        providers: Sequence[Provider] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        threads = threads_of(sess_options)
+        _check_providers(providers, provider_options)
+        self.motet: Session = _open(path_or_bytes, threads)
+        self._function = self.motet[self.motet.signature.name]
+        self._inputs = _arguments(self._function.signature.inputs)
+        self._outputs = _arguments(self._function.signature.results)
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs, in order."""
+        return list(self._inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs, in order."""
+        return list(self._outputs)
+
+    def get_providers(self) -> list[str]:
+        """Motet alone: nothing falls back to another library."""
+        return [_OWN]
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """The outputs `output_names`, or all for None or an empty list, in this order, as numpy arrays.
+
+        `input_feed` has an array for each input. Raises CallError for wrong names, shapes and dtypes.
+        """
+        feeds = {name: value if isinstance(value, np.ndarray) else np.asarray(value)
+                 for name, value in input_feed.items()}
+        return call_by_name(self._function, output_names or None, feeds)
+
+    def io_binding(self) -> IOBinding:
+        """An empty binding of inputs and outputs of this session."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Call with the inputs of a binding; it keeps the outputs."""
+        iobinding.call()
+
+
+class IOBinding:
+    """Arrays of the host bound to inputs and outputs by name, for repeated calls."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self._feeds: dict[str, Any] = {}
+        self._wanted: list[str] = []
+        self._values: list[Any] = []
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Bind an array to an input; its content is read at each call. Raises CallError for an unknown name."""
+        _check_name(name, self._session.get_inputs())
+        self._feeds[name] = arr_on_cpu
+
+    def bind_output(self, name: str, device_type: str = "cpu") -> None:
+        """Ask for an output, in new memory of the host. Raises CallError for an unknown name, OptionError for another
+        device."""
+        if device_type != "cpu":
+            raise OptionError(f"bind_output: device {device_type!r}: expected 'cpu'; session.motet(…, out=…) writes to "
+                              "tensors of other devices")  # fmt: skip
+        _check_name(name, self._session.get_outputs())
+        self._wanted.append(name)
+
+    def clear_binding_inputs(self) -> None:
+        self._feeds.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self._wanted.clear()
+
+    def call(self) -> None:
+        """Run the session, and keep the outputs."""
+        self._values = self._session.run(self._wanted, self._feeds)
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last call, in the order in which they were bound."""
+        return list(self._values)
+
+
+def _open(source: str | os.PathLike[str] | bytes, threads: int | None) -> Session:
+    """The session of an artifact, which is a zip archive, or a model."""
+    import motet
+
+    if isinstance(source, bytes):
+        if source[:4] == b"PK\x03\x04":
+            return load(source, threads=threads)
+        return load(motet.compile(source, format="onnx"), threads=threads)
+    path = Path(os.fspath(source))
+    if path.suffix == ".motet":
+        return load(path, threads=threads)
+    return load(motet.compile(path), threads=threads)
+
+
+def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Mapping[str, Any]] | None) -> None:
+    """Raises OptionError unless the host is among the providers. Others are skipped, as onnxruntime does with those
+    that it lacks."""
+    names = [provider if isinstance(provider, str) else provider[0] for provider in providers or [_CPU]]
+    if not {_OWN, _CPU} & set(names):
+        raise OptionError(f"providers: {', '.join(names)} given; {_OWN} or {_CPU} expected; for another device, "
+                          "compile the model for it, and load the artifact by motet.load")  # fmt: skip
+    if any(options or ()):
+        raise OptionError("provider_options: not supported; leave them out")
+
+
+def _arguments(specs: Sequence[TensorSpec]) -> list[NodeArg]:
+    return [
+        NodeArg(name, f"tensor({_TYPES.get(DTYPES[spec.dtype].name, DTYPES[spec.dtype].name)})",
+                [extent if isinstance(extent, int) else show(extent) for extent in spec.shape])
+        for name, spec in zip(names_of(specs), specs, strict=True)
+    ]
+
+
+def _check_name(name: str, known: Sequence[NodeArg]) -> None:
+    if all(name != each.name for each in known):
+        raise CallError(f"no input or output {name!r}; there are: {', '.join(each.name for each in known) or 'none'}")

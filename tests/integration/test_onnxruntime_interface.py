@@ -1,0 +1,151 @@
+"""`motet.onnxruntime`, calls by name, awaited calls, and what sessions refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import motet
+import motet.onnxruntime as ort
+from motet.errors import CallError, OptionError
+from motet.version import VERSION
+
+
+def model() -> onnx.ModelProto:
+    """p = a + b, q = a · b, for a batch of rows, and r = -i."""
+    rows = ["batch", 3]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["p"]), helper.make_node("Mul", ["a", "b"], ["q"]),
+         helper.make_node("Neg", ["i"], ["r"])], "g",
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, rows),
+         helper.make_tensor_value_info("b", TensorProto.FLOAT, rows),
+         helper.make_tensor_value_info("i", TensorProto.INT64, [2])],
+        [helper.make_tensor_value_info("p", TensorProto.FLOAT, rows),
+         helper.make_tensor_value_info("q", TensorProto.FLOAT, rows),
+         helper.make_tensor_value_info("r", TensorProto.INT64, [2])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+@pytest.fixture(scope="module")
+def artifact() -> motet.Artifact:
+    return motet.compile(model())
+
+
+def feeds(rows: int = 4) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(3)
+    a, b = (random.standard_normal((rows, 3), dtype=np.float32) for _ in range(2))
+    return {"b": b, "i": np.array([5, -7]), "a": a}
+
+
+def test_a_session_has_the_interface_of_onnxruntime(tmp_path: Path) -> None:
+    onnx.save(model(), path := tmp_path / "model.onnx")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = ort.InferenceSession(str(path), options, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    given = feeds()
+    p, q, r = session.run(None, given)
+    assert np.array_equal(p, given["a"] + given["b"]) and np.array_equal(q, given["a"] * given["b"])
+    assert np.array_equal(r, -given["i"])
+    r, p = session.run(["r", "p"], given, None)
+    assert np.array_equal(r, -given["i"]) and np.array_equal(p, given["a"] + given["b"])
+    described = [(each.name, each.type, len(each.shape), each.shape[-1]) for each in session.get_inputs()]
+    assert described == [("a", "tensor(float)", 2, 3), ("b", "tensor(float)", 2, 3), ("i", "tensor(int64)", 1, 2)]
+    assert isinstance(session.get_inputs()[0].shape[0], str)
+    assert [each.name for each in session.get_outputs()] == ["p", "q", "r"]
+    assert session.get_providers() == ["MotetExecutionProvider"] and session.motet.threads == 1
+
+
+def test_results_and_descriptions_are_those_of_onnxruntime() -> None:
+    real = pytest.importorskip("onnxruntime")
+    data = model().SerializeToString()
+    theirs = real.InferenceSession(data, providers=["CPUExecutionProvider"])
+    ours = ort.InferenceSession(data)
+    for mine, other in zip(ours.run(None, feeds()), theirs.run(None, feeds()), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6)
+    assert [(x.name, x.type) for x in ours.get_inputs()] == [(x.name, x.type) for x in theirs.get_inputs()]
+    assert ort.InferenceSession(data, real.SessionOptions()).get_outputs()[0].name == "p"
+
+
+def test_bytes_of_an_artifact_and_a_binding(artifact: motet.Artifact) -> None:
+    session = ort.InferenceSession(bytes(artifact.data))
+    binding = session.io_binding()
+    given = feeds()
+    for name, value in given.items():
+        binding.bind_cpu_input(name, value)
+    binding.bind_output("q")
+    binding.bind_output("r", "cpu")
+    session.run_with_iobinding(binding)
+    given["a"] *= 2  # bound arrays are read at each call
+    session.run_with_iobinding(binding)
+    q, r = binding.copy_outputs_to_cpu()
+    assert np.array_equal(q, given["a"] * given["b"]) and np.array_equal(r, -given["i"])
+    with pytest.raises(CallError, match="'z'; there are: p, q, r"):
+        binding.bind_output("z")
+    with pytest.raises(OptionError, match="expected 'cpu'"):
+        binding.bind_output("q", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("names", "change", "said"),
+    [
+        (["z"], {}, "no result 'z'; there are: p, q, r"), (None, {"c": 1}, "no input 'c'; there are: a, b, i"),
+        (None, {"a": None}, "inputs not given: a"), (None, {"a": np.zeros((4, 3))}, "f64 given, f32 expected"),
+        (None, {"i": np.zeros(3, np.int64)}, "shape"),
+    ],
+    ids=["output", "extra input", "missing input", "dtype", "shape"],
+)
+def test_wrong_names_and_arrays_are_named(
+    artifact: motet.Artifact, names: list[str] | None, change: dict[str, object], said: str
+) -> None:
+    given = {name: value for name, value in {**feeds(), **change}.items() if value is not None}
+    with motet.load(artifact) as session, pytest.raises(CallError, match=said):
+        session.run(names, given)
+    with pytest.raises(CallError, match=said):
+        ort.InferenceSession(bytes(artifact.data)).run(names, given)
+
+
+@pytest.mark.parametrize("name", ["enable_profiling", "optimized_model_filepath", "no_such_option"])
+def test_an_option_that_is_not_followed_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        setattr(ort.SessionOptions(), name, "yes")
+
+
+def test_providers_without_the_host_are_refused(artifact: motet.Artifact) -> None:
+    with pytest.raises(OptionError, match="CUDAExecutionProvider given"):
+        ort.InferenceSession(bytes(artifact.data), providers=[("CUDAExecutionProvider", {"device_id": 0})])
+
+
+def test_calls_are_awaited_together(artifact: motet.Artifact) -> None:
+    given = [feeds(rows) for rows in (1, 2, 3)]
+
+    async def main(session: motet.Session) -> list[tuple[np.ndarray, ...]]:
+        return await asyncio.gather(*(session.acall(each["a"], each["b"], each["i"]) for each in given))
+
+    with motet.load(artifact) as session:
+        for each, (p, _, _) in zip(given, asyncio.run(main(session)), strict=True):
+            assert np.array_equal(p, each["a"] + each["b"])
+        with pytest.raises(CallError):
+            asyncio.run(session.acall(given[0]["a"]))
+
+
+def test_sessions_are_not_pickled_and_say_what_to_do(artifact: motet.Artifact) -> None:
+    with motet.load(artifact) as session:
+        for value in (session, session.main if "main" in session else next(iter(session.functions.values()))):
+            for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match=r"call motet\.load there"):
+                    attempt(value)
+        again = motet.load(bytes(session.artifact.data))
+        assert np.array_equal(again.run(["r"], feeds())[0], [-5, 7])
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert motet.__version__ == VERSION
