@@ -3,10 +3,13 @@ that does not apply is an error at the operation's place."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from tests.unit.compiler.building import build, kinds, random
 
+import motet
 from motet.compiler.targets.cpu import X86_64_V3
 from motet.errors import CompileError
 
@@ -61,6 +64,19 @@ def test_a_schedule_that_does_not_apply_is_an_error_at_its_place(attributes: str
     with pytest.raises(CompileError, match=says) as caught:
         build(product(attributes), X86_64_V3)
     assert str(caught.value).startswith("test.mlir:5:8: loop.") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("schedule", "says"), [
+    ("{i: parallelize, j: , k: }", "it describes loops, and code for cuda devices has no loop nests; expected the for"),
+    ("{class: launches, launches: [{form: none such}]}", 'launches[0]={"form":"none such"}: expected one of '),
+    ("{class: launches, launches: []}", "launches=0: expected 1 of them"),
+    ("{class: launches, launches: [{shape: x}]}", "shape: class launches has no such field"),
+    ("{class: contraction}", "loop of class: there is no such loop or primitive of a launch; expected one of i, j, k"),
+])
+def test_on_a_gpu_a_schedule_selects_forms_or_is_an_error(schedule: str, says: str) -> None:
+    with pytest.raises(CompileError, match=re.escape(says)) as caught:
+        motet.compile(product(f'{{loop.schedule = "{schedule}"}}', 256, 256, 256), devices="cuda")
+    assert ":5:8: loop.schedule: " in str(caught.value)
 
 
 @pytest.mark.parametrize("operation", [

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 _LAZY = {
-    "Database": ("database", "Database"), "Space": ("space", "ScheduleSpace"),
+    "Space": ("space", "ScheduleSpace"),
     "derived_space": ("derivation", "derived_space"),
     "evaluate": ("evaluation", "evaluate"), "format_schedule": ("language", "format_schedule"),
     "open_program": ("subject", "open_program"), "parse_schedule": ("language", "parse_schedule"),

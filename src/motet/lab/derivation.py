@@ -1,7 +1,7 @@
 """Derives the space of schedules of a kernel on a target.
 
 On CPUs, each class of kernels that supports the kernel has a space over the fields of its schedule: around the values
-that the compiler chooses, those that the class's check accepts. Class `nest` has one over tiles of the main stage. On
+that the compiler chooses, those that the class's check accepts. Class `nest` has that of `nest_space.py`. On
 GPUs the space has the forms of each launch.
 """
 
@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from motet.compiler.kernels.loop_names import loop_names, main_stage
 from motet.compiler.kernels.schedule import (
     KernelSchedule,
     LaunchesSchedule,
     LaunchForm,
-    NestSchedule,
     Reason,
     decode_schedule,
     encode_schedule,
 )
 from motet.compiler.targets.cpu import CpuTarget
-from motet.errors import OptionError, ScheduleError
+from motet.errors import OptionError
+from motet.lab.nest_space import nest_space
 from motet.lab.space import Point, ScheduleSpace, SpaceParameter, Value
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 CLASS = "class"
 _NUMBERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
-_NEST_TILES = (1, 2, 4, 6, 8, 12, 16)
-_NEST_BLOCKS = (16, 32, 64, 128, 256)
 _TRIED = 1500  # random points with which a value may be legal
 
 
@@ -85,7 +82,7 @@ def _classes(subject: KernelSubject) -> Iterator[ClassSchedules]:
 def _union(classes: Sequence[ClassSchedules], subject: KernelSubject, nest: bool) -> ScheduleSpace:
     """One space of several classes: parameter `class`, and the fields of each with its name in front."""
     spaces = {each.name: _fields(each, subject) for each in classes if each.schedule is not None}
-    if nest and (own := _nests(subject)) is not None:
+    if nest and (own := nest_space(subject)) is not None:
         spaces["nest"] = own
     if not spaces:
         raise OptionError(f"kernel {subject.listed.name}: no space can be derived; give a schedule with holes")
@@ -105,7 +102,7 @@ def _union(classes: Sequence[ClassSchedules], subject: KernelSubject, nest: bool
         {**first, CLASS: name, **{f"{name}.{key}": value for key, value in start.items()}}
         for name in sorted(spaces, key=lambda name: name != chosen) for start in spaces[name].starts
     ]
-    return ScheduleSpace(tuple(parameters), build, starts=tuple(starts))
+    return ScheduleSpace(tuple(parameters), build, starts=tuple(starts), selector=CLASS)
 
 
 def _below(point: Point, name: str) -> Point:
@@ -119,7 +116,7 @@ def _fields(each: ClassSchedules, subject: KernelSubject) -> ScheduleSpace:
     """The space over the fields of one class's schedule, which begins at the class's choice."""
     assert each.schedule is not None
     given = subject.chosen if type(subject.chosen) is type(each.schedule) else each.schedule
-    flat = dict(_flattened(given))
+    flat = dict(flattened(given))
     choices = {name: _values(type(given), name, value) for name, value in flat.items()}
 
     def build(point: Point) -> KernelSchedule | None:
@@ -160,7 +157,7 @@ def _legal_values(
     return {name: tuple(value for value in choices[name] if value in kept[name]) for name in names}
 
 
-def _flattened(schedule: KernelSchedule) -> Iterator[tuple[str, Value]]:
+def flattened(schedule: KernelSchedule) -> Iterator[tuple[str, Value]]:
     """The fields of a schedule, those with defaults included; those of phases as `phases.0.grain`."""
     for name in schedule.__struct_fields__:
         value: Any = getattr(schedule, name)
@@ -200,72 +197,6 @@ def _hint(kind: type, name: str) -> Any:
         if not part.isdigit():
             kind = get_args(get_type_hints(kind)[part])[0]
     return get_type_hints(kind)[last]
-
-
-# -- loop nests ------------------------------------------------------------------------------------
-
-
-def _nests(subject: KernelSubject) -> ScheduleSpace | None:
-    """Nests of the main stage: blocks, register tiles that are unrolled, vectors along the last parallel dimension,
-    and an operand that may be packed. None if the stage has no two dimensions."""
-    from motet.lab.language import parse_schedule
-
-    kernel = subject.kernel
-    main = main_stage(kernel)
-    stage = None if main is None else kernel.stages[main]
-    if main is None or stage is None or len(stage.sizes) < 2 or any(not isinstance(size, int) for size in stage.sizes):
-        return None
-    names = loop_names(kernel).dims[main]
-    parallel = [name for name, kind in zip(names, stage.iterators, strict=True) if kind == "parallel"]
-    reductions = [name for name in names if name not in parallel]
-    if len(parallel) < 2:
-        return None
-    sizes: dict[str, int] = dict(zip(names, (int(size) for size in stage.sizes), strict=True))
-    rows, columns = _tiled(parallel, sizes)
-    lanes = (4, 8, 16, 32, 48, 64)
-    parameters = (
-        SpaceParameter("rows", tuple(n for n in _NEST_TILES if n <= sizes[rows])),
-        SpaceParameter("columns", tuple(n for n in lanes if n <= max(4, sizes[columns]))),
-        SpaceParameter("depth", (0, *(n for n in _NEST_BLOCKS if reductions and n < sizes[reductions[-1]]))),
-        SpaceParameter("outer", tuple(name for name in parallel if sizes[name] > 1) or (parallel[0],)),
-        SpaceParameter("last", (rows, columns)),
-    )
-
-    def build(point: Point) -> KernelSchedule | None:
-        text = _nest_text(point, parallel, reductions, (rows, columns))
-        try:
-            schedule = parse_schedule(text, kernel)
-        except (ScheduleError, OptionError):
-            return None
-        return schedule if isinstance(schedule, NestSchedule) and not subject.reasons(schedule) else None
-
-    return ScheduleSpace(parameters, build)
-
-
-def _tiled(parallel: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, str]:
-    """The dimensions of register tiles: the last parallel one has the vectors; the longest other one the rows."""
-    columns = parallel[-1]
-    return max((name for name in parallel[:-1]), key=lambda name: sizes[name]), columns
-
-
-def _nest_text(
-    point: Point, parallel: Sequence[str], reductions: Sequence[str], tiled: tuple[str, str]
-) -> dict[str, dict[str, None]]:
-    """The declarative form of a point."""
-    rows, columns = tiled
-    outer = str(point["outer"])
-    loops: dict[str, dict[str, None]] = {outer: {"parallelize": None}}
-    rest = [name for name in parallel if name != outer]
-    if point["last"] in rest:
-        rest = [*(name for name in rest if name != point["last"]), str(point["last"])]
-    loops |= {name: {} for name in rest}
-    loops |= {name: {} for name in reductions}
-    if point["depth"] and reductions:
-        loops[f"{reductions[-1]}#{point['depth']}"] = {}
-    if point["rows"] != 1:
-        loops[f"{rows}#{point['rows']}"] = {"unroll": None}
-    loops[f"{columns}#{point['columns']}"] = {"vectorize": None}
-    return loops
 
 
 # -- GPUs ------------------------------------------------------------------------------------------

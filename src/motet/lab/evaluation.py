@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from motet.artifact.kernel_schedules import schedules_of
 from motet.compiler import service
 from motet.compiler.kernels.schedule import KernelSchedule, encode_schedule
-from motet.errors import MotetError, OptionError
+from motet.errors import MotetError, OptionError, WrongResults
 from motet.lab.counters import callgrind, energy, gpu_resources, perf_events
+from motet.lab.kernel_facts import dtype_of, extents_of, form_of
 from motet.lab.limits import MARGIN, DeviceLimits, limits_of
-from motet.lab.machine import fingerprint
 from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer, Samples, measuring, seconds_of
-from motet.lab.records import Record, dtype_of, extents_of, form_of
 from motet.lab.subject import KernelSubject, compile_with, device_info, expect_legal, open_program, subject_of
+from motet.records.machine import fingerprint
+from motet.records.record import Record
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
@@ -66,7 +68,7 @@ def evaluate(
 
     A sample is the mean of `number` calls, by default as many as last `min_repeat_ms`. `counters` are those of
     `COUNTERS`. `validate` compares the results on fresh inputs with the oracle's. `cold` clears the caches before each
-    call. Raises OptionError for an illegal schedule or an unknown counter, MotetError for wrong results and for figures
+    call. Raises OptionError for an illegal schedule or an unknown counter, WrongResults, and MotetError for figures
     beyond the limits of the device.
     """
     subject = subject_of(open_program(kernel, device)) if isinstance(kernel, str) else kernel
@@ -99,16 +101,18 @@ def what(subject: KernelSubject, artifact: Artifact) -> MeasuredFunction:
     the host."""
     names = [each.name for each in artifact.callable_functions]
     function = next((name for name in names if subject.listed.name.startswith(f"{name}_kernel_")), names[0])
-    timed = "" if subject.alone and subject.on_host else subject.listed.name
+    same = [name for each in schedules_of(artifact) if each.kernel == subject.listed.key for name in each.names]
+    named = subject.listed.name if subject.listed.name in same or not same else same[0]
+    timed = "" if subject.alone and subject.on_host else named
     return MeasuredFunction(subject.program.device, function, timed)
 
 
 def validated(subject: KernelSubject, artifact: Artifact, samples: Samples) -> tuple[str, ...]:
-    """Compare the results of `samples` with the oracle's; a line for each. Raises MotetError if they differ."""
+    """Compare the results of `samples` with the oracle's; a line for each. Raises WrongResults if they differ."""
     function = what(subject, artifact).function
     report = service.verify(subject.program.request, function, samples.inputs, samples.results)
     if not report.ok:
-        raise MotetError(f"kernel {subject.listed.name}: wrong results: {'; '.join(report.lines)}")
+        raise WrongResults(f"kernel {subject.listed.name}: wrong results: {'; '.join(report.lines)}")
     return tuple(report.lines)
 
 
@@ -120,8 +124,12 @@ def assessed(subject: KernelSubject, schedule: KernelSchedule, samples: Samples,
         samples=samples.seconds, counters=samples.counters, code_size=code_size(artifact), threads=samples.threads,
     )
     found = Evaluation(record, tuple(samples.seconds), samples.number, samples.threads, samples.counters)
+    if not found.seconds:
+        raise MotetError(f"kernel {subject.listed.name}: device {subject.program.device} tells no time for it")
     limits = expect_possible(subject, found.seconds, samples.threads)
     rate = limits.rate(record.dtype)
+    if not limits.strict and found.seconds * MARGIN < limits.seconds(record.flops, record.bytes, record.dtype):
+        return found  # faster than rates that are no limits: shares of them say nothing
     return replace(
         found, limit=limits.seconds(record.flops, record.bytes, record.dtype),
         of_peak=record.flops / found.seconds / rate if record.flops else None,
@@ -151,6 +159,12 @@ def record_of(subject: KernelSubject, schedule: KernelSchedule, machine: str) ->
         about=listed.about, form=form_of(subject.kernel), extents=extents_of(subject.kernel),
         dtype=dtype_of(subject.kernel), flops=listed.flops, bytes=listed.bytes, when=round(time.time(), 1),
     )
+
+
+def wrong_record(subject: KernelSubject, schedule: KernelSchedule, error: WrongResults) -> Record:
+    """The record of a schedule whose results are wrong."""
+    machine = fingerprint(device_info(subject.program))
+    return replace_record(record_of(subject, schedule, machine), wrong=True, error=str(error))
 
 
 def replace_record(record: Record, **changes: object) -> Record:

@@ -7,15 +7,16 @@ devices the rates of `motet devices --measure`, which are no strict limits.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from motet.cache import Cache
 from motet.errors import DeviceError
 from motet.lab.host_loops import HostLoops
-from motet.lab.machine import fingerprint
+from motet.records.machine import fingerprint
 from motet.runtime.device import DeviceInfo
+from motet.tools.benching.disturbance import Watch
 from motet.version import VERSION
 
 MARGIN = 1.10  # by which a figure may exceed a measured limit
@@ -29,6 +30,7 @@ class DeviceLimits:
     flops: float
     bandwidth: float
     strict: bool
+    disturbed: bool = False  # measured next to other work: measured again by the next one who asks
 
     def seconds(self, flops: float, moved: float, dtype: str) -> float:
         """The least seconds of `flops` operations in `dtype` that move `moved` bytes from and to memory."""
@@ -43,17 +45,19 @@ class DeviceLimits:
 
 
 def limits_of(info: DeviceInfo, threads: int, again: bool = False) -> DeviceLimits:
-    """The limits of a device with `threads` threads; `again` measures even if they are known, and keeps the higher
-    ones: other work on the machine makes them lower. Raises DeviceError if nothing can be measured."""
+    """The limits of a device with `threads` threads, measured once and kept; those measured next to other work are
+    measured again the next time. `again` measures even if they are known. The higher ones are kept, since other work
+    on the machine makes them lower. Raises DeviceError if nothing can be measured."""
     cache = Cache()
     key = hashlib.sha256(f"limits {VERSION} {fingerprint(info)} {threads}".encode()).hexdigest()
     kept = cache.get(key)
     earlier = None if kept is None else msgspec.json.decode(kept, type=DeviceLimits)
-    if earlier is not None and not again:
+    if earlier is not None and not again and not earlier.disturbed:
         return earlier
-    found = _measured(info, threads)
+    watch = Watch()
+    found = replace(_measured(info, threads), disturbed=bool(watch.reasons()))
     if earlier is not None:
-        found = DeviceLimits(max(found.flops, earlier.flops), max(found.bandwidth, earlier.bandwidth), found.strict)
+        found = replace(found, flops=max(found.flops, earlier.flops), bandwidth=max(found.bandwidth, earlier.bandwidth))
     cache.put(key, msgspec.json.encode(found))
     return found
 

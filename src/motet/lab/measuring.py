@@ -7,15 +7,14 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures import TimeoutError as PoolTimeout
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import numpy as np
 
-from motet.errors import CallError
+from motet.errors import CallError, MotetError
 
 _WARM_SECONDS = 0.02
 _FLUSHED = 96 << 20  # bytes that are read and written before a cold call
@@ -69,30 +68,46 @@ class Measurer:
     """A process that measures, replaced after a crash."""
 
     def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
+        self._process: SpawnProcess | None = None
+        self._pipe: Connection | None = None
 
     def measure(self, data: bytes, what: MeasuredFunction, plan: MeasurePlan) -> Samples:
         """Raises MotetError if the code fails, crashes or takes too long."""
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, context, initializer=_ignore_interrupts)
+        pipe = self._started()
+        most = plan.most_seconds * 2 + 30
         try:
-            return self._pool.submit(_measure, data, what, plan).result(plan.most_seconds * 2 + 30)
-        except BrokenProcessPool:
-            self._pool = None
-            raise CallError(f"{what.function}: the process crashed while it ran the kernel") from None
-        except PoolTimeout:
+            pipe.send((data, what, plan))
+            if not pipe.poll(most):
+                self.close()
+                raise CallError(f"{what.function}: a call did not end within {most:.0f} s")
+            found: Samples | Exception = pipe.recv()
+        except (EOFError, OSError):
             self.close()
-            raise CallError(f"{what.function}: a call did not end within {plan.most_seconds * 2 + 30:.0f} s") from None
+            raise CallError(f"{what.function}: the process crashed while it ran the kernel") from None
+        except BaseException:  # an interrupt leaves an answer that the next call would take for its own
+            self.close()
+            raise
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _started(self) -> Connection:
+        if self._pipe is None:
+            context = multiprocessing.get_context("spawn")
+            self._pipe, other = context.Pipe()
+            self._process = context.Process(target=_serve, args=(other,), daemon=True)
+            self._process.start()
+            other.close()
+        return self._pipe
 
     def close(self) -> None:
         """Ends the process."""
-        if self._pool is not None:
-            processes = list((self._pool._processes or {}).values())  # pyright: ignore[reportPrivateUsage]
-            for process in processes:
-                process.terminate()
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = None
 
     def __enter__(self) -> Measurer:
         return self
@@ -101,8 +116,24 @@ class Measurer:
         self.close()
 
 
-def _ignore_interrupts() -> None:
+def _serve(pipe: Connection) -> None:
+    """Answers requests with samples, or with the error, until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            data, what, plan = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            found: Samples | Exception = _measure(data, what, plan)
+        except MotetError as error:
+            found = error
+        except Exception as error:  # what no kernel should do ends one measurement, and is told
+            found = CallError(f"{what.function}: {type(error).__name__}: {error}")
+        try:
+            pipe.send(found)
+        except Exception:  # an error that cannot be pickled
+            pipe.send(CallError(str(found)))
 
 
 def _measure(data: bytes, what: MeasuredFunction, plan: MeasurePlan) -> Samples:
@@ -121,10 +152,9 @@ def _measure(data: bytes, what: MeasuredFunction, plan: MeasurePlan) -> Samples:
             samples = run.samples(number)
             found = Samples(samples, number, session.threads, {}, inputs, results)
             if plan.counters:
-                reading = energy.read_energy() if energy.NAME in plan.counters else {}
                 found.counters |= run.counted(events, number)
                 if energy.NAME in plan.counters:
-                    found.counters[energy.NAME] = _energy(reading, number, run)
+                    found.counters[energy.NAME] = _energy(number, run)
                 found.counters |= events.reasons
             if plan.expected is not None:
                 found.difference = _difference(results, plan.expected)
@@ -134,16 +164,16 @@ def _measure(data: bytes, what: MeasuredFunction, plan: MeasurePlan) -> Samples:
         events.close()
 
 
-def _energy(before: Any, number: int, run: _Run) -> float | str:
+def _energy(number: int, run: _Run) -> float | str:
+    """The joules of one call, over as many samples as there was time for, or why they cannot be read."""
     from motet.lab.counters import energy
 
-    if isinstance(before, str):
-        return before
     start = energy.read_energy()
-    run.samples(number)
+    if isinstance(start, str):
+        return start
+    samples = run.samples(number)
     end = energy.read_energy()
-    return "not available" if isinstance(start, str) or isinstance(end, str) else (
-        energy.joules(start, end) / number / run.plan.repeat)
+    return end if isinstance(end, str) else energy.joules(start, end) / (number * len(samples))
 
 
 def _inputs(signature: Any, seed: int) -> Arrays:

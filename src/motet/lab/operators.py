@@ -31,6 +31,11 @@ class OperatorCall:
     dtype: str
     options: Mapping[str, tuple[int, ...]]
 
+    @property
+    def name(self) -> str:
+        """The operator's name."""
+        return self.text.partition(":")[0]
+
     def kind(self, shape: Sequence[int]) -> str:
         return f"tensor<{''.join(f'{extent}x' for extent in shape)}{self.dtype}>"
 
@@ -63,6 +68,12 @@ def is_operator(text: str) -> bool:
 
 def operator_program(text: str) -> str:
     """The program of a specification, as MLIR. Raises OptionError if it has an unknown name or wrong shapes."""
+    call = parse_operator(text)
+    return OPERATORS[call.name].write(call)
+
+
+def parse_operator(text: str) -> OperatorCall:
+    """The call that a specification describes. Raises OptionError."""
     name, _, rest = text.partition(":")
     operator = OPERATORS.get(name)
     if operator is None:
@@ -74,7 +85,7 @@ def operator_program(text: str) -> str:
         shapes, options = given[0], [*given[1:], *options]
     extents, dtype = _shapes(text, shapes, operator)
     known = {key: _numbers(text, key, value) for key, value in (_option(text, each, operator) for each in options)}
-    return operator.write(OperatorCall(text, extents, dtype, known))
+    return OperatorCall(text, extents, dtype, known)
 
 
 def _shapes(text: str, shapes: str, operator: Operator) -> tuple[tuple[Shape, ...], str]:

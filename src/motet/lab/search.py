@@ -9,16 +9,13 @@ best schedule is verified once more at the end, on other inputs.
 
 from __future__ import annotations
 
-import itertools
-import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule, encode_schedule
-from motet.errors import MotetError, OptionError
+from motet.errors import CallError, MotetError, OptionError, WrongResults
 from motet.lab.evaluation import (
     assessed,
     code_size,
@@ -29,16 +26,15 @@ from motet.lab.evaluation import (
     validated,
     what,
 )
-from motet.lab.machine import fingerprint
 from motet.lab.measuring import MeasurePlan, Measurer, Samples, seconds_of
-from motet.lab.records import Record, canonical
-from motet.lab.space import Point, ScheduleSpace, SpaceParameter
+from motet.lab.space import Point, ScheduleSpace
 from motet.lab.strategies.strategy import Strategy
 from motet.lab.subject import KernelSubject, compile_with, device_info
 from motet.lab.workers import Workers
+from motet.records.machine import fingerprint
+from motet.records.record import Record, canonical
 
 _PLAN = MeasurePlan(repeat=3, min_repeat_ms=5.0, most_seconds=5.0)
-_COMBINED = 1 << 13  # points of a class among which one is searched by its schedule
 _REPEATED = 50  # proposals of known schedules in a row after which a search ends
 
 
@@ -50,7 +46,9 @@ class Budget:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.trials is not None and self.trials < 1) or (self.seconds is not None and self.seconds <= 0):
+        if (self.trials is not None and self.trials < 1) or (
+            self.seconds is not None and not 0 < self.seconds < float("inf")
+        ):
             raise OptionError(f"budget: {self.trials if self.trials is not None else self.seconds}: expected at least "
                               "one trial, or a positive number of seconds")
 
@@ -103,8 +101,9 @@ class Search:
             for batch in self._batches(found):
                 compiled = self.workers.compile(self.subject, [schedule for _, schedule in batch])
                 for (point, schedule), artifact in zip(batch, compiled, strict=True):
-                    record = self._measured(measurer, schedule, artifact, len(found.records))
+                    record = self._measured(measurer, point, schedule, artifact, len(found.records))
                     found.add(record)
+                    self._seen[canonical(record.schedule)] = record
                     self.added(record)
                     self.strategy.tell(point, record.seconds)
                     self.progress(found)
@@ -136,23 +135,25 @@ class Search:
         repeated = 0
         trials = self.budget.trials
         while True:
-            left = len(state.records) if trials is None else trials - len(state.records)
+            left = self.workers.count if trials is None else trials - len(state.records)
             if left <= 0 or self._late(state) or repeated > _REPEATED:
                 return
             batch: list[tuple[Point, KernelSchedule]] = []
-            while len(batch) < min(max(1, left), self.workers.count) and repeated <= _REPEATED:
+            waiting: set[str] = set()  # the schedules of the batch, whose seconds are not known
+            while len(batch) < min(left, self.workers.count) and repeated <= _REPEATED:
                 point = self.strategy.ask()
                 schedule = None if point is None else self.space.schedule(point)
                 if point is None or schedule is None:
                     repeated = _REPEATED + 1
                     break
-                known = self._seen.get(canonical(encode_schedule(schedule)))
-                if known is not None:
+                key = canonical(encode_schedule(schedule))
+                if key in waiting or key in self._seen:
                     repeated += 1
-                    self.strategy.tell(point, known.seconds)
+                    if key in self._seen:
+                        self.strategy.tell(point, self._seen[key].seconds)
                     continue
                 repeated = 0
-                self._seen[canonical(encode_schedule(schedule))] = Record("", "", "", {})
+                waiting.add(key)
                 batch.append((point, schedule))
             if not batch:
                 return
@@ -161,76 +162,47 @@ class Search:
     def _late(self, state: SearchState) -> bool:
         return self.budget.seconds is not None and time.perf_counter() - state.begin > self.budget.seconds
 
-    def _measured(self, measurer: Measurer, schedule: KernelSchedule, artifact: object, trial: int) -> Record:
+    def _measured(
+        self, measurer: Measurer, point: Point, schedule: KernelSchedule, artifact: object, trial: int
+    ) -> Record:
         """The record of one schedule; failures are records as well."""
         from motet.artifact.reader import Artifact
 
-        record = replace_record(record_of(self.subject, schedule, self._machine), origin=self.origin, trial=trial)
+        record = replace_record(
+            record_of(self.subject, schedule, self._machine), origin=self.origin, trial=trial, point=dict(point))
         if not isinstance(artifact, Artifact):
             return replace_record(record, error=str(artifact))
         try:
             samples: Samples = measurer.measure(bytes(artifact.data), what(self.subject, artifact), self._plan)
             if samples.difference:
-                raise MotetError(f"wrong results: {samples.difference}")
+                raise WrongResults(f"wrong results: {samples.difference}")
             seconds = seconds_of(samples.seconds)
             expect_possible(self.subject, seconds, samples.threads)
         except MotetError as error:
-            return replace_record(record, error=str(error))
+            return replace_record(record, error=str(error), wrong=isinstance(error, WrongResults))
         return replace_record(
             record, seconds=seconds, samples=samples.seconds, validated=True, threads=samples.threads,
             code_size=code_size(artifact),
         )
 
     def _confirm(self, measurer: Measurer, state: SearchState) -> None:
-        """Verify the best schedule against the oracle on fresh inputs; a wrong one is recorded as failed."""
-        best = state.best
-        if best is None or best.origin == "compiler" or not best.schedule:
-            return
-        try:
-            evaluate(self.subject, decode_schedule(best.schedule), repeat=1, number=1, measurer=measurer)
-        except MotetError as error:
-            failed = replace_record(best, seconds=None, samples=[], validated=False, error=str(error))
-            self.added(failed)
-            state.records = [failed if each is best else each for each in state.records]
-            state.best = min((r for r in state.records if r.seconds is not None), key=_seconds_or_infinite)
+        """Verify the best schedule against the oracle on fresh inputs, and the next best if it is wrong, until one is
+        right. A wrong one, or one that crashes now, is recorded as wrong."""
+        while (best := state.best) is not None and best.origin != "compiler":
+            try:
+                evaluate(self.subject, decode_schedule(best.schedule), repeat=1, number=1, measurer=measurer)
+            except (WrongResults, CallError) as error:
+                failed = replace_record(best, seconds=None, samples=[], validated=False, wrong=True, error=str(error))
+                self.added(failed)
+                state.records = [failed if each is best else each for each in state.records]
+                self._seen[canonical(best.schedule)] = failed
+                measured = (each for each in (*state.records, *self._seen.values()) if each.seconds is not None)
+                state.best = min(measured, key=_seconds_or_infinite, default=None)
+            except MotetError:  # a figure beyond the limits, of a single call
+                return
+            else:
+                return
 
 
 def _seconds_or_infinite(record: Record | None) -> float:
     return float("inf") if record is None or record.seconds is None else record.seconds
-
-
-def seeded(space: ScheduleSpace, schedules: Sequence[KernelSchedule]) -> ScheduleSpace:
-    """`space` with the points of `schedules` as further starts, if it has them."""
-    found = [point for each in schedules if (point := point_of(space, encode_schedule(each))) is not None]
-    starts = list(space.starts)
-    starts += [point for point in found if point not in starts]
-    return replace(space, starts=tuple(starts))
-
-
-def point_of(space: ScheduleSpace, content: Mapping[str, Any]) -> Point | None:
-    """The point of a schedule, given as JSON values, found by its fields' names next to a start, or among the points of
-    a small class; None if the space has no such point."""
-    schedule = decode_schedule(content)
-    wanted = canonical(dict(content))
-    for start in space.starts:
-        several = "class" in start
-        prefix = f"{content['class']}." if several else ""
-        own = [each for each in space.parameters if each.name.startswith(prefix) and each.name != "class"]
-        point = {**start, "class": content["class"]} if several else dict(start)
-        fields = [each for each in own if hasattr(schedule, each.name.removeprefix(prefix))]
-        point |= {each.name: getattr(schedule, each.name.removeprefix(prefix)) for each in fields}
-        known = all(point[each.name] in each.values for each in space.parameters)
-        for candidate in [point] if fields else _combined(point, own):
-            made = space.schedule(candidate) if known else None
-            if made is not None and canonical(encode_schedule(made)) == wanted:
-                return candidate
-    return None
-
-
-def _combined(point: Point, parameters: Sequence[SpaceParameter]) -> Iterator[Point]:
-    """`point` with all values of `parameters`, if there are not too many."""
-    if math.prod(len(each.values) for each in parameters) > _COMBINED:
-        return
-    names = [each.name for each in parameters]
-    for values in itertools.product(*(each.values for each in parameters)):
-        yield {**point, **dict(zip(names, values, strict=True))}

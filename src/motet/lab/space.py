@@ -19,7 +19,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from motet.compiler.kernels.schedule import KernelSchedule
-from motet.errors import OptionError, ScheduleError
+from motet.errors import OptionError
 
 if TYPE_CHECKING:
     from motet.compiler.kernels.kernel import Kernel
@@ -39,41 +39,97 @@ class SpaceParameter:
 
 
 @dataclass(frozen=True)
+class FilledText:
+    """A schedule's text with holes, which a point fills."""
+
+    text: str
+    parse: Callable[[str], KernelSchedule]
+    reasons: Callable[[KernelSchedule], Sequence[object]]
+
+    def __call__(self, point: Point) -> KernelSchedule | None:
+        found = self._parsed(point)
+        return None if isinstance(found, str) else found
+
+    def why(self, point: Point) -> str:
+        """Why the text of a point is no legal schedule; "" if it is one."""
+        found = self._parsed(point)
+        return found if isinstance(found, str) else ""
+
+    def _parsed(self, point: Point) -> KernelSchedule | str:
+        try:
+            found = self.parse(Template(self.text).substitute({k: _written(value) for k, value in point.items()}))
+        except OptionError as error:
+            return str(error)
+        return "; ".join(map(str, self.reasons(found))) or found
+
+
+@dataclass(frozen=True)
 class ScheduleSpace:
     """Points over `parameters`. `build` makes the schedule of a point, or returns None if the point has none;
-    `constraints` exclude points before. `starts` are points to try first, the compiler's choice first of all."""
+    `constraints` exclude points before. `starts` are points to try first, the compiler's choice first of all.
+
+    In a space of several classes of schedules, the parameter `selector` has the class, and `CLASS.NAME` counts only
+    in points of that class: in all others it has its first value, so that a schedule has one point."""
 
     parameters: tuple[SpaceParameter, ...]
     build: Callable[[Point], KernelSchedule | None]
     constraints: tuple[Callable[[Point], bool], ...] = ()
     starts: tuple[Point, ...] = ()
     listed: tuple[Point, ...] = ()  # if given, these are all points
+    selector: str = ""
     _made: dict[str, KernelSchedule | None] = field(default_factory=dict[str, "KernelSchedule | None"])
 
     @classmethod
-    def of_text(cls, text: str, kernel: Kernel, holes: Mapping[str, Sequence[Value]]) -> ScheduleSpace:
-        """The space of a schedule's text with holes: `$name` stands for each of `holes[name]`. Raises OptionError for
-        a hole without values, and values without a hole."""
-        from motet.lab.language import parse_schedule
+    def of_text(
+        cls, text: str, kernel: Kernel, holes: Mapping[str, Sequence[Value]],
+        reasons: Callable[[KernelSchedule], Sequence[object]] = lambda schedule: (),
+        parse: Callable[[str], KernelSchedule] | None = None,
+    ) -> ScheduleSpace:
+        """The space of a schedule's text with holes: `$name` stands for each of `holes[name]`. `reasons` are those why
+        a target cannot run a schedule (`KernelSubject.reasons`), and `parse` reads text, by default as loops of
+        `kernel` (`KernelSubject.parse`). Raises OptionError for a hole without values, and values without a hole."""
+        from motet.compiler.schedule_text.parsing import parse_schedule
 
         named = {found[1] or found[2] for found in re.finditer(r"\$(?:(\w+)|\{(\w+)\})", text)}
         for name in sorted(named ^ holes.keys()):
             what = f"the schedule has no ${name}" if name in holes else "it has no values"
             raise OptionError(f"hole {name}: {what}; expected {name}=V,V,… for each $NAME of the schedule")
+        filled = FilledText(text, parse or (lambda filled: parse_schedule(filled, kernel)), reasons)
+        return cls(tuple(SpaceParameter(name, tuple(values)) for name, values in holes.items()), filled)
 
-        def build(point: Point) -> KernelSchedule | None:
-            filled = Template(text).substitute({name: _written(value) for name, value in point.items()})
-            try:
-                return parse_schedule(filled, kernel)
-            except ScheduleError:
-                return None
-
-        return cls(tuple(SpaceParameter(name, tuple(values)) for name, values in holes.items()), build)
+    def why(self, point: Point) -> str:
+        """Why a point of a schedule with holes has no schedule, "" if it has one, or is of another space."""
+        return self.build.why(point) if isinstance(self.build, FilledText) else ""
 
     @property
     def size(self) -> int:
         """The points, legal or not."""
-        return math.prod(len(parameter.values) for parameter in self.parameters)
+        return sum(math.prod(len(each.values) for each in self.active(point)) for point in self._selections())
+
+    @property
+    def first(self) -> Point:
+        """The point with the first value of each parameter."""
+        return {each.name: each.values[0] for each in self.parameters}
+
+    def active(self, point: Point) -> list[SpaceParameter]:
+        """The parameters that count in a point, without the one that selects the class."""
+        if not self.selector:
+            return list(self.parameters)
+        return [each for each in self.parameters if each.name.partition(".")[0] == point[self.selector]]
+
+    def normal(self, point: Point) -> Point:
+        """`point` with the first value of each parameter that does not count."""
+        if not self.selector:
+            return point
+        kept = {self.selector, *(each.name for each in self.active(point))}
+        return {name: point[name] if name in kept else value for name, value in self.first.items()}
+
+    def _selections(self) -> Iterator[Point]:
+        """A point of each class."""
+        first = self.first
+        values = next((each.values for each in self.parameters if each.name == self.selector), (None,))
+        for value in values:
+            yield {**first, self.selector: value} if self.selector else first
 
     def where(self, constraint: Callable[[Point], bool]) -> ScheduleSpace:
         """The space of those points for which `constraint` holds as well."""
@@ -92,18 +148,19 @@ class ScheduleSpace:
         if self.listed:
             yield from self.listed
             return
-        names = [parameter.name for parameter in self.parameters]
-        for values in product(*(parameter.values for parameter in self.parameters)):
-            point = dict(zip(names, values, strict=True))
-            if self.schedule(point) is not None:
-                yield point
+        for start in self._selections():
+            own = self.active(start)
+            for values in product(*(each.values for each in own)):
+                point = {**start, **dict(zip((each.name for each in own), values, strict=True))}
+                if self.schedule(point) is not None:
+                    yield point
 
     def sample(self, generator: random.Random) -> Point | None:
         """A random point with a schedule; None if many attempts find none."""
         if self.listed:
             return generator.choice(self.listed)
         for _ in range(_ATTEMPTS):
-            point = {each.name: generator.choice(each.values) for each in self.parameters}
+            point = self.normal({each.name: generator.choice(each.values) for each in self.parameters})
             if self.schedule(point) is not None:
                 return point
         return None
@@ -122,7 +179,8 @@ class ScheduleSpace:
 
     def _steps(self, point: Point) -> Iterator[Point]:
         """The points that differ in one parameter, by one step for numbers."""
-        for each in self.parameters:
+        counted = [each for each in self.parameters if each.name == self.selector] + self.active(point)
+        for each in counted:
             if each.name not in point:
                 continue
             at = each.values.index(point[each.name])
@@ -130,7 +188,7 @@ class ScheduleSpace:
             steps = (at - 1, at + 1) if ordered else range(len(each.values))
             for to in steps:
                 if 0 <= to < len(each.values) and to != at:
-                    yield {**point, each.name: each.values[to]}
+                    yield self.normal({**point, each.name: each.values[to]})
 
 
 def _differing(a: Point, b: Point) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from motet.artifact.kernel_schedules import ScheduledKernel, encode_schedules
 from motet.compiler import service
+from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.schedule import KernelSchedule, Reason, encode_schedule
 from motet.compiler.service import CompileRequest
 from motet.compiler.source_files import read_file
@@ -41,6 +42,7 @@ class LabProgram:
     device: str  # URI
     target: Target
     kernels: tuple[ListedKernel, ...]
+    asked: str = HOST  # the device as the caller named it
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,27 @@ class KernelSubject:
     @property
     def on_host(self) -> bool:
         return self.program.target.family == HOST
+
+    def parse(self, text: str, microkernels: Sequence[Microkernel] = ()) -> KernelSchedule:
+        """The schedule that text describes: loops, or on GPUs the tiles and stages of launches. Raises OptionError."""
+        from motet.compiler.schedule_text.launches import parse_launches
+        from motet.compiler.schedule_text.parsing import parse_schedule
+        from motet.compiler.schedule_text.plain import read_plain
+
+        content = read_plain(text)
+        if self.listed.choices and "class" not in content:
+            return parse_launches(content, self.listed.choices)
+        return parse_schedule(content, self.kernel, microkernels)
+
+    def text(self, schedule: KernelSchedule) -> str:
+        """A schedule as one line of text, which `parse` reads."""
+        from motet.compiler.kernels.schedule import LaunchesSchedule
+        from motet.compiler.schedule_text.formatting import format_schedule
+        from motet.compiler.schedule_text.launches import launches_text
+
+        if isinstance(schedule, LaunchesSchedule) and self.listed.choices:
+            return launches_text(schedule, self.listed.choices)
+        return format_schedule(schedule, self.kernel)
 
     def reasons(self, schedule: KernelSchedule) -> Sequence[Reason]:
         """Why `schedule` is not legal; empty if it is."""
@@ -103,8 +126,16 @@ def open_program(text: str, device: str = HOST, options: Mapping[str, str] | Non
     request = CompileRequest(source, path, devices=flags, cache=False, options=tuple((options or {}).items()))
     job = service.targets_of(request)
     family = flags[0].alternatives[0].family
-    uri = flags[0].uri or (HOST if family == HOST else find_device(family).uri)
-    return LabProgram(text, request, uri, resolve_target(job[0]), tuple(service.list_kernels(request)))
+    uri = flags[0].uri or (HOST if family == HOST else _first_device(family))
+    return LabProgram(text, request, uri, resolve_target(job[0]), tuple(service.list_kernels(request)), device)
+
+
+def _first_device(family: str) -> str:
+    """The URI of the first device of a family; of its number 0 if there is none, which is an error where it is used."""
+    try:
+        return find_device(family).uri
+    except DeviceError:
+        return f"{family}:0"
 
 
 def _best_level(device: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from motet.artifact.tunings import read_tunings
 from motet.compiler.kernels.schedule import LaunchesSchedule, LaunchForm, encode_schedule
-from motet.lab.records import Record
+from motet.records.record import TUNED, Record
 
 
 def is_tunings(path: str | Path) -> bool:
@@ -27,6 +27,6 @@ def records_of_tunings(path: str | Path) -> list[Record]:
             seconds = microseconds * 1e-6
             found.append(Record(
                 tuning.kernel, tuning.target, f"{tuning.device}, {tuning.target.partition(':')[0]}", schedule,
-                seconds=seconds, samples=[seconds], origin="motet tune", about=tuning.about,
+                seconds=seconds, samples=[seconds], origin=TUNED, about=tuning.about,
             ))
     return found

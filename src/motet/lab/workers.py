@@ -18,6 +18,8 @@ from motet.compiler.kernels.schedule import KernelSchedule
 from motet.errors import MotetError, OptionError
 from motet.lab.subject import KernelSubject, compile_with
 
+_MOST = 1024  # local workers
+
 
 class Workers(Protocol):
     """`count` schedules are compiled at the same time."""
@@ -51,6 +53,7 @@ class DaskWorkers:
         except ImportError:
             raise OptionError(f"workers {address}: the package distributed is not installed; install it with: "
                               "pip install 'motet[search]', or use local:N") from None
+        self._address = address
         try:
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
@@ -60,10 +63,18 @@ class DaskWorkers:
 
     def compile(self, subject: KernelSubject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
         futures = [self._client.submit(compiled_bytes, subject, schedule, pure=False) for schedule in schedules]
-        found: list[Artifact | MotetError] = []
-        for data in self._client.gather(futures):
-            found.append(Artifact.from_bytes(data) if isinstance(data, bytes) else MotetError(str(data)))
-        return found
+        return [self._result(future) for future in futures]
+
+    def _result(self, future: Any) -> Artifact | MotetError:
+        """An artifact; the error of a schedule that ends its workers. Raises OptionError if the cluster has stopped."""
+        try:
+            data = future.result()
+        except Exception as error:  # Dask's own errors, and those of its connections
+            told = f"workers {self._address}: {type(error).__name__}: {str(error) or 'no answer'}"
+            if self._client.status != "running" or not self._client.nthreads():
+                raise OptionError(f"{told}; the cluster has stopped; start it again, and --resume goes on") from None
+            return MotetError(told)
+        return Artifact.from_bytes(data) if isinstance(data, bytes) else MotetError(str(data))
 
     def close(self) -> None:
         self._client.close()
@@ -86,11 +97,11 @@ def _compiled(subject: KernelSubject, schedule: KernelSchedule) -> Artifact | Mo
 def workers_of(text: str) -> Generator[Workers]:
     """The workers that `text` names: `local` for as many as processors, `local:N`, or an address. Raises OptionError.
     """
-    match = re.fullmatch(r"local(?::(\d{1,4}))?", text)
+    match = re.fullmatch(r"local(?::(\w*))?", text)
     if match is None and not re.match(r"\w+://|[\w.-]+:\d+$", text):
         raise OptionError(f"--workers {text}: expected local:N, or the address of a Dask scheduler")
-    if match is not None and match[1] == "0":
-        raise OptionError(f"--workers {text}: expected at least one worker")
+    if match is not None and match[1] is not None and not (match[1].isdecimal() and 0 < int(match[1]) <= _MOST):
+        raise OptionError(f"--workers {text}: expected a number of workers from 1 to {_MOST}")
     count = int(match[1]) if match is not None and match[1] else len(os.sched_getaffinity(0))
     workers = DaskWorkers(text) if match is None else LocalWorkers(count)
     try:

@@ -22,7 +22,9 @@ def schedule_lines(artifact: Artifact) -> list[str]:
         lines += [f"    record      {each.origin}"] if each.origin else []
         content = dict(each.schedule)
         launches = content.pop("launches", [])
+        micro = [f"{kernel['name']}: {kernel['meaning']}" for kernel in content.pop("microkernels", [])]
         lines += [f"    {name:<11} {_text(value)}" for name, value in content.items()]
+        lines += [f"    microkernel {line}" for line in micro]
         lines += [
             f"    launch {number:<4} " + ", ".join(f"{name} {_text(value)}" for name, value in launch.items())
             for number, launch in enumerate(launches)

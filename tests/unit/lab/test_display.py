@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from motet.errors import OptionError
-from motet.lab.database import Database
 from motet.lab.display.charts import charts_of
 from motet.lab.display.page import page_of
 from motet.lab.display.picture import picture_of
 from motet.lab.display.trials import read_trials
-from motet.lab.records import Record
+from motet.records.database import Database
+from motet.records.record import Record
 
 XTC = "order,i,j,X,time,peak,backend\n0,4,16,[0; 4; 16],0.002,0.5,mlir\n1,8,16,[1; 8; 16],0.001,1.0,mlir\n" \
       "1,8,32,[1; 8; 32],0.004,0.25,tvm\n"

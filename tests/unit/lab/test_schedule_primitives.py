@@ -56,6 +56,18 @@ def test_cursors_survive_edits(product: Kernel) -> None:
     }, product)
 
 
+def test_a_split_reduction_is_the_last_task(product: Kernel) -> None:
+    s = schedule(product)
+    i, j, k = s.loops()
+    s.parallelize(i)
+    inner = s.split_reduction(k, 16)
+    s.vectorize(s.tile({j: 8})[0])
+    assert s.label(inner) == "k#16"
+    assert s.data() == parse_schedule(
+        '{"i": {"parallelize"}, "k": {"split_reduction"}, "j": {}, "k#16": {}, "j#8": {"vectorize"}}', product)
+    assert parse_schedule(s.text(), product) == s.data()
+
+
 def test_copies_move_with_their_loops(product: Kernel) -> None:
     s = schedule(product)
     i, j, k = s.loops()
@@ -74,6 +86,8 @@ def test_copies_move_with_their_loops(product: Kernel) -> None:
     (lambda s, i, j, k: s.parallelize(k), "parallelize of k: .*race"),
     (lambda s, i, j, k: s.parallelize(j), "parallelize of j: i around it"),
     (lambda s, i, j, k: s.vectorize(i), "vectorize of i: j inside"),
+    (lambda s, i, j, k: s.split_reduction(i, 8), "split_reduction of i: it is no reduction"),
+    (lambda s, i, j, k: s.split_reduction(k, 0), "split_reduction of k: 0 is no size"),
     (lambda s, i, j, k: s.unroll(i, 0), "unroll of i: 0 is no number"),
     (lambda s, i, j, k: s.tile({i: 4, j: 0}), "tile of j: 0 is no size"),
     (lambda s, i, j, k: s.tile({i: 4, j: 8, k: -1}), "tile of k: -1 is no size"),

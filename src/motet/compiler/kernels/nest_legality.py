@@ -10,13 +10,19 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 
-from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
+from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.loop_names import stage_name
+from motet.compiler.kernels.microkernel import match_part, meaning_of
+from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.nest_fusion import fusion_reasons
 from motet.compiler.kernels.nested_stage import NestedStage, NestLimits, NestPath, NestReason, nested_stages
-from motet.compiler.kernels.schedule import Nest, NestSchedule
+from motet.compiler.kernels.reduction import match_reductions
+from motet.compiler.kernels.schedule import Nest, NestCopy, NestSchedule
 
 Rule = Callable[[NestedStage], Iterator[NestReason]]
+
+_MOST_TILE = 1 << 30  # elements
+_MOST_PADDING = 4096  # elements of a row
 
 
 def nest_reasons(kernel: Kernel, schedule: NestSchedule, limits: NestLimits | None = None) -> list[NestReason]:
@@ -80,8 +86,8 @@ def _tiles(nested: NestedStage) -> Iterator[NestReason]:
         for loop in path.loops:
             if loop.tile is None:
                 continue
-            if loop.tile < 1:
-                yield NestReason("tile", loop.label, "a size from 1", f"{loop.tile} is no size")
+            if not 1 <= loop.tile <= _MOST_TILE:
+                yield NestReason("tile", loop.label, f"a size from 1 to {_MOST_TILE}", f"{loop.tile} is no size")
             elif loop.dim in last and loop.tile >= last[loop.dim]:
                 why = f"the tile outside has {last[loop.dim]} elements"
                 yield NestReason("tile", loop.label, f"a size less than {last[loop.dim]}", why)
@@ -120,24 +126,58 @@ def _parallel(nested: NestedStage) -> Iterator[NestReason]:
     for path in nested.paths:
         tasks = True
         for position, loop in enumerate(path.loops):
-            if not loop.parallel:
+            if not loop.is_task:
                 tasks = False
                 continue
+            primitive = "parallelize" if loop.parallel else "split_reduction"
+            if loop.split_reduction:
+                yield from _partial_results(nested, path, position)
             d = nested.dims.index(loop.dim)
             legal = ", ".join(_outermost(nested, path)) or "none: every loop combines elements"
             for each in nested.dependences:
-                if d in each.carried:
+                if d in each.carried and loop.parallel:
                     yield NestReason("parallelize", loop.label, f"one of {legal}", f"tasks would race: {each.why}")
             if position >= path.outside:
                 why = "it is inside a part of a dimension"
-                yield NestReason("parallelize", loop.label, "a loop around all parts", why)
+                yield NestReason(primitive, loop.label, "a loop around all parts", why)
             elif not tasks:
-                around = next(other.label for other in path.loops if not other.parallel)
-                yield NestReason("parallelize", loop.label, "tasks as the outermost loops",
-                                 f"{around} around it is not parallel")
+                around = next(other.label for other in path.loops if not other.is_task)
+                yield NestReason(primitive, loop.label, "tasks as the outermost loops",
+                                 f"{around} around it is not {'a task' if loop.split_reduction else 'parallel'}")
             if loop.vectorize or loop.unroll is not None or loop.tensorize:
                 why = "its iterations are tasks, and cannot be lanes or copies as well"
-                yield NestReason("parallelize", loop.label, "another tile of the dimension for those", why)
+                yield NestReason(primitive, loop.label, "another tile of the dimension for those", why)
+
+
+def _partial_results(nested: NestedStage, path: NestPath, position: int) -> Iterator[NestReason]:
+    """Check that the iterations of the loop at `position` may leave partial results, which are combined later."""
+    loop, stage = path.loops[position], nested.stage
+    d = nested.dims.index(loop.dim)
+    reductions = match_reductions(stage)
+    several = [other.label for other in path.loops[:position] if other.split_reduction]
+    if loop.parallel:
+        yield NestReason("split_reduction", loop.label, "it without parallelize", "its iterations are tasks already")
+    elif stage.iterators[d] != "reduction":
+        names = ", ".join(nested.dims[each] for each in stage.reductions) or "none: the stage reduces nothing"
+        yield NestReason("split_reduction", loop.label, f"one of {names}", "it is no reduction; parallelize it")
+    elif reductions is None:
+        why = next((each.why for each in nested.dependences if d in each.carried), "the order of its terms matters")
+        yield NestReason("split_reduction", loop.label, "a reduction whose terms may be combined in any order", why)
+    elif short := [each.dtype for each in reductions if each.accumulator != each.dtype]:
+        why = f"partial results would be rounded to {short[0]}"
+        yield NestReason("split_reduction", loop.label, "results of 32 or 64 bits", why)
+    elif loop.tile is not None or several:
+        why = f"it is a tile of {loop.dim}" if loop.tile is not None else f"{several[0]} is split already"
+        yield NestReason("split_reduction", loop.label, "one loop over a whole reduction", why)
+    elif (parts := nested.trips(path, position)) is None:
+        yield NestReason("split_reduction", loop.label, "a dimension of known extent", "its extent is dynamic")
+    else:
+        sizes = [stage.sizes[n] for n, kind in enumerate(stage.iterators) if kind == "parallel"]
+        elements = parts * prod(size for size in sizes if isinstance(size, int))
+        taken = sum(elements * item_bytes(each.dtype) for each in reductions)
+        if taken > nested.limits.partial:
+            yield NestReason("split_reduction", loop.label, f"a larger tile of {loop.dim} inside it",
+                             f"partial results take {taken} bytes, at most {nested.limits.partial}")
 
 
 def _outermost(nested: NestedStage, path: NestPath) -> list[str]:
@@ -206,11 +246,44 @@ def _order(nested: NestedStage) -> Iterator[NestReason]:
 
 
 def _microkernels(nested: NestedStage) -> Iterator[NestReason]:
+    known = {each.name: each for each in nested.microkernels}
     for path in nested.paths:
-        for loop in path.loops:
-            if loop.tensorize:
+        marked = [n for n, loop in enumerate(path.loops) if loop.tensorize]
+        for position in marked:
+            loop = path.loops[position]
+            kernel = known.get(loop.tensorize)
+            if position != marked[0]:
+                why = f"{path.loops[marked[0]].label} around it has a microkernel already"
+                yield NestReason("tensorize", loop.label, "one microkernel", why)
+            elif kernel is None:
+                listed = ", ".join(known) or "none is given; --microkernel FILE gives one"
                 why = f"no microkernel {loop.tensorize} is known"
-                yield NestReason("tensorize", loop.label, "a loop nest without it, by unroll and vectorize", why)
+                yield NestReason("tensorize", loop.label, f"one of {listed}" if known else listed, why)
+            else:
+                yield from _is_microkernel(nested, path, position, kernel)
+
+
+def _is_microkernel(
+    nested: NestedStage, path: NestPath, position: int, kernel: Microkernel
+) -> Iterator[NestReason]:
+    """Check that the loops from `position` on are those of the meaning of `kernel`."""
+    loop = path.loops[position]
+    try:
+        meaning = meaning_of(kernel)
+    except ValueError as error:
+        yield NestReason("tensorize", loop.label, "a meaning that can be read", str(error))
+        return
+    if tasks := [other.label for other in path.loops[position:] if other.is_task]:
+        why = f"{tasks[0]} inside of it is a task"
+        yield NestReason("tensorize", loop.label, "a loop inside all tasks", why)
+        return
+    found = match_part(meaning, nested.stage, nested.dims, nested.part(path, position))
+    if isinstance(found, str):
+        expected = f"loops of {kernel.meaning}" + "".join(f", {d} = {size}" for d, size in kernel.sizes.items())
+        yield NestReason("tensorize", loop.label, expected, found)
+    elif meaning.accumulates and match_reductions(nested.stage) is None:
+        yield NestReason("tensorize", loop.label, "a reduction whose terms may be combined in any order",
+                         "the order of its terms matters")
 
 
 # -- copies ----------------------------------------------------------------------------------------
@@ -230,8 +303,9 @@ def _copies(nested: NestedStage) -> Iterator[NestReason]:
                     yield NestReason(kind, copy.value, f"one of {', '.join(sorted(legal)) or 'none'}", why)
                 elif copy.value in [other.value for other in copies[:number]]:
                     yield NestReason(kind, copy.value, "one copy of a value", "it has a copy already")
-                elif copy.padding < 0:
-                    yield NestReason(kind, copy.value, "padding from 0", f"padding is {copy.padding}")
+                elif not 0 <= copy.padding <= _MOST_PADDING:
+                    yield NestReason(kind, copy.value, f"padding from 0 to {_MOST_PADDING}",
+                                     f"padding is {copy.padding}")
                 elif copy.at not in [loop.label for loop in nest.loops]:
                     labels = ", ".join(loop.label for loop in nest.loops) or "none"
                     yield NestReason(kind, copy.value, f"one of {labels}", f"the nest has no loop {copy.at}")
@@ -244,43 +318,52 @@ def _nests(nest: Nest) -> Iterator[Nest]:
 
 
 def _places(nested: NestedStage) -> Iterator[NestReason]:
-    """Copies are of one task, outside of vectors, and fit the scratch memory."""
+    """Copies are of one task, outside of vectors, and fit the scratch memory together."""
     for path in nested.paths:
-        last_task = max((n for n, loop in enumerate(path.loops) if loop.parallel), default=0)
+        last_task = max((n for n, loop in enumerate(path.loops) if loop.is_task), default=0)
         body = next((n for n, loop in enumerate(path.loops) if loop.vectorize or loop.tensorize), len(path.loops))
-        for nest in _nests(nested.nest):
-            for copies, kind in ((nest.packs, "pack"), (nest.buffers, "buffer")):
-                for copy in copies:
-                    position = path.position(copy.at)
-                    if position is None:
-                        continue
-                    if position < last_task:
-                        yield NestReason(kind, copy.value, f"{path.loops[last_task].label} or a loop inside",
-                                         f"tasks of {path.loops[last_task].label} would share the copy at {copy.at}")
-                    elif position >= body:
-                        yield NestReason(kind, copy.value, f"a loop outside of {path.loops[body].label}",
-                                         f"one iteration of {copy.at} is a lane of a vector")
-                    elif (found := _bytes(nested, path, position, copy.value, copy.padding)) > nested.limits.scratch:
-                        yield NestReason(kind, copy.value, f"at most {nested.limits.scratch} bytes, at a loop inside",
-                                         f"the copy at {copy.at} has {found} bytes")
+        taken = 0
+        for kind, copy in _all_copies(nested.nest):
+            position = path.position(copy.at)
+            if position is None:
+                continue
+            if position < last_task:
+                yield NestReason(kind, copy.value, f"{path.loops[last_task].label} or a loop inside",
+                                 f"tasks of {path.loops[last_task].label} would share the copy at {copy.at}")
+                continue
+            if position >= body:
+                yield NestReason(kind, copy.value, f"a loop outside of {path.loops[body].label}",
+                                 f"one iteration of {copy.at} is a lane of a vector")
+                continue
+            found = _bytes(nested, path, position, kind, copy)
+            taken += found
+            if taken > nested.limits.scratch:
+                others = f", and those before {taken - found}" if taken > found else ""
+                yield NestReason(kind, copy.value, f"at most {nested.limits.scratch} bytes, at a loop inside",
+                                 f"the copy at {copy.at} has {found} bytes{others}")
 
 
-def _bytes(nested: NestedStage, path: NestPath, position: int, value: str, padding: int) -> int:
-    """The bytes of what one iteration of the loop at `position` accesses of `value`, dynamic extents as 1."""
+def _all_copies(nest: Nest) -> Iterator[tuple[str, NestCopy]]:
+    for each in _nests(nest):
+        yield from (("pack", copy) for copy in each.packs)
+        yield from (("buffer", copy) for copy in each.buffers)
+
+
+def _bytes(nested: NestedStage, path: NestPath, position: int, kind: str, copy: NestCopy) -> int:
+    """The bytes of what one iteration of the loop at `position` accesses of the copied value, dynamic extents as 1."""
     spans: dict[int, int] = {}
     for d, dim in enumerate(nested.dims):
         around = [n for n in range(position + 1) if path.loops[n].dim == dim]
         inside = [n for n in range(position + 1, len(path.loops)) if path.loops[n].dim == dim]
         spans[d] = path.step(around[-1]) if around else (nested.covered(path, inside[0]) or 1 if inside else 1)
-    accesses: list[Access] = [*nested.stage.inputs, *nested.stage.outputs]
-    most = 0
-    for access in accesses:
-        if nested.names.values[access.value] == value:
+    total = 0
+    for access in nested.stage.inputs if kind == "pack" else nested.stage.outputs:
+        if nested.names.values[access.value] == copy.value:
             widths = [1 + sum(abs(c) * (spans[d] - 1) for d, c in entry.terms) for entry in access.map]
             if widths:
-                widths[-1] += padding
-            most = max(most, prod(widths) * item_bytes(nested.kernel.values[access.value].dtype))
-    return most
+                widths[-1] += copy.padding
+            total += prod(widths) * item_bytes(nested.kernel.values[access.value].dtype)
+    return total
 
 
 RULES: tuple[Rule, ...] = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from motet.compiler.kernels.kernel import Kernel, Size, Stage
 from motet.compiler.kernels.loop_names import LoopNames, loop_names
+from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.nest_dependences import Dependence, dependences
 from motet.compiler.kernels.schedule import Nest, NestLoop, NestRegion, NestSchedule, Reason
 
@@ -23,11 +24,12 @@ class NestReason(Reason):
 
 @dataclass(frozen=True)
 class NestLimits:
-    """What a target has: `copies` of a body in one loop, beyond which compiling it takes too long, and `scratch`
-    bytes of a task's copies."""
+    """What a target has: `copies` of a body in one loop, beyond which compiling it takes too long, `scratch`
+    bytes of a task's copies, and `partial` bytes of a kernel's partial results."""
 
     copies: int = 1024
     scratch: int = 64 << 20
+    partial: int = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class NestedStage:
     nest: Nest
     dependences: tuple[Dependence, ...]
     limits: NestLimits
+    microkernels: tuple[Microkernel, ...] = ()
 
     @property
     def paths(self) -> list[NestPath]:
@@ -80,6 +83,13 @@ class NestedStage:
         end = size if part.end is None else part.end
         return max(0, end - part.begin) if isinstance(end, int) else None
 
+    def part(self, path: NestPath, position: int) -> dict[int, int | None]:
+        """The elements of each dimension that the loops from `position` on run over."""
+        inside: dict[int, int | None] = {}
+        for n in range(position, len(path.loops)):
+            inside.setdefault(self.dims.index(path.loops[n].dim), self.covered(path, n))
+        return inside
+
     def trips(self, path: NestPath, position: int) -> int | None:
         """The iterations of the loop at `position`."""
         covered = self.covered(path, position)
@@ -92,7 +102,7 @@ def nested_stages(kernel: Kernel, schedule: NestSchedule, limits: NestLimits) ->
     return [
         NestedStage(
             kernel, kernel.stages[each.stage], each.stage, names.dims[each.stage], names, each.nest,
-            tuple(dependences(kernel, each.stage)), limits,
+            tuple(dependences(kernel, each.stage)), limits, tuple(schedule.microkernels),
         )
         for each in schedule.nests
     ]

@@ -16,6 +16,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from motet.compiler.kernels.microkernel_code import Microkernel
+
 
 class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="class"):
     """`class` in JSON is the tag of the struct."""
@@ -271,7 +273,8 @@ class NestLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     The iterations are tasks (`parallel`), lanes of vectors (`vectorize`), or copies of the body: `unroll` of them, 0
     for all, None for a loop that is not unrolled. `tensorize` names the microkernel that replaces this loop and those
-    inside.
+    inside. With `split_reduction`, the iterations of a loop along a reduction are tasks that leave partial results,
+    which are combined afterwards.
     """
 
     dim: str
@@ -280,6 +283,12 @@ class NestLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     vectorize: bool = False
     unroll: int | None = None
     tensorize: str = ""
+    split_reduction: bool = False
+
+    @property
+    def is_task(self) -> bool:
+        """Whether the iterations run at the same time."""
+        return self.parallel or self.split_reduction
 
     @property
     def label(self) -> str:
@@ -332,10 +341,12 @@ class StageNest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 class NestSchedule(_Schedule, frozen=True, tag="nest"):
     """Loop nests written by a user or found by a search, on a CPU. Every stage of the kernel has either a nest, run in
-    the order of stages, or a fusion. Dimensions and values have the names of `loop_names.py`."""
+    the order of stages, or a fusion. Dimensions and values have the names of `loop_names.py`. `microkernels` are those
+    that loops name."""
 
     nests: list[StageNest]
     fused: list[NestFusion] = []
+    microkernels: list[Microkernel] = []
 
 
 class LaunchForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,23 +1,33 @@
-"""Splits long reductions to few results into two stages, partial results in parallel and their combination."""
+"""Splits long reductions to few results into stages: partial results of pieces in parallel, and their combination.
+
+    sum x[0 … 100002]    →    p[i] = sum x[1568 i … 1568 i + 1567],  i = 0 … 62
+                              p[63] = sum x[98784 … 100002]
+                              sum p[0 … 63]
+
+Pieces are equal if the extent has a suitable divisor. Otherwise the last one is shorter, and a stage of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from motet.compiler.ir.affine import Affine, identity_map
-from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, dependencies
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage, dependencies
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import Extent, physical_order
 from motet.compiler.kernels.verify import checked
 
 _SPLIT_AT = 1 << 16  # elements above which a reduction to few results is split
+_LEAST_PIECES = 4
+_LONG = 256  # elements of a piece from which on it is a multiple of `_STEP`, so that vectors keep their alignment
+_STEP = 16
 
 
 def split_reductions(kernel: Kernel, most: int = 64, most_pieces: int = 64) -> Kernel:
-    """`kernel` with every long reduction to at most `most` results split into two stages: partial results of up to
-    `most_pieces` pieces, and their combination. Applies only to order-independent reductions and equal pieces."""
+    """`kernel` with every long reduction to at most `most` results split into stages: partial results of up to
+    `most_pieces` pieces, and their combination. Applies only to order-independent reductions."""
     values = list(kernel.values)
     stages: list[Stage] = []
     for stage in kernel.stages:
@@ -44,31 +54,54 @@ def _split(
     if any(found is None for found in combiners):
         return None
     for along in physical_order(kernel, stage):
-        pieces = max(n for n in range(1, most_pieces + 1) if sizes[along].factor % n == 0)
-        if along in stage.reductions and pieces >= 4:
-            return _halves(stage, values, [found for found in combiners if found], along, pieces)
+        cut = _Pieces.of(sizes[along].factor, most_pieces)
+        if along in stage.reductions and cut.count >= _LEAST_PIECES:
+            return _parts(stage, values, [found for found in combiners if found], along, cut)
     return None
 
 
-def _halves(
-    stage: Stage, values: list[KernelValue], found: list[Reduction], along: int, pieces: int
+@dataclass(frozen=True)
+class _Pieces:
+    """An extent as `pieces` of `length` and a last, shorter piece of `rest`, which may be 0."""
+
+    pieces: int
+    length: int
+    rest: int
+
+    @staticmethod
+    def of(extent: int, most: int) -> _Pieces:
+        """The most equal pieces if they are at least half of `most`, else pieces with a shorter last one."""
+        equal = max(n for n in range(1, most + 1) if extent % n == 0)
+        if equal >= _LEAST_PIECES and 2 * equal >= min(most, extent):
+            return _Pieces(equal, extent // equal, 0)
+        length = -(-extent // most)
+        if length >= _LONG:
+            length = -(-length // _STEP) * _STEP
+        return _Pieces(extent // length, length, extent % length)
+
+    @property
+    def count(self) -> int:
+        return self.pieces + (self.rest > 0)
+
+
+def _parts(
+    stage: Stage, values: list[KernelValue], found: list[Reduction], along: int, cut: _Pieces
 ) -> list[Stage]:
-    length = int(stage.sizes[along]) // pieces
     kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
-    shape = (pieces, *(stage.sizes[d] for d in kept))
+    shape = (cut.count, *(stage.sizes[d] for d in kept))
     first = len(values)
     for each in found:
         values.append(KernelValue(shape, each.accumulator, "temporary", tuple(range(len(shape)))))
 
     def moved(entry: Affine) -> Affine:
-        first = entry.coefficient(along) * length
+        first = entry.coefficient(along) * cut.length
         return Affine.of({0: first} | {d + 1: c for d, c in entry.terms}, entry.constant)
 
     inputs = tuple(replace(access, map=tuple(map(moved, access.map))) for access in stage.inputs)
     unit = tuple(map(Affine.dim, (0, *(d + 1 for d in kept))))
     outputs = tuple(Access(first + k, unit) for k in range(len(found)))
     body, yields = _widened(stage, found)
-    sizes = (pieces, *(length if d == along else size for d, size in enumerate(stage.sizes)))
+    sizes = (cut.pieces, *(cut.length if d == along else size for d, size in enumerate(stage.sizes)))
     partial = Stage(
         sizes,
         ("parallel", *stage.iterators),
@@ -79,7 +112,27 @@ def _halves(
         yields,
         stage.source,
     )
-    return [partial, _combination(stage, found, first, pieces, kept)]
+    last = [_last(partial, along, cut)] if cut.rest else []
+    return [partial, *last, *_combination(stage, values, found, cut.count, kept)]
+
+
+def _last(partial: Stage, along: int, cut: _Pieces) -> Stage:
+    """The stage of the last, shorter piece: `partial` at piece `cut.pieces`, without the dimension of pieces."""
+
+    def at_end(entry: Affine) -> Affine:
+        terms = {d - 1: c for d, c in entry.terms if d}
+        return Affine.of(terms, entry.constant + entry.coefficient(0) * cut.pieces)
+
+    def moved(access: Access) -> Access:
+        return replace(access, map=tuple(map(at_end, access.map)))
+
+    return replace(
+        partial,
+        sizes=tuple(cut.rest if d == along else size for d, size in enumerate(partial.sizes[1:])),
+        iterators=partial.iterators[1:],
+        inputs=tuple(map(moved, partial.inputs)),
+        outputs=tuple(map(moved, partial.outputs)),
+    )
 
 
 def _widened(stage: Stage, found: Sequence[Reduction]) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
@@ -103,34 +156,66 @@ def _widened(stage: Stage, found: Sequence[Reduction]) -> tuple[tuple[Scalar, ..
 
 
 def _combination(
-    stage: Stage, found: Sequence[Reduction], first: int, pieces: int, kept: Sequence[int]
-) -> Stage:
-    """The stage that combines the partial results in values `first` and following into the stage's outputs."""
-    rank = len(kept) + 1
+    stage: Stage, values: list[KernelValue], found: Sequence[Reduction], pieces: int, kept: Sequence[int]
+) -> list[Stage]:
+    """The stages that combine the partial results, the last of `values`, into the stage's outputs. Accumulators of
+    another dtype than the outputs' are combined in theirs, and rounded once, by a second stage."""
+    first = len(values) - len(found)
     where = {d: position + 1 for position, d in enumerate(kept)}
+    sizes = tuple(stage.sizes[d] for d in kept)
+    inputs = tuple(Access(first + k, identity_map(len(kept) + 1)) for k in range(len(found)))
+    direct = all(each.accumulator == each.dtype for each in found)
+    outputs, inits = _renumbered(stage, where) if direct else _totals(values, found, sizes)
+    body = tuple(Scalar(each.op, (len(found) + k, k), each.accumulator) for k, each in enumerate(found))
+    yields = tuple(range(2 * len(found), 3 * len(found)))
+    combined = Stage(
+        (pieces, *sizes), ("reduction", *(stage.iterators[d] for d in kept)),
+        inputs, outputs, inits, body, yields, stage.source,
+    )  # fmt: skip
+    return [combined] if direct else [combined, _rounding(stage, found, kept, outputs[0].value)]
 
-    def kept_only(access: Access) -> Access:
+
+Accesses = tuple[tuple[Access, ...], tuple[Access | float | int | None, ...]]
+
+
+def _renumbered(stage: Stage, where: Mapping[int, int]) -> Accesses:
+    """The outputs and inits of `stage` over dimensions that `where` renumbers."""
+
+    def moved(access: Access) -> Access:
         return replace(access, map=tuple(entry.renumber(where) for entry in access.map))
 
-    inputs = tuple(Access(first + k, identity_map(rank)) for k in range(len(found)))
+    return (
+        tuple(map(moved, stage.outputs)),
+        tuple(moved(init) if isinstance(init, Access) else init for init in stage.inits),
+    )
+
+
+def _totals(values: list[KernelValue], found: Sequence[Reduction], sizes: Sequence[Size]) -> Accesses:
+    """New values for the combined results in the accumulators' dtypes."""
+    rank, first = len(sizes), len(values)
+    values += [KernelValue(tuple(sizes), each.accumulator, "temporary", tuple(range(rank))) for each in found]
+    unit = tuple(Affine.dim(d + 1) for d in range(rank))
+    return tuple(Access(first + k, unit) for k in range(len(found))), tuple(each.identity for each in found)
+
+
+def _rounding(stage: Stage, found: Sequence[Reduction], kept: Sequence[int], first: int) -> Stage:
+    """The stage that adds the totals, values from `first` on, to the initial values, and rounds."""
+    count = len(found)
     body: list[Scalar] = []
     yields: list[int] = []
-    count = 2 * len(found)
+
+    def add(op: str, operands: tuple[int, ...], dtype: str) -> int:
+        body.append(Scalar(op, operands, dtype))
+        return 2 * count + len(body) - 1
+
     for k, each in enumerate(found):
-        term = k
-        if each.accumulator != each.dtype:
-            body.append(Scalar("arith.truncf", (term,), each.dtype))
-            term = count + len(body) - 1
-        body.append(Scalar(each.op, (len(found) + k, term), each.dtype))
-        yields.append(count + len(body) - 1)
-    sizes = (pieces, *(stage.sizes[d] for d in where))
+        exact = each.accumulator == each.dtype
+        begin = count + k if exact else add("arith.extf", (count + k,), each.accumulator)
+        total = add(each.op, (begin, k), each.accumulator)
+        yields.append(total if exact else add("arith.truncf", (total,), each.dtype))
+    outputs, inits = _renumbered(stage, {d: position for position, d in enumerate(kept)})
+    inputs = tuple(Access(first + k, identity_map(len(kept))) for k in range(count))
+    sizes = tuple(stage.sizes[d] for d in kept)
     return Stage(
-        sizes,
-        ("reduction", *(stage.iterators[d] for d in kept)),
-        inputs,
-        tuple(map(kept_only, stage.outputs)),
-        tuple(kept_only(init) if isinstance(init, Access) else init for init in stage.inits),
-        tuple(body),
-        tuple(yields),
-        stage.source,
+        sizes, ("parallel",) * len(kept), inputs, outputs, inits, tuple(body), tuple(yields), stage.source
     )

@@ -12,7 +12,7 @@ from motet.compiler.schedule_text.plain import Plain
 
 def format_schedule(schedule: KernelSchedule, kernel: Kernel) -> str:
     """`schedule` of `kernel` as one line of text: the declarative form for nests, else the fields of its class."""
-    return _text(schedule_mapping(schedule, kernel)) if isinstance(schedule, NestSchedule) else json.dumps(
+    return plain_text(schedule_mapping(schedule, kernel)) if isinstance(schedule, NestSchedule) else json.dumps(
         encode_schedule(schedule)
     )
 
@@ -54,6 +54,8 @@ def _flags(loop: NestLoop) -> dict[str, Plain]:
     found: dict[str, Plain] = {}
     if loop.parallel:
         found["parallelize"] = None
+    if loop.split_reduction:
+        found["split_reduction"] = None
     if loop.vectorize:
         found["vectorize"] = None
     if loop.unroll is not None:
@@ -67,9 +69,9 @@ def _copy(copy: NestCopy) -> Plain:
     return {"at": copy.at, "padding": copy.padding} if copy.padding else copy.at
 
 
-def _text(value: Plain) -> str:
+def plain_text(value: Plain) -> str:
     """YAML in flow style; a key whose value is None stands alone."""
     if not isinstance(value, dict):
         return json.dumps(value)
-    entries = (json.dumps(key) + ("" if each is None else f": {_text(each)}") for key, each in value.items())
+    entries = (json.dumps(key) + ("" if each is None else f": {plain_text(each)}") for key, each in value.items())
     return "{" + ", ".join(entries) + "}"

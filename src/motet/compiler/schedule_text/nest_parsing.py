@@ -13,7 +13,7 @@ from motet.compiler.schedule_text.plain import Plain
 from motet.errors import ScheduleError
 
 _PART = re.compile(r"(\w+)\[(\d*):(\d*)(:?)\]")
-_FLAGS = ("parallelize", "vectorize", "unroll", "tensorize", "pack", "buffer", "partial", "full")
+_FLAGS = ("parallelize", "vectorize", "unroll", "split_reduction", "tensorize", "pack", "buffer", "partial", "full")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,10 @@ def _with_flags(loop: NestLoop, flags: dict[str, Plain]) -> NestLoop:
     kernel = flags.get("tensorize", "")
     if not isinstance(kernel, str) or ("tensorize" in flags and not kernel):
         raise ScheduleError("tensorize", label, "it names no microkernel", '{"tensorize": NAME}')
-    return msgspec.structs.replace(loop, parallel=parallel, vectorize=vector, unroll=unroll, tensorize=kernel)
+    split = _wanted(flags, "split_reduction", label)
+    return msgspec.structs.replace(
+        loop, parallel=parallel, vectorize=vector, unroll=unroll, tensorize=kernel, split_reduction=split
+    )
 
 
 def _flags(value: Plain, key: str) -> dict[str, Plain]:

@@ -10,12 +10,14 @@ Source: the language of XTC's descriptive schedules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.loop_names import loop_names, main_stage, stage_name
+from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.nest_legality import nest_reasons
+from motet.compiler.kernels.nested_stage import paths_of
 from motet.compiler.kernels.schedule import (
     KernelSchedule,
     Nest,
@@ -30,9 +32,12 @@ from motet.compiler.schedule_text.plain import Plain, plain_mapping, read_plain
 from motet.errors import OptionError, ScheduleError
 
 
-def parse_schedule(text_or_mapping: str | Mapping[Any, Any], kernel: Kernel) -> KernelSchedule:
+def parse_schedule(
+    text_or_mapping: str | Mapping[Any, Any], kernel: Kernel, microkernels: Sequence[Microkernel] = ()
+) -> KernelSchedule:
     """The schedule that text in YAML or JSON, or a mapping of the same form, describes for `kernel`. Stages that
     it does not mention have a nest by default. With a key `class`, the schedule is one of the compiler's, as in files.
+    `tensorize` names some of `microkernels`.
 
     Raises ScheduleError, with the primitive, the loop, the reason and what is legal, for a schedule that does not apply
     to `kernel`, and OptionError for text that is none.
@@ -44,10 +49,21 @@ def parse_schedule(text_or_mapping: str | Mapping[Any, Any], kernel: Kernel) -> 
         except ValueError as error:
             raise OptionError(f"schedule: {error}") from None
     else:
-        schedule = _parse_stages(content, kernel)
+        schedule = with_microkernels(_parse_stages(content, kernel), microkernels)
     if isinstance(schedule, NestSchedule):
         check_schedule(schedule, kernel)
     return schedule
+
+
+def with_microkernels(schedule: NestSchedule, microkernels: Sequence[Microkernel]) -> NestSchedule:
+    """`schedule` with those of `microkernels` that its loops name; with all, for the error, if one is unknown."""
+    named = {
+        loop.tensorize for each in schedule.nests for path in paths_of(each.nest) for loop in path.loops
+        if loop.tensorize
+    }
+    known = {each.name for each in microkernels}
+    kept = [each for each in microkernels if each.name in named or not named <= known]
+    return NestSchedule(schedule.nests, schedule.fused, kept if named else [])
 
 
 def check_schedule(schedule: NestSchedule, kernel: Kernel) -> None:

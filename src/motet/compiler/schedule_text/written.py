@@ -7,13 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from motet.compiler.kernels.kernel import Kernel, Stage
+from motet.compiler.kernels.launch_choices import LaunchChoice
 from motet.compiler.kernels.loop_names import loop_names, stage_name
 from motet.compiler.kernels.reader.written_schedules import source_place
-from motet.compiler.kernels.schedule import KernelSchedule, Reason
+from motet.compiler.kernels.schedule import KernelSchedule, LaunchForm, Reason, decode_schedule
+from motet.compiler.schedule_text.launches import parse_launches
 from motet.compiler.schedule_text.parsing import parse_schedule
 from motet.compiler.schedule_text.plain import Plain, plain_mapping, read_plain
 from motet.errors import CompileError, Location, OptionError
 
+_SHOWN = 8  # labels of forms in a message
 _KEY = re.compile(r"(\w+)((?:[#\[].*)?)")
 
 
@@ -28,10 +31,59 @@ def schedule_written_for(kernel: Kernel) -> KernelSchedule | None:
     try:
         for s, stage in written.items():
             place = _place(stage)
-            content[stage_name(s)] = _of_stage(kernel, s, stage)
+            found = _of_stage(kernel, s, stage)
+            if "class" in found and len(written) == 1:
+                return parse_schedule(found, kernel)
+            content[stage_name(s)] = found
         return parse_schedule(content, kernel)
     except OptionError as error:
         raise CompileError(f"loop.{error}", place) from None
+
+
+def launches_written_for(
+    kernel: Kernel, family: str, launches: Sequence[Sequence[LaunchChoice]]
+) -> KernelSchedule | None:
+    """The schedule of `kernel` on devices of `family`, whose launches have the forms `launches`, by the attributes of
+    its operations; None if no operation has one. Raises CompileError, with the operation's place, unless it selects
+    forms."""
+    written = {s: stage for s, stage in enumerate(kernel.stages) if stage.written}
+    if not written:
+        return None
+    first, stage = next(iter(written.items()))
+    place = _place(stage)
+    try:
+        content = _of_stage(kernel, first, stage)
+        if len(written) == 1 and content.get("class") == "launches":
+            return decode_schedule(content)
+        if len(written) == 1 and launches and not _describes_loops(content):
+            return parse_launches(content, launches)
+        why = "several operations of one kernel have one" if len(written) > 1 else "it describes loops"
+    except (OptionError, ValueError) as error:
+        raise CompileError(f"loop.schedule: {error}", place) from None
+    forms = [[choice.form for choice in each] for each in launches]
+    shown = ", ".join(f"{{form: {_choices(each)}}}" for each in forms) or "no launches"
+    raise CompileError(
+        f"loop.schedule: {why}, and code for {family} devices has no loop nests; expected the forms of its launches, "
+        f'"{{class: launches, launches: [{shown}]}}", or another device for this operation, such as the host', place)
+
+
+def _describes_loops(content: Mapping[str, Plain]) -> bool:
+    """Whether a primitive is one of loop nests."""
+    return any(
+        flag in value for value in content.values() if isinstance(value, str | dict | list)
+        for flag in ("parallelize", "vectorize", "unroll", "pack", "buffer", "fuse", "split_reduction", "tensorize")
+    )
+
+
+def _choices(forms: Sequence[LaunchForm]) -> str:
+    labels = [json.dumps(label) for label in dict.fromkeys(form.form for form in forms)]
+    more = f" | {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
+    return " | ".join(labels[:_SHOWN]) + more
+
+
+def _content(given: str | list[list[Plain]]) -> dict[str, Plain]:
+    """A schedule as the reader of attributes leaves it: text, or pairs of a loop and its flags."""
+    return read_plain(given) if isinstance(given, str) else plain_mapping({str(key): flags for key, flags in given})
 
 
 def refuse_illegal(kernel: Kernel, reasons: Sequence[Reason]) -> None:
@@ -43,8 +95,7 @@ def refuse_illegal(kernel: Kernel, reasons: Sequence[Reason]) -> None:
 
 def _of_stage(kernel: Kernel, s: int, stage: Stage) -> dict[str, Plain]:
     found = json.loads(stage.written)
-    given = found["schedule"]
-    content = read_plain(given) if isinstance(given, str) else plain_mapping(dict(given))
+    content = _content(found["schedule"])
     if not found["dims"]:
         return content
     names = loop_names(kernel).dims[s]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from motet.errors import OptionError
-from motet.lab.database import Database, is_database
-from motet.lab.records import Record
+from motet.records.database import Database, is_database
+from motet.records.record import Record
 
 _XTC = ("X", "time", "peak", "backend")  # the last columns of XTC's results; those before are its sample's names
 

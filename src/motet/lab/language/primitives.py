@@ -17,11 +17,12 @@ from itertools import count
 
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.loop_names import loop_names, main_stage, stage_name
+from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.nest_dependences import dependences
 from motet.compiler.kernels.schedule import Nest, NestFusion, NestLoop, NestSchedule, StageNest
 from motet.compiler.schedule_text.default_nests import default_nest
 from motet.compiler.schedule_text.formatting import format_schedule
-from motet.compiler.schedule_text.parsing import check_schedule
+from motet.compiler.schedule_text.parsing import check_schedule, with_microkernels
 from motet.errors import OptionError, ScheduleError
 from motet.lab.language.nest_tree import (
     CopyNode,
@@ -62,6 +63,7 @@ class LoopSchedule:
         self.kernel = kernel
         self.main = main
         self._keys = count()
+        self._microkernels: dict[str, Microkernel] = {}
         nests = {s: _plain_nest(kernel, s) if s == main else default_nest(kernel, s) for s in range(len(kernel.stages))}
         self._state = _StageTrees({s: tree_of(nest, self._keys) for s, nest in nests.items()})
 
@@ -175,6 +177,32 @@ class LoopSchedule:
             self._state = before
             raise
 
+    def split_reduction(self, loop: Cursor, size: int) -> Cursor:
+        """Makes each `size` elements of a reduction a task that leaves partial results, which are combined afterwards:
+        moves `loop` inside the tasks that there are, and adds a loop over `size` elements inside of it, which it
+        returns."""
+        before = self._state
+        try:
+            inner = self._tiled(loop, size, innermost=False, primitive="split_reduction")
+            order = [each for each in self.loops(loop.stage) if each != loop]
+            tasks = [each for each in order if self._node(each).loop.is_task]
+            self.interchange(*tasks, loop, *(each for each in order if each not in tasks))
+            self._marked(loop, lambda nest, position: with_loop(nest, position, split_reduction=True))
+        except ScheduleError:
+            self._state = before
+            raise
+        return inner
+
+    def tensorize(self, loop: Cursor, kernel: Microkernel) -> None:
+        """Replaces `loop` and those inside by a microkernel. Their flags describe the code of incomplete tiles."""
+        before = self._microkernels
+        self._microkernels = {**before, kernel.name: kernel}
+        try:
+            self._marked(loop, lambda nest, position: with_loop(nest, position, tensorize=kernel.name))
+        except ScheduleError:
+            self._microkernels = before
+            raise
+
     def pack(self, value: str, loop: Cursor, padding: int = 0) -> None:
         """Copies what one iteration of `loop` reads of operand `value`, with `padding` elements after each row."""
         self._copied("pack", value, loop, padding)
@@ -245,7 +273,8 @@ class LoopSchedule:
             NestFusion(stage, node.loop.label) for stage, at in state.fused.items()
             for node in state.trees[at.stage].nodes() if node.key == at.key
         ]
-        return NestSchedule([StageNest(s, state.trees[s].nest()) for s in sorted(state.trees)], fused)
+        found = NestSchedule([StageNest(s, state.trees[s].nest()) for s in sorted(state.trees)], fused)
+        return with_microkernels(found, list(self._microkernels.values()))
 
 
 def schedule(kernel: Kernel) -> LoopSchedule:

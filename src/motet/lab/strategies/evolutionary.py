@@ -39,6 +39,7 @@ class Evolutionary:
                 else (first if self._random.random() < 0.5 else second)[each.name]
                 for each in self._space.parameters
             }
+            child = self._space.normal(child)
             if name_of(child) not in self._asked and self._space.schedule(child) is not None:
                 return child
         return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from motet.lab.space import Point, ScheduleSpace
 
 
 class Exhaustive:
     def __init__(self, space: ScheduleSpace, seed: int) -> None:
-        self._points = iter([*space.starts, *space.points()]) if space.size < 1 << 20 else space.points()
+        self._points = chain(space.starts, space.points())
 
     def ask(self) -> Point | None:
         return next(self._points, None)

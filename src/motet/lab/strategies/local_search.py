@@ -1,4 +1,4 @@
-"""local: hill climbing from the starts, and from random points when there is no better neighbour.
+"""local: hill climbing from the fastest start, and from random points when there is no better neighbour.
 
 Points that wait to be told count as asked; the best told point is climbed from.
 """
@@ -13,16 +13,18 @@ from motet.lab.space import Point, ScheduleSpace, name_of
 class LocalSearch:
     def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self._space, self._random = space, random.Random(seed)
-        self._queue: list[Point] = list(space.starts)
+        self._starts = list(space.starts)
+        self._queue: list[Point] = []
         self._asked: set[str] = set()
         self._at: Point | None = None
         self._seconds = float("inf")
 
     def ask(self) -> Point | None:
         for _ in range(1000):
-            if not self._queue:
+            if not self._queue and not self._starts:
                 self._extend()
-            point = self._queue.pop(0) if self._queue else None
+            waiting = self._starts or self._queue
+            point = waiting.pop(0) if waiting else None
             if point is None:
                 return None
             if name_of(point) not in self._asked:

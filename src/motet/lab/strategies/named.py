@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from motet.errors import OptionError
-from motet.lab.space import Point, ScheduleSpace
+from motet.lab.space import ScheduleSpace
 from motet.lab.strategies.evolutionary import Evolutionary
 from motet.lab.strategies.exhaustive import Exhaustive
 from motet.lab.strategies.learned import LearnedSearch
@@ -18,21 +16,18 @@ from motet.lab.strategies.strategy import Strategy
 
 STRATEGIES = {
     "exhaustive": Exhaustive, "random": RandomSearch, "ranking": Ranking, "local": LocalSearch,
-    "evolutionary": Evolutionary,
+    "evolutionary": Evolutionary, "model": LearnedSearch,
 }
-LEARNED = "model"
 LIBRARIES = {"optuna": OptunaSearch, "nevergrad": NevergradSearch}
 
 
-def strategy_of(name: str, space: ScheduleSpace, seed: int = 0, known: Sequence[tuple[Point, float]] = ()) -> Strategy:
-    """The strategy `name` over `space`; `known` are points with their seconds. Raises OptionError for an unknown name
+def strategy_of(name: str, space: ScheduleSpace, seed: int = 0) -> Strategy:
+    """The strategy `name` over `space`. Raises OptionError for an unknown name
     and for a library that is not installed."""
     library, _, own = name.partition(":")
     if name in STRATEGIES:
         return STRATEGIES[name](space, seed)
-    if name == LEARNED:
-        return LearnedSearch(space, seed, list(known))
     if library in LIBRARIES:
         return LIBRARIES[library](space, seed, own)
-    listing = ", ".join([*STRATEGIES, LEARNED, *(f"{each}:NAME" for each in LIBRARIES)])
+    listing = ", ".join([*STRATEGIES, *(f"{each}:NAME" for each in LIBRARIES)])
     raise OptionError(f"strategy {name}: unknown; expected one of {listing}")

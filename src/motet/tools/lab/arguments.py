@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from motet.errors import OptionError
 
 if TYPE_CHECKING:
+    from motet.compiler.kernels.microkernel_code import Microkernel
     from motet.compiler.kernels.schedule import KernelSchedule
     from motet.lab.subject import KernelSubject
 
@@ -29,6 +31,10 @@ ScheduleText = Annotated[str, typer.Option(
     help='The schedule, as text (\'{"i": {"parallelize"}, "j#16": {"vectorize"}}\') or as @FILE; by default the '
     "compiler's choice.",
 )]
+Microkernels = Annotated[list[str] | None, typer.Option(
+    "--microkernel", metavar="FILE", show_default=False,
+    help="A microkernel that the schedule names (tensorize), in YAML; it is compared with its meaning first.",
+)]
 LabThreads = Annotated[int | None, typer.Option(
     "--threads", metavar="N", min=1, show_default=False, help="The threads of a call on the host; by default all.",
 )]
@@ -45,10 +51,15 @@ def read_text(text: str) -> str:
         raise OptionError(f"--schedule {text}: cannot be read: {reason.lower()}") from None
 
 
-def read_schedule(text: str, subject: KernelSubject) -> KernelSchedule:
+def read_schedule(text: str, subject: KernelSubject, microkernels: Sequence[str] = ()) -> KernelSchedule:
     """The schedule of `--schedule`, or the compiler's choice."""
     if not text:
         return subject.chosen
-    from motet.lab.language import parse_schedule
+    return subject.parse(read_text(text), read_microkernels(microkernels, subject))
 
-    return parse_schedule(read_text(text), subject.kernel)
+
+def read_microkernels(files: Sequence[str], subject: KernelSubject) -> list[Microkernel]:
+    """The microkernels of `--microkernel`, accepted for the subject's target."""
+    from motet.lab.microkernels import accepted, read_microkernel
+
+    return [accepted(read_microkernel(file), subject) for file in files]

@@ -26,9 +26,10 @@ Examples:
 """
 
 COMPILER = "compiler"
-_MOST_LINES = 200
+_MOST_NAMES = 10
 
 
+# The parameters of this function are the options of `motet lab diff`, read by typer.
 def compare_records(
     program: arguments.LabProgramArgument,
     a: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A schedule.")],
@@ -37,6 +38,9 @@ def compare_records(
     device: arguments.LabDevice = "host",
     counters: Annotated[str, typer.Option("--counters", metavar="NAME,…", help="Counters.")] = "instructions,cycles",
     assembly: Annotated[bool, typer.Option("--assembly", help="Show the differences of the machine code.")] = False,
+    most: Annotated[int, typer.Option(
+        "--most", metavar="N", min=0, help="The most lines of machine code to show; 0 for all.",
+    )] = 200,
 ) -> None:
     from motet.lab.evaluation import evaluate
     from motet.lab.subject import open_program, subject_of
@@ -56,25 +60,28 @@ def compare_records(
     ]
     counted = [_mnemonics(text) for text in texts]
     changed = sorted(counted[0].keys() | counted[1].keys(), key=lambda name: -abs(counted[0][name] - counted[1][name]))
-    rows += [[f"  {name}", str(counted[0][name]), str(counted[1][name])]
-             for name in changed[:10] if counted[0][name] != counted[1][name]]
+    differing = [name for name in changed if counted[0][name] != counted[1][name]]
+    rows += [[f"  {name}", str(counted[0][name]), str(counted[1][name])] for name in differing[:_MOST_NAMES]]
     typer.echo("\n".join(show_table(["", a, b], rows)))
+    if len(differing) > _MOST_NAMES:
+        typer.echo(f"… and {len(differing) - _MOST_NAMES} more instructions that differ; --assembly shows the code")
     if assembly:
         lines = list(difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), a, b, lineterm="", n=1))
-        typer.echo("\n".join(lines[:_MOST_LINES]))
-        if len(lines) > _MOST_LINES:
-            typer.echo(f"… {len(lines) - _MOST_LINES} more lines")
+        typer.echo("\n".join(lines if most == 0 else lines[:most]))
+        if 0 < most < len(lines):
+            typer.echo(f"… and {len(lines) - most} more of {len(lines)} lines; --most N shows N of them, --most 0 all")
 
 
 def _schedule(text: str, subject: KernelSubject) -> KernelSchedule:
     from motet.compiler.kernels.schedule import decode_schedule
-    from motet.lab.database import Database, is_database
     from motet.lab.subject import expect_legal
+    from motet.records.best_schedules import this_host
+    from motet.records.database import Database, is_database
 
     if is_database(text) or text.endswith(".db"):
         listed = subject.listed
         with Database(text) as database:
-            best = [each for each in database.query(kernel=listed.key, target=listed.target) if each.seconds]
+            best = database.best(this_host(), kernel=listed.key, target=listed.target)
         if not best:
             raise OptionError(f"{text}: no record of kernel {listed.name} for {listed.target}")
         return decode_schedule(best[0].schedule)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motet.errors import OptionError, WrongResults
 from motet.tools import arguments as common
 from motet.tools.lab import arguments
 
@@ -37,39 +39,78 @@ def evaluate_schedule(
     warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Calls before the first sample.")] = 1,
     counters: Annotated[str, typer.Option(
         metavar="NAME,…", show_default=False,
-        help="Counters: instructions, cycles, cache-misses, branches, energy, valgrind, registers, spills, …",
+        help="Counters: instructions, cycles, cache-misses, branches, energy, valgrind, registers, occupancy, …",
     )] = "",
     validate: Annotated[bool, typer.Option(
         "--validate/--no-validate", help="Compare the results on fresh inputs with the oracle's.",
     )] = True,
     cold: Annotated[bool, typer.Option("--cold", help="Clear the caches before each call.")] = False,
     threads: arguments.LabThreads = None,
+    microkernel: arguments.Microkernels = None,
     db: Annotated[str, typer.Option(
         "--db", metavar="FILE", show_default=False, help="Add the record to this database.",
     )] = "",
+    peers: Annotated[str, typer.Option(
+        metavar="NAME,…", show_default=False,
+        help="Measure other libraries too, if PROGRAM is an operator on the host: numpy, torch.",
+    )] = "",
     json: common.Json = False,
 ) -> None:
-    from motet.lab.database import Database
-    from motet.lab.evaluation import evaluate, expect_counters
+    from motet.lab.evaluation import evaluate, expect_counters, wrong_record
     from motet.lab.subject import open_program, subject_of
+    from motet.records.database import Database
 
-    wanted = [name.strip() for name in counters.split(",") if name.strip()]
+    wanted = _names(counters)
+    beside = _names(peers)
     expect_counters(wanted)
+    _expect_peers(beside, program, device)
     subject = subject_of(open_program(program, device), kernel)
-    given = arguments.read_schedule(schedule, subject)
-    found = evaluate(
-        subject, given, repeat=repeat, number=number, min_repeat_ms=min_repeat_ms, warmup=warmup, counters=wanted,
-        validate=validate, cold=cold, threads=threads,
-    )
-    if db:
-        with Database(db, create=True) as database:
+    given = arguments.read_schedule(schedule, subject, microkernel or [])
+    with Database(db, create=True) if db else nullcontext() as database:
+        try:
+            found = evaluate(
+                subject, given, repeat=repeat, number=number, min_repeat_ms=min_repeat_ms, warmup=warmup,
+                counters=wanted, validate=validate, cold=cold, threads=threads,
+            )
+        except WrongResults as error:
+            if database is not None:
+                database.add([wrong_record(subject, given, error)])
+            raise
+        if database is not None:
             database.add([found.record])
     if json:
         import msgspec
 
         typer.echo(msgspec.json.format(msgspec.json.encode(found.record), indent=2).decode())
         return
-    typer.echo("\n".join(evaluation_lines(found)))
+    typer.echo("\n".join([*evaluation_lines(found), *_peer_lines(found, beside, program)]))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _expect_peers(names: list[str], program: str, device: str) -> None:
+    from motet.lab.operators import is_operator
+    from motet.lab.peers import expect_peers
+
+    expect_peers(names)
+    if names and not (is_operator(program) and device.startswith("host")):
+        raise OptionError(f"--peers {','.join(names)}: they measure operators on the host, such as "
+                          f"matmul:512x512x512xf32; expected one instead of {program} on {device}")
+
+
+def _peer_lines(found: Evaluation, names: list[str], program: str) -> list[str]:
+    """The best sample of each library, and how many times as long it is."""
+    from motet.lab.peers import measure_peers
+    from motet.tools.show import show_seconds
+
+    lines: list[str] = []
+    for each in measure_peers(program, names, found.threads):
+        best = min(each.samples, default=0.0)
+        told = f"min {show_seconds(best)}, {best / found.seconds:.2f} times as long" if each.samples else each.reason
+        lines.append(f"  {each.name:<13} {told}")
+    return lines
 
 
 def evaluation_lines(found: Evaluation) -> list[str]:

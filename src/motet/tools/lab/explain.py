@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from motet.lab.evaluation import Evaluation
     from motet.lab.subject import KernelSubject
 
+_FAILURES = 3  # of a database, that are shown
+
 HELP = """Explain a schedule: its place in the roofline, what limits it, counters, and the changes that are not legal.
 
 \b
@@ -67,43 +69,34 @@ def limit_lines(found: Evaluation) -> list[str]:
 
 
 def _refused_lines(subject: KernelSubject, given: KernelSchedule) -> list[str]:
-    """The changes of single fields that are not legal, with the reasons; of a nest, the classes only."""
-    import msgspec
-
+    """The changes of single fields, or of single loops, that are not legal, with the reasons."""
     from motet.compiler.kernels.schedule import NestSchedule
+    from motet.lab.changes import refused_fields, refused_loops
 
     lines = ["changes that are not legal:"]
     if isinstance(given, NestSchedule):
-        return [*lines, "  for nests, motet lab evaluate --schedule names the loop and the reason"]
-    for name in given.__struct_fields__:
-        value = getattr(given, name)
-        if isinstance(value, bool):
-            tried: list[object] = [not value]
-        elif isinstance(value, int):
-            tried = [max(1, value // 2), value * 2]
-        else:
-            continue
-        for other in tried:
-            changed = msgspec.structs.replace(given, **{name: other})
-            reasons = subject.reasons(changed) if other != value else ()
-            lines += [f"  {name} {value} → {other}: {reason}" for reason in reasons]
-    return lines if len(lines) > 1 else [*lines, "  none of half or double each number"]
+        return [*lines, *(refused_loops(subject, given) or ["  none of those of single loops"])]
+    return [*lines, *(refused_fields(subject, given) or ["  none of half or double each number"])]
 
 
 def _best_lines(subject: KernelSubject, found: Evaluation, db: str) -> list[str]:
     """The best record in comparison."""
-    from motet.lab.database import Database
-    from motet.lab.records import canonical
+    from motet.records.database import Database
+    from motet.records.record import canonical
     from motet.tools.show import show_seconds
 
     with Database(db) as database:
-        records = database.query(kernel=subject.listed.key, target=subject.listed.target)
-    done = [each for each in records if each.seconds is not None]
-    if not done or done[0].seconds is None:
-        return [f"{db}: no record of this kernel"]
-    best, seconds = done[0], done[0].seconds
+        listed = subject.listed
+        records = database.query(kernel=listed.key, target=listed.target)
+        best = next(iter(database.best(found.record.machine, kernel=listed.key, target=listed.target)), None)
+    if best is None or best.seconds is None:
+        return [f"{db}: no record of this kernel with a figure"]
+    failed = [each for each in records if each.seconds is None]
+    more = len(failed) - _FAILURES
     return [
-        f"{db}: {len(done)} records and {len(records) - len(done)} failures; best {show_seconds(seconds)} "
-        f"({found.seconds / seconds:.2f} times as fast) on {best.machine}: {canonical(best.schedule)}",
-        *(f"  failed: {each.error}" for each in records[len(done) : len(done) + 3]),
+        f"{db}: {len(records) - len(failed)} records and {len(failed)} failures; best {show_seconds(best.seconds)} "
+        f"({found.seconds / best.seconds:.2f} times as fast{'' if best.trusted else ', not validated'}) on "
+        f"{best.machine}: {canonical(best.schedule)}",
+        *(f"  failed: {each.error}" for each in failed[:_FAILURES]),
+        *([f"  … and {more} more failures; motet lab records list {db} shows them"] if more > 0 else []),
     ]

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motet.errors import OptionError
+from motet.errors import DeviceError, OptionError
 from motet.tools.lab import arguments
 
 if TYPE_CHECKING:
     from motet.compiler.kernels.schedule import KernelSchedule
-    from motet.lab.database import Database
     from motet.lab.search import Budget, SearchState
     from motet.lab.space import ScheduleSpace
     from motet.lab.subject import KernelSubject
     from motet.lab.workers import Workers
+    from motet.records.database import Database
+    from motet.records.record import Record
 
 HELP = """Search the schedules of a kernel for the fastest, and keep all evaluations in a database.
 
-Strategies: exhaustive, random, ranking (the compiler's choice and what is around it), local, evolutionary, model (a
-learned cost model), optuna:NAME and nevergrad:NAME (any optimiser of these packages).
+Strategies: exhaustive, random, ranking (the compiler's choice and neighbours of the fastest), local, evolutionary,
+model (a learned cost model), optuna:NAME and nevergrad:NAME (any optimiser of these packages).
 
 \b
 Examples:
@@ -33,10 +34,14 @@ Examples:
 """
 
 
+_SEEDS = 5  # searches of a replay, which differ in their random choices
+_SHARE = 0.05  # of the best record, within which a search has succeeded
+
+
 # The parameters of this function are the options of `motet lab explore`, read by typer.
 def explore_schedules(
     program: arguments.LabProgramArgument,
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="The search strategy.")] = "evolutionary",
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="The search strategy.")] = "ranking",
     trials: Annotated[int | None, typer.Option(
         "--trials", metavar="N", show_default=False, help="The most schedules to measure.",
     )] = None,
@@ -58,6 +63,7 @@ def explore_schedules(
     hole: Annotated[list[str] | None, typer.Option(
         "--hole", metavar="NAME=V,V,…", show_default=False, help="The values of $NAME in --schedule.",
     )] = None,
+    microkernel: arguments.Microkernels = None,
     classes: Annotated[str, typer.Option(
         "--classes", metavar="NAME,…", show_default=False,
         help="The classes of schedules to search; by default the compiler's choice and nests.",
@@ -72,9 +78,9 @@ def explore_schedules(
     )] = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of random choices.")] = 0,
 ) -> None:
-    from motet.lab.database import Database
     from motet.lab.subject import open_program, subject_of, subjects_of
     from motet.lab.workers import workers_of
+    from motet.records.database import Database
 
     budget = _budget(trials, seconds, effort)
     opened = open_program(program, device)
@@ -82,7 +88,7 @@ def explore_schedules(
     names = [name.strip() for name in classes.split(",") if name.strip()]
     with Database(db, create=not replay) as database, workers_of(workers) as pool:
         for subject in subjects:
-            space = _space(subject, schedule, hole or [], names)
+            space = _space(subject, schedule, hole or [], names, microkernel or [])
             job = _Exploration(subject, space, strategy, budget, database, seed)
             job.replay() if replay else job.run(pool, resume)
 
@@ -95,7 +101,9 @@ def _budget(trials: int | None, seconds: float | None, effort: str) -> Budget:
     return EFFORTS[effort] if trials is None and seconds is None else Budget(trials, seconds)
 
 
-def _space(subject: KernelSubject, schedule: str, holes: list[str], classes: list[str]) -> ScheduleSpace:
+def _space(
+    subject: KernelSubject, schedule: str, holes: list[str], classes: list[str], microkernels: list[str]
+) -> ScheduleSpace:
     from motet.lab.derivation import derived_space
     from motet.lab.space import ScheduleSpace, parse_holes
 
@@ -103,7 +111,14 @@ def _space(subject: KernelSubject, schedule: str, holes: list[str], classes: lis
         if holes:
             raise OptionError(f"--hole {holes[0]}: expected it with --schedule, in which $NAME stands for the values")
         return derived_space(subject, classes)
-    return ScheduleSpace.of_text(arguments.read_text(schedule), subject.kernel, parse_holes(holes))
+    text, values = arguments.read_text(schedule), parse_holes(holes)
+    known = arguments.read_microkernels(microkernels, subject)
+    space = ScheduleSpace.of_text(
+        text, subject.kernel, values, subject.reasons, lambda filled: subject.parse(filled, known)
+    )
+    if next(space.points(), None) is None:
+        raise OptionError(f"--schedule: legal with none of the values of its holes: {space.why(space.first)}")
+    return space
 
 
 class _Exploration:
@@ -117,11 +132,12 @@ class _Exploration:
         self.database, self.seed = database, seed
 
     def run(self, pool: Workers, resume: bool) -> None:
-        from motet.lab.machine import fingerprint
-        from motet.lab.records import canonical
-        from motet.lab.search import Budget, Search, SearchState, point_of, seeded
+        from motet.lab.points import PointFinder, seeded
+        from motet.lab.search import Budget, Search, SearchState
         from motet.lab.strategies.named import strategy_of
         from motet.lab.subject import device_info
+        from motet.records.machine import fingerprint
+        from motet.records.record import canonical
         from motet.version import VERSION
 
         listed = self.subject.listed
@@ -129,13 +145,11 @@ class _Exploration:
         own = self.database.query(kernel=listed.key, target=listed.target, machine=machine, motet=VERSION)
         known = {canonical(each.schedule): each for each in own} if resume else {}
         space = seeded(self.space, _starting_points(self.subject, self.database))
-        told = [] if not resume else [
-            (point, each.seconds) for each in own
-            if each.seconds is not None and (point := point_of(space, each.schedule)) is not None
-        ]
-        strategy = strategy_of(self.strategy, space, self.seed + len(known), told)
-        for point, seconds in told:
-            strategy.tell(point, seconds)
+        strategy = strategy_of(self.strategy, space, self.seed + len(known))
+        finder = PointFinder(space)
+        for each in known.values():
+            if (point := finder.of_record(each)) is not None:
+                strategy.tell(point, each.seconds)
         budget = self.budget
         if known and budget.trials is not None:
             if len(known) >= budget.trials:
@@ -155,10 +169,7 @@ class _Exploration:
         _clear()
         typer.echo("\n".join(state_lines(self.subject, state, len(known), strategy)))
 
-    def _kept(self, record: object) -> None:
-        from motet.lab.records import Record
-
-        assert isinstance(record, Record)
+    def _kept(self, record: Record) -> None:
         self.database.add([record])
 
     def replay(self) -> None:
@@ -167,22 +178,48 @@ class _Exploration:
         from motet.tools.show import show_seconds
 
         listed = self.subject.listed
-        records = self.database.query(kernel=listed.key, target=listed.target)
+        records = self._comparable()
         space = recorded_space(self.space, records)
         most = self.budget.trials or len(records)
-        found = replay(space, strategy_of(self.strategy, space, self.seed), records, most)
-        if not found.seconds:
+        runs = [replay(space, strategy_of(self.strategy, space, self.seed + n), records, most) for n in range(_SEEDS)]
+        runs = [each for each in runs if each.seconds]
+        if not runs:
             raise OptionError(f"replay: {self.strategy} proposed none of the {len(records)} recorded schedules")
-        reached = found.trials_to(0.05)
-        typer.echo(f"{listed.name}: replayed {len(found.seconds)} trials of {self.strategy} on {len(records)} records: "
-                   f"best {show_seconds(min(found.seconds))}, of all records {show_seconds(found.best)}; within 5 % "
-                   f"{'never' if reached is None else f'after {reached} trials'}")
+        reached = sorted(each.trials_to(_SHARE) or 1 << 30 for each in runs)
+        median, worst = ("never" if each == 1 << 30 else f"after {each} trials"
+                         for each in (reached[len(reached) // 2], reached[-1]))
+        slowest = max(min(each.seconds) for each in runs)
+        typer.echo(f"{listed.name}: replayed {len(runs)} searches of at most {most} trials by {self.strategy} on "
+                   f"{len(space.listed)} records: best of all records {show_seconds(runs[0].best)}, found in the worst "
+                   f"search {show_seconds(slowest)}; within {_SHARE * 100:.0f} % {median} (median), {worst} (worst)")
+
+    def _comparable(self) -> list[Record]:
+        """The records of one machine and one version of Motet: of this machine if it has some, else of that with the
+        most. Figures of several machines cannot be compared."""
+        from motet.lab.subject import device_info
+        from motet.records.machine import fingerprint
+        from motet.records.record import groups_of
+
+        listed = self.subject.listed
+        groups = groups_of(self.database.query(kernel=listed.key, target=listed.target))
+        if not groups:
+            raise OptionError(f"{self.database.path}: no record of kernel {listed.name} for {listed.target}; explore "
+                              "it first, without --replay")
+        try:
+            here = fingerprint(device_info(self.subject.program))
+        except DeviceError:
+            here = ""
+        (machine, version), found = max(groups.items(), key=lambda each: (each[0][0] == here, len(each[1])))
+        if len(groups) > 1:
+            typer.echo(f"{listed.name}: {len(groups)} machines and versions of Motet have records; replaying those of "
+                       f"{machine} by Motet {version}", err=True)
+        return found
 
 
 def _starting_points(subject: KernelSubject, database: Database) -> list[KernelSchedule]:
     """Schedules of this kernel on other machines, and of kernels that differ in their extents."""
     from motet.compiler.kernels.schedule import decode_schedule
-    from motet.lab.records import extents_of, form_of
+    from motet.lab.kernel_facts import extents_of, form_of
 
     near = database.near(form_of(subject.kernel), subject.listed.target, extents_of(subject.kernel), 4)
     found: list[KernelSchedule] = []
@@ -220,7 +257,6 @@ def _clear() -> None:
 def state_lines(subject: KernelSubject, state: SearchState, known: int, strategy: object) -> list[str]:
     """The result of a search as text."""
     from motet.compiler.kernels.schedule import decode_schedule
-    from motet.lab.language import format_schedule
     from motet.lab.strategies.learned import LearnedSearch
     from motet.tools.show import show_seconds
 
@@ -237,7 +273,7 @@ def state_lines(subject: KernelSubject, state: SearchState, known: int, strategy
         f"  compiler's choice {show_seconds(chosen.seconds)}",
         f"  best              {show_seconds(best.seconds)}, {chosen.seconds / best.seconds:.2f} times as fast, "
         f"proposed by {best.origin}",
-        f"  schedule          {format_schedule(decode_schedule(best.schedule), subject.kernel)}",
+        f"  schedule          {subject.text(decode_schedule(best.schedule))}",
     ]
     if isinstance(strategy, LearnedSearch) and strategy.model.error is not None:
         lines.append(f"  cost model        {strategy.model.library}, mean error {strategy.model.error:.0%}")

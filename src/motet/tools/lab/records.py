@@ -12,7 +12,7 @@ from motet.errors import OptionError
 from motet.tools import arguments as common
 
 if TYPE_CHECKING:
-    from motet.lab.records import Record
+    from motet.records.record import Record
 
 HELP = "List, export, import and merge records."
 
@@ -38,7 +38,7 @@ def list_records(
     json: common.Json = False,
 ) -> None:
     """List records, the fastest first."""
-    from motet.lab.database import Database
+    from motet.records.database import Database
 
     with Database(db) as database:
         found = database.query(**{name: value for name, value in (("kernel", kernel), ("target", target)) if value})
@@ -49,7 +49,7 @@ def list_records(
 
 def best_records(db: _Database, json: common.Json = False) -> None:
     """List the fastest record of each kernel and target."""
-    from motet.lab.database import Database
+    from motet.records.database import Database
 
     with Database(db) as database:
         _show(database.best(), json)
@@ -60,7 +60,7 @@ def export_records(
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file of JSON lines.")],
 ) -> None:
     """Write all records as lines of JSON."""
-    from motet.lab.database import Database
+    from motet.records.database import Database
 
     with Database(db) as database:
         typer.echo(f"{database.export(output)} records written to {output}")
@@ -74,8 +74,8 @@ def import_records(
     )],
 ) -> None:
     """Add the records of other files."""
-    from motet.lab.database import Database, is_database, read_lines
     from motet.lab.tunings import is_tunings, records_of_tunings
+    from motet.records.database import Database, is_database, read_lines
 
     for file in files:
         if not Path(file).exists():
@@ -98,7 +98,7 @@ def write_schedules(
 ) -> None:
     """Write the best schedule of each kernel as a file for --option schedules=FILE."""
     from motet.artifact.files import write_atomically
-    from motet.lab.best_schedules import best_schedules
+    from motet.records.best_schedules import best_schedules
 
     write_atomically(Path(output), [memoryview(best_schedules(db))])
 
@@ -106,7 +106,7 @@ def write_schedules(
 def _show(records: Sequence[Record], json: bool) -> None:
     import msgspec
 
-    from motet.lab.records import canonical
+    from motet.records.record import canonical
     from motet.tools.show import show_seconds, show_table
 
     if json:

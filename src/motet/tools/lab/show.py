@@ -64,7 +64,8 @@ def show_kernels(
 def kernel_lines(listed: ListedKernel) -> list[str]:
     """A kernel's facts, its loops and today's schedule."""
     from motet.compiler.kernels.loop_names import loop_names
-    from motet.compiler.kernels.schedule import encode_schedule
+    from motet.compiler.kernels.schedule import LaunchesSchedule, encode_schedule
+    from motet.compiler.schedule_text.launches import choice_text, launches_text
     from motet.lab.language import format_schedule
 
     lines = [f"kernel {listed.name}: {listed.about}"]
@@ -81,4 +82,10 @@ def kernel_lines(listed: ListedKernel) -> list[str]:
         )
         lines.append(f"  stage {number}   {loops}")
     kind = encode_schedule(listed.schedule)["class"]
-    return [*lines, f"  schedule  {format_schedule(listed.schedule, listed.kernel)}", f"  class     {kind}"]
+    if isinstance(listed.schedule, LaunchesSchedule) and listed.choices:
+        lines.append(f"  schedule  {launches_text(listed.schedule, listed.choices)}")
+        lines += [f"  launch {number}  {choice_text(each)}" for number, choices in enumerate(listed.choices)
+                  for each in choices]
+    else:
+        lines.append(f"  schedule  {format_schedule(listed.schedule, listed.kernel)}")
+    return [*lines, f"  class     {kind}"]

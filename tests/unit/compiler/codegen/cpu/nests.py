@@ -34,6 +34,14 @@ def drawn_loops(rng: random.Random, dims: Sequence[str], parallel: Sequence[str]
         elif rng.random() < 0.3:
             copies = 0 if loop.tile is not None and loop.tile <= 8 else rng.choice((1, 2, 3, 4))
             loops[number] = NestLoop(loop.dim, loop.tile, unroll=copies)
+    reduced = [number for number, loop in enumerate(loops) if loop.dim not in parallel and loop.tile is None]
+    if reduced and rng.random() < 0.25:
+        number = rng.choice(reduced)
+        loops[number] = NestLoop(loops[number].dim, split_reduction=True)
+    if rng.random() < 0.9:
+        loops.sort(key=lambda loop: not loop.is_task)
+    if rng.random() < 0.7:
+        loops.sort(key=lambda loop: loop.vectorize)
     return loops
 
 
@@ -43,14 +51,16 @@ def drawn_nest(
     """A nest over `dims`, sometimes with regions of one of them, or with copies of what is `read` and `written`."""
     if dims and rng.random() < 0.15:
         dim = rng.choice(list(dims))
-        cuts = sorted({0, *(rng.randint(1, 40) for _ in range(rng.randint(1, 2)))})
+        parallel = parallel if rng.random() < 0.1 else ()
+        cuts = sorted({0, *(rng.randint(1, 12) for _ in range(rng.randint(1, 2)))})
         regions = [
             NestRegion(dim, begin, end, Nest(drawn_loops(rng, dims, parallel)))
             for begin, end in zip(cuts, [*cuts[1:], None], strict=True)
         ]
         return Nest([], regions)
     loops = drawn_loops(rng, dims, parallel)
-    inner = [loop.label for loop in loops if not loop.vectorize]
+    last = max((n for n, loop in enumerate(loops) if loop.is_task), default=0) if rng.random() < 0.9 else 0
+    inner = [loop.label for loop in loops[last:] if not loop.vectorize]
     packs = [
         NestCopy(value, rng.choice(inner), rng.choice((0, 0, 0, 1, 16)))
         for value in dict.fromkeys(read) if inner and rng.random() < 0.4

@@ -12,7 +12,7 @@ from motet.compiler.codegen.cpu.emit.addressing import Frame, StridedNest
 from motet.compiler.codegen.cpu.emit.builder import I1, I64, Index
 from motet.compiler.codegen.cpu.nest.plan import NestPlan
 from motet.compiler.kernels.kernel import Kernel
-from motet.compiler.kernels.strides import ZERO, StridedAccess
+from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess
 
 Values = list[Any]
 
@@ -24,7 +24,7 @@ class NestMemory:
 
     workspaces: Mapping[int, int]
     scratch: Mapping[int, int]
-    blocks: Mapping[int, Mapping[int, tuple[int, int]]]
+    blocks: Mapping[int, Mapping[int, tuple[int, int | Extent]]]
 
 
 class NestFrame(Frame):
@@ -46,7 +46,8 @@ class NestFrame(Frame):
         inside = [self.irem(i, blocks[d][0]) if d in blocks else i for d, i in enumerate(indices)]
         result = super().offset(operand, inside)
         for d, (size, stride) in blocks.items():
-            result = self.iadd(result, self.imul(self.idiv(indices[d], size), stride))
+            step = self.extent(stride) if isinstance(stride, Extent) else stride
+            result = self.iadd(result, self.imul(self.idiv(indices[d], size), step))
         return self.isub(result, self.origins.get(operand.value, 0))
 
     def kept(self, number: int, bases: Sequence[Index], write: Callable[[], None]) -> None:
@@ -66,6 +67,15 @@ class NestFrame(Frame):
             for n, base in enumerate(bases):
                 self.store(self.index(base), self.at(place, n, I64))
             write()
+
+    def stack(self, name: str, kind: ir.Type, count: int) -> Any:
+        """The address of `count` elements on the stack, aligned as buffers are; the same for each use of `name`."""
+        def make() -> Any:
+            place = self.alloca(kind, count)
+            place.align = 64
+            return place
+
+        return self._in_entry(("stack", name), make)
 
     @property
     def more(self) -> Sequence[Any]:

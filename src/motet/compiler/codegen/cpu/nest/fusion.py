@@ -106,6 +106,8 @@ def with_epilogues(kernel: Kernel, plan: NestPlan, fused: Sequence[NestFusion]) 
         return plan
     if plan.buffers:
         raise CannotFuse("no buffers: consumers read registers")
+    if plan.micro is not None:
+        raise CannotFuse(f"a nest for stage {consumers[0].stage}: the results of a microkernel are in memory")
     around = len(plan.tasks) + len(plan.outer)
     inside = [loop.label for loop in plan.loops[around:]]
     for each in consumers:

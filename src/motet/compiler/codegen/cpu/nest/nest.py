@@ -1,9 +1,9 @@
 """The class `nest`: any kernel of stages with affine accesses, by loop nests that a schedule describes.
 
 `plan.py` reads the loops of a stage, `legality.py` checks them, `writer.py` writes the loops around register tiles and
-`tile.py` the tiles; `copies.py` and `buffers.py` keep operands and results in scratch memory, and `fusion.py` computes
-other stages in a nest. Each nest is a phase. Temporaries between phases are stored in workspaces. The heuristics never
-choose this class.
+`tile.py` the tiles; `partial_sums.py` divides reductions into tasks; `copies.py` and `buffers.py` keep operands and
+results in scratch memory, and `fusion.py` computes other stages in a nest. Each nest is a phase. Temporaries between
+phases are stored in workspaces. The heuristics never choose this class.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from motet.compiler.codegen.cpu.nest.copies import copies_of
 from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestMemory
 from motet.compiler.codegen.cpu.nest.fusion import hosts_of, scratch_of, with_epilogues, with_producers
 from motet.compiler.codegen.cpu.nest.legality import check
-from motet.compiler.codegen.cpu.nest.plan import flatten, plan_of
+from motet.compiler.codegen.cpu.nest.microkernels import code_module
+from motet.compiler.codegen.cpu.nest.partial_sums import Blocks, with_partial_sums
+from motet.compiler.codegen.cpu.nest.plan import FlatNest, flatten, plan_of
 from motet.compiler.codegen.cpu.nest.writer import LoopNestWriter
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, Packing, item_bytes
 from motet.compiler.kernels.loop_names import loop_names
+from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.schedule import NestSchedule
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -50,27 +53,36 @@ def choose(kernel: Kernel, target: CpuTarget) -> None:
 
 def emit(kernel: Kernel, schedule: NestSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for `kernel` by `schedule`."""
+    hosts, work = hosts_of(kernel, schedule), (flops(kernel), traffic(kernel))
+    kernel, partial = with_partial_sums(kernel, schedule, loop_names(kernel))
     names = loop_names(kernel)
     temporaries = [i for i, value in enumerate(kernel.values) if value.role == "temporary"]
     workspaces = {value: number for number, value in enumerate(temporaries)}
     module = ir.Module(kernel.name)
-    hosts = hosts_of(kernel, schedule)
-    nests = [
-        (each.stage, flat, not each.nest.regions)
-        for each in sorted(schedule.nests, key=lambda each: each.stage) for flat in flatten(each.nest)
-    ]
+    nests: list[tuple[int, FlatNest, bool]] = []
+    for each in sorted(schedule.nests, key=lambda each: each.stage):
+        nests += [(each.stage, flat, not each.nest.regions) for flat in flatten(each.nest)]
+        if each.stage in partial:
+            nests.append((partial[each.stage].combining, partial[each.stage].nest(), False))
     phases: list[Phase] = []
     packings: dict[int, Packing] = {}
     scratch = 0
+    used: dict[str, Microkernel] = {}
     for number, (stage, flat, whole) in enumerate(nests):
         symbol = f"{kernel.name}_{number}" if len(nests) > 1 else kernel.name
-        plan = with_epilogues(kernel, plan_of(kernel, stage, flat, names, target), hosts[stage])
-        plan, producers = with_producers(kernel, plan, hosts[stage], target)
+        fused = hosts.get(stage, [])
+        plan = plan_of(kernel, stage, flat, names, target, schedule.microkernels)
+        used |= {plan.micro.kernel.name: plan.micro.kernel} if plan.micro is not None else {}
+        plan = with_epilogues(kernel, plan, fused)
+        plan, producers = with_producers(kernel, plan, fused, target)
         copies = copies_of(kernel, plan, target, whole)
         plan, buffers = with_buffers(kernel, copies.plan, target)
+        split = partial.get(stage)
+        plan = plan if split is None else split.plan(plan)
         local = [*producers, *copies.locals, *buffers]
         offsets, taken = scratch_of(local)
-        f = NestFrame(module, symbol, kernel, NestMemory(workspaces, offsets, copies.blocks))
+        blocks: Blocks = {**copies.blocks, **(split.blocks() if split is not None else {})}
+        f = NestFrame(module, symbol, kernel, NestMemory(workspaces, offsets, blocks))
         f.scales = target.scales
         writer = LoopNestWriter(f, plan, local)
         writer.run()
@@ -82,7 +94,8 @@ def emit(kernel: Kernel, schedule: NestSchedule, target: CpuTarget) -> KernelCod
         product([*kernel.values[value].shape, item_bytes(kernel.values[value].dtype)]) for value in temporaries
     )
     return KernelCode(
-        "nest", str(module), tuple(phases), scratch, sizes, packings, flops(kernel), traffic(kernel)
+        "nest", str(module), tuple(phases), scratch, sizes, packings, *work,
+        parts=tuple(code_module(kernel.name, each) for each in used.values()),
     )
 
 

@@ -20,8 +20,10 @@ from motet.compiler.codegen.cpu.emit.addressing import StridedNest
 from motet.compiler.codegen.cpu.emit.addressing import nest_of as strided_nest
 from motet.compiler.codegen.cpu.emit.builder import Builder, Index
 from motet.compiler.codegen.cpu.rows.grouping import multiplied
-from motet.compiler.kernels.kernel import ITEM_BITS, Kernel
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage
 from motet.compiler.kernels.loop_names import LoopNames
+from motet.compiler.kernels.microkernel import MicroMatch, MicroMeaning, match_part, meaning_of
+from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.schedule import Nest, NestCopy, NestLoop
 from motet.compiler.kernels.strides import Extent
@@ -68,8 +70,26 @@ class ScheduledLoop:
     dim: int
     span: int | None
     step: int
-    kind: Literal["task", "sequential", "unroll", "vector"]
+    kind: Literal["task", "sequential", "unroll", "vector", "micro"]
     label: str
+
+
+@dataclass(frozen=True)
+class PlannedMicrokernel:
+    """A microkernel that computes whole tiles of a nest. `outer`, `carried` and `tile` are the loops that compute other
+    ones, and `vector` and `lanes` their vectors."""
+
+    kernel: Microkernel
+    meaning: MicroMeaning
+    match: MicroMatch
+    outer: tuple[ScheduledLoop, ...]
+    carried: tuple[ScheduledLoop, ...]
+    tile: tuple[ScheduledLoop, ...]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The inputs of the stage, in the order of the microkernel's operands."""
+        return self.match.inputs
 
 
 @dataclass(frozen=True)
@@ -87,7 +107,10 @@ class NestEpilogue:
 class NestPlan:
     """A nest over the part `spans` of the domain of a stage. `lanes` elements of dimension `vector` form a vector.
     `reductions` are how outputs reduce, empty if the order of their terms matters; `empty` ones have no terms. `packs`
-    and `buffers` are copies with the numbers of their values. Results that only `epilogues` read are not `stored`."""
+    and `buffers` are copies with the numbers of their values. Results that only `epilogues` read are not `stored`.
+    `split` is a reduction dimension, and the number of its elements whose partial results are a task's results. With
+    `micro`, tiles are computed by a microkernel, and no sums stay in registers. `around` are dimensions of loops
+    outside of the plan."""
 
     stage: int
     nest: StridedNest
@@ -104,6 +127,19 @@ class NestPlan:
     empty: bool = False
     epilogues: tuple[NestEpilogue, ...] = ()
     stored: bool = True
+    split: tuple[int, int] | None = None
+    micro: PlannedMicrokernel | None = None
+    around: tuple[int, ...] = ()
+
+    @property
+    def remainder(self) -> NestPlan:
+        """The loops that compute a tile without the microkernel."""
+        assert self.micro is not None
+        around = tuple(loop.dim for loop in (*self.tasks, *self.outer))
+        return replace(
+            self, tasks=(), outer=self.micro.outer, carried=self.micro.carried, tile=self.micro.tile, micro=None,
+            around=around,
+        )
 
     @property
     def loops(self) -> tuple[ScheduledLoop, ...]:
@@ -122,7 +158,7 @@ class NestPlan:
     @property
     def partial(self) -> tuple[int, ...]:
         """The reduction dimensions of which a register tile may see a part only."""
-        around = {loop.dim for loop in (*self.tasks, *self.outer)}
+        around = {loop.dim for loop in (*self.tasks, *self.outer)}.union(self.around)
         return tuple(d for d in self.reduced if d in around or self.spans[d].begin or self.spans[d].end is not None)
 
     def cover(self, loops: Sequence[ScheduledLoop], dim: int) -> int | None:
@@ -166,7 +202,10 @@ def flatten(nest: Nest, around: FlatNest | None = None) -> Iterator[FlatNest]:
         yield from flatten(region.nest, replace(here, parts=around.parts | part))
 
 
-def plan_of(kernel: Kernel, stage: int, flat: FlatNest, names: LoopNames, target: CpuTarget) -> NestPlan:
+def plan_of(
+    kernel: Kernel, stage: int, flat: FlatNest, names: LoopNames, target: CpuTarget,
+    microkernels: Sequence[Microkernel] = (),
+) -> NestPlan:
     """The plan of a legal nest. Raises `Unsupported` for a stage whose accesses have no strides."""
     nest = strided_nest(kernel, kernel.stages[stage])
     dims = {name: d for d, name in enumerate(names.dims[stage])}
@@ -175,16 +214,30 @@ def plan_of(kernel: Kernel, stage: int, flat: FlatNest, names: LoopNames, target
     )
     most = target.lanes(widest(kernel, stage))
     lanes, loops = 1, list[ScheduledLoop]()
+    outside, inside = None, list[ScheduledLoop]()
     for number, loop in enumerate(flat.loops):
+        outside = len(loops) if loop.tensorize else outside
         inner = next((other.tile for other in flat.loops[number + 1 :] if other.dim == loop.dim), None) or 1
         dim = dims[loop.dim]
         cover = spans[dim].known if loop.tile is None else loop.tile
+        if outside is not None:
+            inside.append(ScheduledLoop(dim, loop.tile, inner, "micro", loop.label))
+        if loop.vectorize and spans[dim].known == 1:
+            # A dimension of one element carries no dependence, so that it may be a reduction whose terms have an order:
+            # its one element is no vector, of which all lanes would be stored.
+            loops.append(ScheduledLoop(dim, None, 1, "unroll", loop.label))
+            continue
         if loop.vectorize:
             lanes = lanes_of(cover, most)
         loops += _expanded(loop, dim, cover, inner, lanes)
     tasks = [loop for loop in loops if loop.kind == "task"]
     rest = [loop for loop in loops if loop.kind != "task"]
     outer, carried, tile = _parts(rest, kernel.stages[stage].reductions)
+    micro = None
+    if outside is not None:
+        parts = _parts(loops[outside:], kernel.stages[stage].reductions)
+        micro = _planned(kernel.stages[stage], names.dims[stage], flat, spans, inside, parts, microkernels)
+        outer, carried, tile = [loop for loop in loops[:outside] if loop.kind != "task"], [], [*parts[2]]
     vector = next((loop.dim for loop in tile if loop.kind == "vector"), None)
     if vector is not None and lanes > 1 and not kernel.stages[stage].reductions:
         nest = multiplied(nest, vector)
@@ -192,9 +245,25 @@ def plan_of(kernel: Kernel, stage: int, flat: FlatNest, names: LoopNames, target
         tuple((copy, names.values.index(copy.value)) for copy in copies) for copies in (flat.packs, flat.buffers)
     )
     return NestPlan(
-        stage, nest, spans, tuple(tasks), tuple(outer), tuple(carried), tuple(tile), vector, lanes,
-        tuple(match_reductions(kernel.stages[stage]) or ()), packs, buffers,
+        stage, nest, spans, tuple(tasks), tuple(outer), tuple(carried), tuple(inside or tile), vector, lanes,
+        tuple(match_reductions(kernel.stages[stage]) or ()), packs, buffers, micro=micro,
     )
+
+
+def _planned(
+    stage: Stage, names: Sequence[str], flat: FlatNest, spans: Sequence[Span], inside: Sequence[ScheduledLoop],
+    parts: tuple[list[ScheduledLoop], list[ScheduledLoop], list[ScheduledLoop]], microkernels: Sequence[Microkernel],
+) -> PlannedMicrokernel:
+    """The microkernel that a legal nest names for its loops `inside`."""
+    named = next(loop.tensorize for loop in flat.loops if loop.tensorize)
+    kernel = next(each for each in microkernels if each.name == named)
+    covers: dict[int, int | None] = {}
+    for loop in inside:
+        covers.setdefault(loop.dim, spans[loop.dim].known if loop.span is None else loop.span)
+    meaning = meaning_of(kernel)
+    match = match_part(meaning, stage, names, covers)
+    assert isinstance(match, MicroMatch), match
+    return PlannedMicrokernel(kernel, meaning, match, *(tuple(part) for part in parts))
 
 
 def widest(kernel: Kernel, stage: int) -> int:
@@ -220,8 +289,8 @@ def _expanded(loop: NestLoop, dim: int, cover: int | None, step: int, lanes: int
                 ScheduledLoop(dim, None, lanes, "sequential", loop.label), replace(vector, span=lanes),
             ]
         return [vector]
-    if loop.unroll is None or loop.parallel:
-        return [ScheduledLoop(dim, loop.tile, step, "task" if loop.parallel else "sequential", loop.label)]
+    if loop.unroll is None or loop.is_task:
+        return [ScheduledLoop(dim, loop.tile, step, "task" if loop.is_task else "sequential", loop.label)]
     copies = loop.unroll * step
     if not copies or (cover is not None and copies >= cover):
         return [ScheduledLoop(dim, loop.tile, step, "unroll", loop.label)]

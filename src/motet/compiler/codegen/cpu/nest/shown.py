@@ -134,7 +134,9 @@ def _product_nest(kernel: Kernel, names: LoopNames, tile: _ProductTile) -> Itera
         loops.append(NestLoop(dims[row], tile.rows, unroll=0))
     loops.append(NestLoop(dims[column], tile.columns, vectorize=True))
     right = names.values[stage.inputs[roles.product.rhs.input].value]
-    at = next(loop.label for loop in reversed(loops[: -2 if row is not None else -1]) if loop.dim == dims[column])
+    loops.sort(key=lambda loop: not loop.parallel)  # tasks are outermost
+    outside = loops[: -2 if row is not None else -1]
+    at = next(loop.label for loop in reversed(outside) if loop.dim == dims[column] or loop.parallel)
     if tile.packs:
         yield Nest(loops, packs=[NestCopy(right, at)])
     yield Nest(loops)

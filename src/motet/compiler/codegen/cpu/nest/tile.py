@@ -239,7 +239,7 @@ class TileWriter:
     def _initial(self, point: NestPoint, slot: _BodyCopy) -> Values:
         """The outputs before the terms of this tile: what earlier ones summed, or the initial values."""
         f = self.f
-        begin = [point.base[d] for d in self.plan.partial]
+        begin = [self._passed(point, d) for d in self.plan.partial]
 
         def first() -> Values:
             return [self._start(output, point, slot) for output in range(len(self.nest.outputs))]
@@ -257,6 +257,11 @@ class TileWriter:
                 zero = f.icmp_signed("==", each, f.index(0))
                 test = zero if test is None else f.and_(test, zero)
         return first() if test is None else f.branches(test, first, later)
+
+    def _passed(self, point: NestPoint, dim: int) -> Index:
+        """The elements of reduction `dim` that the results have already, 0 for none."""
+        base, split = point.base[dim], self.plan.split
+        return self.f.irem(base, split[1]) if split is not None and split[0] == dim else base
 
     def _start(self, output: int, point: NestPoint, slot: _BodyCopy) -> Any:
         init, dtype = self.nest.inits[output], self.nest.outputs[output].dtype

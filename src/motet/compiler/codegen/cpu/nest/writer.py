@@ -16,6 +16,7 @@ from motet.compiler.codegen.cpu.nest.buffers import ResultBuffer
 from motet.compiler.codegen.cpu.nest.copies import LocalCopy
 from motet.compiler.codegen.cpu.nest.frames import NestFrame, NestPoint, Values, divided, whole_domain
 from motet.compiler.codegen.cpu.nest.fusion import LocalProducer
+from motet.compiler.codegen.cpu.nest.microkernels import write_microkernel
 from motet.compiler.codegen.cpu.nest.plan import NestPlan, ScheduledLoop
 from motet.compiler.codegen.cpu.nest.tile import TileWriter
 
@@ -153,6 +154,9 @@ class LoopNestWriter:
     def _tile(self, point: NestPoint) -> None:
         """Write the tile at `point`, with its loops of reductions, in line or as a function."""
         f, plan = self.f, self.plan
+        if plan.micro is not None:
+            write_microkernel(f, plan, point, lambda rest, at: LoopNestWriter(f, rest).loops(0, at))
+            return
         if not plan.carried:
             TileWriter(f, plan, lambda *_: None).write(point)
             return

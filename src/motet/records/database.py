@@ -1,7 +1,8 @@
 """The database of records: one SQLite file, for any number of kernels, targets and machines.
 
 `PRAGMA application_id` identifies the file as Motet's, `PRAGMA user_version` the version of its tables. A record that
-is added again, with the schedule, machine and Motet version of an earlier one, replaces it if it is faster.
+is added again, with the schedule, machine and Motet version of an earlier one, is merged with it (`record.merged`).
+Several processes may write at the same time: each addition is one transaction.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from pathlib import Path
 import msgspec
 
 from motet.errors import OptionError
-from motet.lab.records import Record
+from motet.records.record import Record, merged
 from motet.version import VERSION
 
-APPLICATION, TABLES = 0x4D6F7465, 1  # "Mote"
+APPLICATION, TABLES = 0x4D6F7465, 2  # "Mote"
+_READABLE = (1,)  # versions with the same tables, whose records lack fields that have defaults
 _MAGIC = b"SQLite format 3\0"
 _SCHEMA = """
 CREATE TABLE records (
@@ -48,23 +50,40 @@ class Database:
         if Path(path).exists() and Path(path).is_file() and Path(path).stat().st_size and not is_database(path):
             raise OptionError(f"{path}: not a database; expected one that motet lab explore --db FILE writes")
         with self._told():
-            self._connection = sqlite3.connect(self.path, timeout=30)
+            self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
             if create and not self._pragma("user_version") and not self._pragma("application_id"):
                 self._begin()
             self._check()
 
     def _begin(self) -> None:
-        tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables == 0:
-            self._connection.executescript(
-                f"{_SCHEMA}PRAGMA application_id = {APPLICATION};PRAGMA user_version = {TABLES};"
-            )
+        """Make the tables, unless another process has just made them."""
+        with self._transaction():
+            if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                for statement in _SCHEMA.split(";"):
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                self._connection.execute(f"PRAGMA user_version = {TABLES}")
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Generator[None]:
+        """All or nothing of what is written inside, while no other process writes."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # a full disk ends the transaction itself
+                self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
 
     def _check(self) -> None:
         if self._pragma("application_id") != APPLICATION:
             raise OptionError(f"{self.path}: a database of another program; expected one that motet lab explore writes")
         version = self._pragma("user_version")
-        if version != TABLES:
+        if version in _READABLE:
+            with contextlib.suppress(sqlite3.OperationalError):  # a file that may only be read
+                self._connection.execute(f"PRAGMA user_version = {TABLES}")
+        elif version != TABLES:
             raise OptionError(f"{self.path}: a database of version {version}; expected {TABLES}; export it with the "
                               "Motet that wrote it (motet lab records export), and import that here")
 
@@ -85,19 +104,28 @@ class Database:
         self._connection.close()
 
     def add(self, records: Iterable[Record]) -> int:
-        """Add records, and return how many are new or faster than before. Raises OptionError if the file cannot be
+        """Add records, and return how many are new or change what was known. Raises OptionError if the file cannot be
         written, for example because the disk is full."""
-        changed = 0
-        with self._told(), self._connection:
-            for record in records:
-                row = (record.identity, record.kernel, record.target, record.machine, record.motet, record.form,
-                       record.seconds, msgspec.json.encode(record).decode())
-                changed += self._connection.execute(
-                    "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (identity) DO UPDATE SET "
-                    "seconds = excluded.seconds, content = excluded.content WHERE excluded.seconds IS NOT NULL AND "
-                    "(seconds IS NULL OR excluded.seconds < seconds)", row,
-                ).rowcount
-        return changed
+        with self._told(), self._transaction():
+            return sum(self._put(record) for record in records)
+
+    def _put(self, record: Record) -> bool:
+        found = self._connection.execute("SELECT content FROM records WHERE identity = ?", [record.identity]).fetchone()
+        old = None if found is None else self._decoded(found[0])
+        new = record if old is None else merged(old, record)
+        if new == old:
+            return False
+        self._connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (
+            new.identity, new.kernel, new.target, new.machine, new.motet, new.form, new.seconds,
+            msgspec.json.encode(new).decode(),
+        ))
+        return True
+
+    def _decoded(self, content: str) -> Record:
+        try:
+            return msgspec.json.decode(content, type=Record)
+        except msgspec.DecodeError as error:
+            raise OptionError(f"{self.path}: damaged: {error}") from None
 
     def query(self, **wanted: str) -> list[Record]:
         """The records with these values of `kernel`, `target`, `machine`, `motet` and `form`, the fastest first, failed
@@ -110,16 +138,13 @@ class Database:
                 f"SELECT content FROM records WHERE {where} ORDER BY seconds IS NULL, seconds, identity",
                 list(wanted.values()),
             ).fetchall()
-        try:
-            return [msgspec.json.decode(content, type=Record) for (content,) in rows]
-        except msgspec.DecodeError as error:
-            raise OptionError(f"{self.path}: damaged: {error}") from None
+        return [self._decoded(content) for (content,) in rows]
 
-    def best(self, machine: str = "") -> list[Record]:
-        """The fastest record of each kernel and target: of `machine` if it has one, else of another, and of this
-        version of Motet if there is one."""
+    def best(self, machine: str = "", **wanted: str) -> list[Record]:
+        """The best record of each kernel and target, of those that `query` finds: one whose results were validated
+        before others, then one of `machine`, then one of this version of Motet, then the fastest."""
         found: dict[tuple[str, str], Record] = {}
-        for record in self.query():
+        for record in self.query(**wanted):
             if record.seconds is None:
                 continue
             key = record.kernel, record.target
@@ -132,7 +157,7 @@ class Database:
         first: starting points of a search."""
         best: dict[tuple[str, str], Record] = {}
         for record in self.query(form=form, target=target):
-            if record.seconds is not None:
+            if record.seconds is not None and record.trusted:
                 best.setdefault((record.kernel, record.machine), record)
         return sorted(best.values(), key=lambda record: _distance(record.extents, extents))[:most]
 
@@ -147,7 +172,7 @@ class Database:
 
 def _rank(record: Record, machine: str) -> tuple[bool, bool, bool, float]:
     assert record.seconds is not None
-    return record.machine != machine, record.motet != VERSION, not record.validated, record.seconds
+    return not record.trusted, record.machine != machine, record.motet != VERSION, record.seconds
 
 
 def _distance(a: Sequence[int], b: Sequence[int]) -> float:

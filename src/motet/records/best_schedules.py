@@ -7,9 +7,9 @@ from pathlib import Path
 
 from motet.artifact.kernel_schedules import ScheduledKernel, encode_schedules
 from motet.errors import DeviceError
-from motet.lab.database import Database
-from motet.lab.machine import fingerprint
-from motet.lab.records import Record
+from motet.records.database import Database
+from motet.records.machine import fingerprint
+from motet.records.record import Record
 from motet.runtime.device import find_device
 from motet.version import VERSION
 
@@ -19,9 +19,9 @@ _log = logging.getLogger("motet")
 def best_schedules(path: str | Path) -> bytes:
     """The best schedule of each kernel and target, measured on this machine if there is one. Warns of those that were
     measured on other machines, or by other versions of Motet. Raises OptionError if `path` is no database."""
-    here = _here()
+    here = this_host()
     with Database(path) as database:
-        best = [record for record in database.best(here) if record.validated or record.origin == "motet tune"]
+        best = [record for record in database.best(here) if record.trusted]
     kernels: list[ScheduledKernel] = []
     away: dict[str, int] = {}
     for record in best:
@@ -44,7 +44,8 @@ def _origin(path: str | Path, record: Record) -> str:
     return f"{Path(path).name}: {seconds * 1e6:.3g} µs on {record.machine}, by {record.origin or 'motet lab evaluate'}"
 
 
-def _here() -> str:
+def this_host() -> str:
+    """The fingerprint of this machine, "" if the host cannot be probed."""
     try:
         return fingerprint(find_device("host"))
     except DeviceError:

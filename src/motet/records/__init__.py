@@ -1,0 +1,1 @@
+"""Records of measured schedules: what the lab writes, and the compiler reads."""

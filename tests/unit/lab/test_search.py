@@ -1,0 +1,131 @@
+"""The end of a search, and the process that measures, without a device."""
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from motet.errors import CallError, OptionError, WrongResults
+from motet.lab import measuring
+from motet.lab.counters import energy
+from motet.lab.language import schedule
+from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer, Samples
+from motet.lab.search import Budget, Search, SearchState
+from motet.lab.strategies.random_search import RandomSearch
+from motet.lab.subject import KernelSubject, open_program, subject_of
+from motet.lab.workers import LocalWorkers
+from motet.records.database import Database
+from motet.records.record import Record, canonical
+
+Problem = type[Exception] | None
+
+
+@pytest.fixture(scope="module")
+def subject() -> KernelSubject:
+    return subject_of(open_program("matmul:9x11x7"))
+
+
+def nest(subject: KernelSubject, size: int) -> dict[str, object]:
+    from motet.compiler.kernels.schedule import encode_schedule
+
+    made = schedule(subject.kernel)
+    made.strip_mine(made.loops()[0], size)
+    return encode_schedule(made.data())
+
+
+def record(subject: KernelSubject, size: int, seconds: float, origin: str = "random") -> Record:
+    return Record("k", "t", "m", nest(subject, size), seconds=seconds, validated=True, origin=origin)
+
+
+@pytest.mark.parametrize("problems, left", [
+    ([None], 2), ([WrongResults, None], 3), ([CallError, WrongResults], 4), ([OptionError], 2),
+])
+def test_the_best_is_one_whose_verification_succeeds(
+    subject: KernelSubject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problems: list[Problem], left: int
+):
+    """Wrong ones are withdrawn from the database too. A figure beyond the limits (OptionError) says nothing of results.
+    """
+    waiting = iter(problems)
+
+    def evaluate(*_: object, **__: object) -> None:
+        if (problem := next(waiting)) is not None:
+            raise problem("no")
+
+    monkeypatch.setattr("motet.lab.search.evaluate", evaluate)
+    made = [record(subject, 2, 1.0), record(subject, 3, 2.0), record(subject, 4, 3.0, "compiler")]
+    with Database(tmp_path / "a.db", create=True) as database:
+        database.add(made)
+        space = None
+        search = Search(subject, space, RandomSearch, Budget(4), LocalWorkers(1),  # type: ignore[arg-type]
+                        added=lambda each: _add(database, each))
+        search._seen = {canonical(each.schedule): each for each in made}
+        state = SearchState(list(made), made[0])
+        search._confirm(None, state)  # type: ignore[arg-type]
+        best = database.best()
+    wanted = canonical(nest(subject, left))
+    assert state.best is not None and canonical(state.best.schedule) == wanted
+    assert [canonical(each.schedule) for each in best] == [wanted]
+
+
+def _add(database: Database, record: Record) -> None:
+    database.add([record])
+
+
+class _Run:
+    """A run that has time for two samples of the five that are planned."""
+
+    plan = MeasurePlan(repeat=5)
+
+    def samples(self, number: int) -> list[float]:
+        return [1.0, 1.0]
+
+
+def test_energy_counts_the_samples_that_were_taken(monkeypatch: pytest.MonkeyPatch):
+    readings = iter([{Path("p"): 1_000_000}, {Path("p"): 9_000_000}])
+    monkeypatch.setattr(energy, "read_energy", lambda: next(readings))
+    assert measuring._energy(4, _Run()) == pytest.approx(8.0 / (4 * 2))
+
+
+def test_energy_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(energy, "read_energy", lambda: "not available: here")
+    assert measuring._energy(4, _Run()) == "not available: here"
+
+
+def _crash(*_: object) -> NoReturn:
+    os._exit(11)
+
+
+def _invalid(*_: object) -> NoReturn:
+    raise ValueError("no")
+
+
+def _pid(*_: object) -> Samples:
+    return Samples([float(os.getpid())], 1, 1, results=[np.zeros(1 << 16)])
+
+
+@pytest.mark.parametrize("measure, message", [(_crash, "crashed"), (_invalid, "ValueError: no")])
+def test_a_kernel_that_fails_is_one_error(monkeypatch: pytest.MonkeyPatch, measure: object, message: str):
+    monkeypatch.setattr(measuring, "_measure", measure)
+    # The process is forked to have the replaced function.
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: _FORK)
+    with Measurer() as measurer:
+        for _ in range(2):
+            with pytest.raises(CallError, match=message):
+                measurer.measure(b"", MeasuredFunction("host", "main"), MeasurePlan())
+
+
+_FORK = multiprocessing.get_context("fork")
+
+
+def test_a_measurer_keeps_its_process_and_ends_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measuring, "_measure", _pid)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: _FORK)
+    with Measurer() as measurer:
+        found = {measurer.measure(b"x" * (1 << 20), MeasuredFunction("host", "main"), MeasurePlan()).seconds[0]
+                 for _ in range(3)}
+    assert len(found) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(found.pop()), 0)
