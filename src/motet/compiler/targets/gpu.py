@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Precision = Literal["ieee", "tf32", "tf32x3"]
 PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "tf32x3")
+
+_SUB_GROUPS = "sub-groups-of-"  # a feature of devices
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class XpuDevice:
     SPIR-V that any device takes. `sub_groups` are the numbers of work-items of a sub-group, the preferred one first;
     `work_group` is the maximum of a work-group whose work-items have 128 registers of `register_bytes` bytes each, for
     a whole sub-group. `large_registers` means that a kernel may have 256 registers, with work-groups half as large;
-    `registers` is the mode that the user chose."""
+    `registers` is the mode that the user chose, `sub_group` the number of work-items, 0 for the compiler's choice."""
 
     device: str
     sub_groups: tuple[int, ...]
@@ -27,6 +29,7 @@ class XpuDevice:
     fp64: bool = True
     large_registers: bool = True
     registers: str = "default"
+    sub_group: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,11 @@ class GpuTarget:
     @property
     def is_cuda(self) -> bool:
         return self.family == "cuda"
+
+
+def with_sub_group(target: GpuTarget, size: int) -> GpuTarget:
+    """`target` with sub-groups of `size` work-items as the user chose. SPIR-V for any device then needs them."""
+    if target.xpu is None:
+        return target
+    needs = tuple(f"{_SUB_GROUPS}{size}" if need.startswith(_SUB_GROUPS) else need for need in target.needs)
+    return replace(target, needs=needs, xpu=replace(target.xpu, sub_group=size))

@@ -2,7 +2,8 @@
 of their loops.
 
 A tile is a contiguous part of the result or, if an input is contiguous along another loop (a transpose), a square of
-points, so that both are accessed in whole lines.
+points, so that both are accessed in whole lines. Where places are computed (a gather), it is a patch: what depends on
+one of its sides is computed for this side only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
 from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, power_of_two, task_of, total, with_epilogue
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
@@ -21,6 +23,7 @@ _SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes 
 _SQUARE = 64
 _SHORT_SQUARE = 128  # of at most 16 bits: lines of 256 bytes
 _REDUCING_POINTS = 128
+_PATCHES = (32, 64, 128, 256, 512)  # widths of a patch
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class LineTile:
 
 @dataclass(frozen=True)
 class SquareTile:
-    """A tile of `sides[0]` points along `across`, the loop along which an input is contiguous, and `sides[1]` points
-    along the result's fastest loop."""
+    """A tile of `sides[0]` points along `across`, the loop along which an input is contiguous or the second fastest,
+    and `sides[1]` points along the result's fastest loop."""
 
     across: Loop
     sides: tuple[int, int]
@@ -77,6 +80,8 @@ def _tiles(
         return (_square(task, parallel, across, target),)
     if reduces:
         return (_line(parallel, _REDUCING_POINTS),)
+    if gathered(task.stage) and len(parallel) > 1:
+        return (_patch(parallel),)
     count = total(parallel).known or 0
     short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
     if not short or count < _SHORT_POINTS * target.processors:
@@ -114,6 +119,28 @@ def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuT
     )
     points = first * second
     return SquareTile(across, (first, second), 8 if points > _SQUARE**2 else max(1, min(4, points // 256)))
+
+
+def _patch(parallel: Sequence[Loop]) -> SquareTile:
+    """A tile along the two fastest loops, long along the fastest, with few points beyond their ends."""
+    across, inner = parallel[-2:]
+    widths = {min(width, _whole(inner)) for width in _PATCHES}
+    width = min(widths, key=lambda width: (_beyond(inner, width) * _beyond(across, _POINTS // width), -width))
+    height = min(_POINTS // width, _whole(across))
+    return SquareTile(across, (height, width), max(1, min(4, height * width // 256)))
+
+
+def _beyond(loop: Loop, side: int) -> float:
+    """How many times more points the sides of tiles cover than the loop has."""
+    size = loop[0].known
+    side = min(side, _whole(loop))
+    return 1.0 if not size else -(-size // side) * side / size
+
+
+def _whole(loop: Loop) -> int:
+    """The side that covers a loop."""
+    size = loop[0].known
+    return _POINTS if size is None else power_of_two(size)
 
 
 def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
+from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
-from motet.compiler.codegen.gpu.tasks import power_of_two
+from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.rows import Rows, translated
 from motet.compiler.kernels.rows import match_rows as match_stages
@@ -28,6 +30,13 @@ _LONG_CHUNK = 8192  # of a long row with several passes: few blocks at a time, w
 _KEPT_WARPS = 16  # of a block that keeps a long row
 _KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
 _VECTOR = 16  # bytes of one access
+_SHORT_COLUMN = 32  # elements
+_SECTOR = 32  # bytes that an access brings from memory
+_HELD = 32768  # elements of columns that a program holds in registers
+_SHORT_ROW = 256  # elements
+_FEW_ELEMENTS = 256  # of a warp
+_ELEMENTS = 1024
+_FAST = 8192  # of these, if there are programs enough for all SMs
 _FEW = 64  # elements up to which a reduction may be a loop for every point
 
 
@@ -55,11 +64,21 @@ class RowTile:
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """Rows and their possible tiles, the preferred one first."""
+    """Rows and their possible tiles, the preferred one first. The rows of a tile are neighbours along the loop `lane`;
+    None: along all loops over rows."""
 
     found: RowsLaunch
     tiles: tuple[RowTile, ...]
     family: str
+    lane: int | None = None
+
+    def tasks(self, tile: RowTile) -> Expr:
+        """The number of programs."""
+        rows = self.found.rows
+        if self.lane is None:
+            return ceiling(rows.count, tile.height)
+        others = prod(size.factor for number, size in enumerate(rows.outer) if number != self.lane)
+        return others * -(-rows.outer[self.lane].factor // tile.height)
 
 
 class RowLaunches(LaunchClass[RowsLaunch, RowsPlan, FormT]):
@@ -75,7 +94,7 @@ class RowLaunches(LaunchClass[RowsLaunch, RowsPlan, FormT]):
         return None if found is None else RowsLaunch(found, stored_rows(found, launch), launch)
 
     def plan(self, found: RowsLaunch, target: GpuTarget) -> RowsPlan:
-        return RowsPlan(found, _tiles(found.rows, target), target.family)
+        return RowsPlan(found, _tiles(found.rows, target), target.family, _lane(found.rows))
 
 
 def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
@@ -105,9 +124,16 @@ def suits(rows: Rows) -> bool:
 
 def lies_along(rows: Rows) -> bool:
     """Whether rows are contiguous in most of the memory read."""
-    along = across = 0
+    along, across = _weights(rows)
+    return max(along.values(), default=0) >= max(across.values(), default=0)
+
+
+def _weights(rows: Rows) -> tuple[dict[int, int], dict[int, int]]:
+    """How much of the memory read is contiguous along each loop, for the loops along rows and for those over rows."""
+    along: dict[int, int] = {}
+    across: dict[int, int] = {}
     for s, stage in enumerate(rows.stages):
-        for access in stage.inputs:
+        for access in stage.inputs if rows.wide[s] else ():
             strides = {
                 number: stride
                 for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
@@ -118,22 +144,45 @@ def lies_along(rows: Rows) -> bool:
                 continue
             extent = [*rows.outer, *rows.inner][fastest].known or _ROW
             weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count most, then long lines
-            if fastest >= len(rows.outer):
-                along = max(along, weight)
-            else:
-                across = max(across, weight)
-    return along >= across
+            found = along if fastest >= len(rows.outer) else across
+            found[fastest] = max(found.get(fastest, 0), weight)
+    return along, across
+
+
+def _lane(rows: Rows) -> int | None:
+    """The loop over rows along which tiles lie if rows lie across memory; None if they lie along all such loops."""
+    if lies_along(rows) or any(size.known is None for size in rows.outer) or len(rows.outer) < 2:
+        return None
+    across = _weights(rows)[1]
+    lane = max(across, key=lambda number: across[number])
+    return lane if rows.outer[lane].factor >= _line(rows) else None
+
+
+def _line(rows: Rows) -> int:
+    """How many of the widest elements that are read one access to memory brings."""
+    widest = max(item_bytes(rows.kernel.values[a.value].dtype) for stage in rows.stages for a in stage.inputs)
+    return max(1, _SECTOR // widest)
 
 
 def _tiles(rows: Rows, target: GpuTarget) -> tuple[RowTile, ...]:
     height, width = _shape(rows, target)
     whole = rows.length.known is not None and width >= rows.length.factor
     piece = 0 if whole else _piece(rows)
-    warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
+    most, share = (16, _share(rows, height, width, target)) if whole else (8, 256)
+    warps = max(1, min(most, height * width // share))
     if width == _LONG_CHUNK and not whole:
         warps = 16
     last = RowTile(height, width, whole, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece))
     return (RowTile(1, piece, True, _KEPT_WARPS, 1, "kept"), last) if piece else (last,)
+
+
+def _share(rows: Rows, height: int, width: int, target: GpuTarget) -> int:
+    """The elements of a tile for each warp: few where a warp would work on many short rows one after the other, or
+    where other programs do not hide its waiting."""
+    programs = -(-(rows.count.known or 1 << 20) // height)
+    if lies_along(rows) and (width <= _SHORT_ROW or programs < 2 * target.processors):
+        return _FEW_ELEMENTS
+    return _ELEMENTS
 
 
 def _piece(rows: Rows) -> int:
@@ -182,7 +231,12 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
     length = rows.length.known
     count = rows.count.known or 1 << 20
     if not lies_along(rows):
-        height = min(64, power_of_two(count))
+        if length is not None and _passes(rows) > 1 and _line(rows) * power_of_two(length) <= _HELD:
+            return _columns(rows, power_of_two(length), target, min(64, power_of_two(count)))
+        if length is not None and power_of_two(length) <= _SHORT_COLUMN:
+            return _columns(rows, power_of_two(length), target, _TILE // power_of_two(length))
+        lane = _lane(rows)
+        height = min(64, power_of_two(count if lane is None else rows.outer[lane].factor))
         while height > 16 and -(-count // height) < target.processors:
             height //= 2
         width = min(_TILE // height, power_of_two(length or _CHUNK))
@@ -192,5 +246,19 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
     width = power_of_two(length)
     height = max(1, min(_TILE // width, power_of_two(count)))
     while height > 1 and -(-count // height) < target.processors:
+        height //= 2
+    return height, width
+
+
+def _columns(rows: Rows, width: int, target: GpuTarget, most: int) -> tuple[int, int]:
+    """The shape of a tile that holds at most `most` whole rows which lie across memory: a sector of each line or more,
+    half a sector if the registers of a block do not hold more."""
+    lane = _lane(rows)
+    size = rows.count if lane is None else rows.outer[lane]
+    known = size.known or 1 << 20
+    others = 1 if lane is None else rows.count.factor // rows.outer[lane].factor
+    line = _line(rows) if _line(rows) * width <= _ROW else max(1, _line(rows) // 2)
+    height = max(line, min(most, power_of_two(known)))
+    while height > line and (height * width > _FAST or others * -(-known // height) < target.processors):
         height //= 2
     return height, width

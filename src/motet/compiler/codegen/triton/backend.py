@@ -10,8 +10,9 @@ from typing import NoReturn
 import msgspec
 
 from motet.artifact.candidates import INDEX, Tunable, encode_index
-from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
+from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of, whole_operands
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
+from motet.compiler.codegen.gpu.ext import recurrences as recurrence_plans
 from motet.compiler.codegen.gpu.gemm import multi_plan
 from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
@@ -26,8 +27,8 @@ from motet.compiler.codegen.triton.compile.objects import (
     tunable_of,
 )
 from motet.compiler.codegen.triton.compile.worker import Made
-from motet.compiler.codegen.triton.ext import scans, scatters, sorts
-from motet.compiler.codegen.triton.schedules import check, schedule_of, settled, with_schedule
+from motet.compiler.codegen.triton.ext import recurrences, scans, scatters, sorts
+from motet.compiler.codegen.triton.schedules import check, choices_of, schedule_of, settled, with_schedule
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.text.program import TritonCode, TritonProgram
 from motet.compiler.ir._mlir import ir
@@ -39,13 +40,16 @@ from motet.compiler.kernels.kernel import Kernel, key_of
 from motet.compiler.kernels.linalg_ext import is_whole, read_whole
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.computed import read_computed
-from motet.compiler.kernels.reader.reading import Unreadable
+from motet.compiler.kernels.reader.reading import Unreadable, dtype_of
+from motet.compiler.kernels.reader.written_schedules import refuse_scheduled
+from motet.compiler.kernels.recurrence import Recurrence, read_recurrence
 from motet.compiler.kernels.schedule import LaunchesSchedule
+from motet.compiler.schedule_text.written import launches_written_for, refuse_illegal
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.given import schedule_for
 from motet.compiler.tuning.kernels import DEFAULT, Choice
-from motet.errors import Location
+from motet.errors import CompileError, Location
 
 _WHOLES = {"scan": scans.emit, "sort": sorts.emit, "scatter": scatters.emit}
 
@@ -67,6 +71,15 @@ class TritonBackend:
     def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
         return multi_plan.pays(products, self.target)
 
+    def recurrence_pays(self, found: Recurrence) -> bool:
+        """Find obstacles by writing the program as text."""
+        try:
+            planned = recurrence_plans.plan(found)
+            recurrences.emit(planned, found.kernel.name, (), ())
+        except UnsupportedOnGpu:
+            return False
+        return recurrence_plans.pays(planned, self.target)
+
     def improves_on_base(self, kernel: Kernel) -> bool:
         return True
 
@@ -83,6 +96,8 @@ class TritonBackend:
                 self.generate(kernel)
         except NoCode as refusal:
             return refusal.reason
+        except CompileError as error:  # a schedule in the program that has no meaning here
+            return error.message
         return None
 
     def generate(self, kernel: Kernel) -> KernelCode:
@@ -95,6 +110,8 @@ class TritonBackend:
         given = schedule_for(
             self.choice.schedules, key, kernel.name, (self.target,), lambda schedule: check(schedule, code)
         )
+        if given is None and (given := launches_written_for(kernel, self.target.family, choices_of(code))) is not None:
+            refuse_illegal(kernel, check(given, code))
         taken = with_schedule(code, given) if isinstance(given, LaunchesSchedule) else code
         return replace(taken, key=key, schedule=schedule_of(code.programs, taken.programs))
 
@@ -104,13 +121,31 @@ class TritonBackend:
         if LAUNCH in function.attributes:
             return self.launches.emit(function, name)
         if is_whole(function):
+            refuse_scheduled(function, "the operation is computed as a whole")
             return self._whole(function, name)
+        if (loop := read_recurrence(function)) is not None:
+            refuse_scheduled(function, "a loop is computed as a whole")
+            return self._recurrence(function, loop, name)
         try:
             kernel = read_computed(function)
         except Unreadable as unreadable:
+            refuse_scheduled(function, str(unreadable) or reason)
             text = _explained(str(unreadable) or reason)
             self._fail(name, text, source_location(function), places_of(function))
         return launched(kernel, self.generate(kernel))
+
+    def _recurrence(self, function: ir.Operation, found: Recurrence, name: str) -> Compiled:
+        kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        arguments, results = ([dtype_of(each) for each in types] for types in (kind.inputs, kind.results))
+        try:
+            planned = recurrence_plans.plan(found)
+            code = recurrences.emit(planned, name, arguments, results)
+        except UnsupportedOnGpu as reason:
+            self._fail(name, str(reason), places=places_of(function))
+        self._check_doubles(name, code)
+        packings = {found.arguments[value]: packing for value, packing in planned.packings.items()}
+        made = whole_operands(function, code, ())
+        return replace(made, packings=tuple(packings.get(number) for number in range(len(arguments))))
 
     def _whole(self, function: ir.Operation, name: str) -> Compiled:
         try:

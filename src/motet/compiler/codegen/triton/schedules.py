@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
+from motet.compiler.kernels.launch_choices import LaunchChoice, LaunchTile
 from motet.compiler.kernels.schedule import KernelSchedule, LaunchesSchedule, LaunchForm, Reason
 
 
@@ -56,6 +57,20 @@ def forms_of(code: KernelCode) -> tuple[tuple[LaunchForm, ...], ...]:
     """The forms that a schedule may select for each launch of `code`."""
     programs = code.programs if isinstance(code, TritonCode) else ()
     return tuple(tuple(_described(program.forms, form) for form in program.forms) for program in programs)
+
+
+def choices_of(code: KernelCode) -> tuple[tuple[LaunchChoice, ...], ...]:
+    """The forms of each launch of `code`, with the names of the loops that their tiles are of."""
+    programs = code.programs if isinstance(code, TritonCode) else ()
+    return tuple(tuple(_choice(program, form) for form in program.forms) for program in programs)
+
+
+def _choice(program: TritonProgram, form: Form) -> LaunchChoice:
+    tiles = tuple(
+        LaunchTile(tuple(program.dims[d] for d in each.dims), each.elements, each.level)
+        for each in form.tiles if each.dims and max(each.dims) < len(program.dims)
+    )
+    return LaunchChoice(_described(program.forms, form), tiles, form.specialized)
 
 
 def _described(forms: Sequence[Form], form: Form) -> LaunchForm:

@@ -31,6 +31,7 @@ from motet.compiler.codegen.triton.text.writer import STATUS
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, Stage, structure
+from motet.compiler.kernels.loop_names import loop_names
 from motet.compiler.kernels.rows import match_rows
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.verify import checked
@@ -61,6 +62,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     kernel = checked(joining.ordered(kernel), "the choice of layouts for a GPU")
     launches = divide(kernel, CLASSES)
     spaces = workspaces(kernel, launches)
+    names = loop_names(kernel)
     buffers = (*kernel.externals, *spaces)
     if kernel.checks:  # the status is the last buffer
         kernel = replace(kernel, values=(*kernel.values, STATUS))
@@ -79,7 +81,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
             stages = tuple(stage for each in launches[begin : begin + count] for stage in each)
         begin += count
         program = _program(kernel, buffers, symbol, forms, _key(kernel, position, target), about(kernel, stages))
-        programs.append(replace(program, library=kind.library(plan)))
+        programs.append(replace(program, library=kind.library(plan), dims=names.dims[kernel.stages.index(stages[0])]))
         taken.append(kind)
     return TritonCode(
         min(taken or CLASSES[-1:], key=lambda kind: kind.rank).name, "",
@@ -148,7 +150,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
         return split_reductions(kernel, _ACROSS * target.processors)
     enough = target.processors if single else _MANY
     count = found.count.known or enough
-    if count >= enough:
+    if count >= enough or (single and (found.length.known or _ANY) <= _PIECE // 2):
         return kernel
     few, many = _PROGRAMS_PER_SM * target.processors // count, _MORE_PROGRAMS_PER_SM * target.processors // count
     return split_reductions(kernel, enough, max(few, min(many, (found.length.known or 0) // _PIECE)))

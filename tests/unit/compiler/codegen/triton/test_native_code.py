@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from motet.artifact.launch import Native, PassedOver
 from motet.compiler.codegen.triton.compile import native_code, ocloc, zebin
 from motet.compiler.codegen.triton.compile.native_code import SPILL_THRESHOLD, OutOfResources, make_native
 from motet.compiler.codegen.triton.compile.ocloc import CompilerFailure, OfflineBuild
-from motet.compiler.codegen.triton.compile.xpu import sub_groups, without_attributes
+from motet.compiler.codegen.triton.compile.worker import Made, less_spilling
+from motet.compiler.codegen.triton.compile.xpu import sub_group_sizes, sub_groups, without_attributes
 from motet.compiler.targets.gpu import GpuTarget, XpuDevice
 from motet.compiler.targets.intel import INTEL
 
@@ -107,6 +109,37 @@ def test_more_work_items_where_each_has_fewer_registers() -> None:
     assert [sub_groups(plain, 4, device(name)) for name in ("pvc", "dg2")] == [8, 16]
     assert [sub_groups(product, 4, device(name)) for name in ("pvc", "dg2")] == [16, 32]
     assert sub_groups(product, 16, device("tgllp")) == 32  # of 16 work-items, 512
+
+
+def test_sub_groups_of_32_have_work_groups_that_fit() -> None:
+    assert [sub_groups("tl.load(a)", 4, device(name), 32) for name in ("pvc", "tgllp")] == [8, 16]
+    assert [sub_groups("tl.dot(a, b)", 8, device(name), 32) for name in ("dg2", "tgllp")] == [16, 16]
+
+
+def test_matrix_engines_work_on_sub_groups_of_16() -> None:
+    product, plain = "tl.dot(a, b)", "tl.load(a)"
+    assert [sub_group_sizes(plain, device(name)) for name in ("pvc", "dg2", "tgllp")] == [[16, 32]] * 3
+    assert [sub_group_sizes(product, device(name)) for name in ("pvc", "dg2")] == [[16], [16, 32]]
+    chosen = [sub_group_sizes(each, device("pvc", sub_group=size)) for each in (plain, product) for size in (16, 32)]
+    assert chosen == [[16], [32], [16], [16]]
+    assert sub_group_sizes(plain, device("pvc", sub_groups=(16,), sub_group=32)) == [16]
+
+
+def made(sub_group: int, warps: int, spilled: int, error: str = "") -> Made:
+    native = Native("tgllp", "a compiler", "", 128, 32, spilled // 32, spilled, 512, False, {})
+    return Made(0, warps, b"", spills=spilled, sub_group=sub_group, native=native, error=error)
+
+
+def test_the_size_of_sub_groups_is_the_one_whose_work_group_spills_less() -> None:
+    narrow = made(16, 32, 1024)
+    taken = less_spilling(narrow, made(32, 16, 992))
+    assert taken.sub_group == 32 and taken.native is not None
+    assert taken.native.passed_over == PassedOver(16, 32768, "its work-group spills 32768 bytes, not fewer than 15872")
+    kept = less_spilling(narrow, made(32, 16, 2048))  # as many
+    assert kept.sub_group == 16 and kept.native is not None and kept.native.passed_over is not None
+    assert (kept.native.passed_over.sub_group, kept.native.passed_over.spilled_bytes) == (32, 32768)
+    failed = less_spilling(narrow, Made(error="out of resources"))
+    assert failed.native is not None and failed.native.passed_over == PassedOver(32, -1, "out of resources")
 
 
 def test_only_the_unknown_attributes_are_dropped() -> None:

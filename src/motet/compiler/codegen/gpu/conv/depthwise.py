@@ -81,7 +81,11 @@ class DepthwiseLaunches(LaunchClass[DepthwiseLaunch, DepthwisePlan, FormT]):
         return DepthwiseLaunch(task, windows)
 
     def plan(self, found: DepthwiseLaunch, target: GpuTarget) -> DepthwisePlan:
-        return DepthwisePlan(found, tuple(_patches(found)))
+        def idle(patch: Patch) -> int:
+            """How many SMs have no program."""
+            return max(0, target.processors - _programs(found, patch))
+
+        return DepthwisePlan(found, tuple(sorted(_patches(found), key=idle)))
 
 
 def match(kernel: Kernel, stage: Stage) -> WindowReduction | None:
@@ -134,6 +138,16 @@ def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
     return replace(kernel, values=values), packings
 
 
+def _programs(found: DepthwiseLaunch, patch: Patch) -> int:
+    """How many programs there are with this patch; many if the extents are dynamic."""
+    stage, steps = found.windows.stage, {found.windows.row: patch.rows, found.windows.column: patch.columns}
+    kept = [d for d, iterator in enumerate(stage.iterators) if iterator != "reduction"]
+    if any(not isinstance(stage.sizes[d], int) for d in kept):
+        return 1 << 30
+    points = math.prod(-(-size_of(found.windows, d) // steps.get(d, 1)) for d in kept)
+    return points // (32 * WARPS * patch.each)
+
+
 def _patches(found: DepthwiseLaunch) -> list[Patch]:
     """Patches for the shapes, best first."""
     windows = found.windows
@@ -141,11 +155,12 @@ def _patches(found: DepthwiseLaunch) -> list[Patch]:
     item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))
     last = found.is_channels_last
     turns = last and places_of(windows) > _UNROLLED
-    shapes = [(1, 8), (1, 4)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2)]
+    shapes = [(1, 8), (1, 4)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2), (2, 1)]
     if last and places_of(windows) <= _FEW:
         shapes = [(2, 4), (4, 2), (1, 4)]
-    if windows.row is None:
-        shapes = [(1, max(rows, columns)) for rows, columns in shapes]
+    if windows.row is None:  # columns that lie side by side in memory are for neighbouring threads
+        shapes = [(1, max(rows, columns)) for rows, columns in shapes] if last else []
+    shapes.append((1, 1))
     sides = size_of(windows, windows.row), size_of(windows, windows.column)
     return list(dict.fromkeys(
         Patch(min(rows, sides[0]), min(columns, sides[1]), each, turns)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from motet.artifact.launch import Native
+from motet.artifact.launch import Native, PassedOver
 from motet.compiler.codegen.gpu import cubin
 from motet.compiler.codegen.gpu.cubin import Resources
 from motet.compiler.codegen.triton.compile import clusters, hsaco, ocloc, xpu
@@ -152,7 +152,7 @@ def compile_form(unit: ProgramUnit, target: GpuTarget, folder: Path, number: int
         fenced = target.is_cuda and fences_itself(unit.source)
         stages = compile_source(source, GPUTarget(target.family, target.architecture, target.warp), options, fenced)
     except _refusals() as error:
-        return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
+        return _refused(error)
     return _described(stages, target, number)
 
 
@@ -166,10 +166,30 @@ def _compile_for_xpu(unit: ProgramUnit, target: GpuTarget, folder: Path, number:
         function = load(unit.source, unit.symbol, folder / f"{unit.symbol}_{number}.py")
         kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
         signature = dict(zip(function.arg_names, kinds, strict=True))
-        groups = xpu.sub_groups(unit.source, unit.warps, device)
-        made = xpu.compile_to_spirv(function, signature, len(unit.buffers), target, groups, unit.stages)
     except _refusals() as error:
-        return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
+        return _refused(error)
+    first, *others = [
+        functools.partial(_compile_with_sub_groups, unit, function, signature, target, number, size)
+        for size in xpu.sub_group_sizes(unit.source, device)
+    ]
+    made = first()
+    for other in others:
+        if made.spilling:
+            made = less_spilling(made, other())
+    return made
+
+
+def _compile_with_sub_groups(
+    unit: ProgramUnit, function: Any, signature: dict[str, str], target: GpuTarget, number: int, size: int
+) -> Made:
+    """The program with sub-groups of `size` work-items."""
+    device = target.xpu
+    assert device is not None
+    groups = xpu.sub_groups(unit.source, unit.warps, device, size)
+    try:
+        made = xpu.compile_to_spirv(function, signature, len(unit.buffers), target, groups, size, unit.stages)
+    except _refusals() as error:
+        return _refused(error)
     if made.shared > target.shared:
         return Made(error=f"out of resources: {made.shared} bytes of local memory; {target.name} has {target.shared}")
     result = Made(
@@ -187,6 +207,27 @@ def _compile_for_xpu(unit: ProgramUnit, target: GpuTarget, folder: Path, number:
     return structs.replace(
         result, code=code, spirv=made.code, registers=native.registers, spills=native.spilled_bytes, native=native
     )
+
+
+def less_spilling(first: Made, second: Made) -> Made:
+    """That of the results of two sizes of sub-groups whose work-group spills fewer bytes, with what the other gave."""
+    if second.error:
+        chosen, other, reason = first, second, second.error
+    else:
+        spilled, wide = first.warps * first.spills, second.warps * second.spills
+        less = wide < spilled
+        chosen, other = (second, first) if less else (first, second)
+        kept, left = (wide, spilled) if less else (spilled, wide)
+        reason = f"its work-group spills {left} bytes, not fewer than {kept}"
+    if chosen.native is None:
+        return chosen
+    size = other.sub_group or xpu.WIDE_SUB_GROUP
+    passed = PassedOver(size, -1 if other.error else other.spills * other.warps, reason)
+    return structs.replace(chosen, native=structs.replace(chosen.native, passed_over=passed))
+
+
+def _refused(error: Exception) -> Made:
+    return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
 
 
 def _refusals() -> tuple[type[Exception], ...]:

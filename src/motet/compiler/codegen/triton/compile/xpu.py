@@ -15,10 +15,10 @@ from typing import Any
 
 from motet.compiler.targets.gpu import GpuTarget, XpuDevice
 
-_SUB_GROUP = 16  # what all devices have, and what matrix engines work on
+_SUB_GROUP, WIDE_SUB_GROUP = 16, 32  # the first is what matrix engines work on
 _WARP = 32  # threads, as forms count them
 _WIDE_REGISTERS = 64  # bytes
-_MOST_SUB_GROUPS = 32  # of a work-group that may have the large register file
+_MOST_ITEMS = 512  # of a work-group that may have the large register file
 # Numbers of SPIR-V.
 _CAPABILITY, _EXTENSION, _MODE = 17, 10, 16
 _KERNEL_ATTRIBUTES, _MAX_WORK_GROUP = 5892, 5893  # of SPV_INTEL_kernel_attributes
@@ -51,18 +51,29 @@ def use_table_of_devices() -> None:
     scope["compile_module_from_src"] = lambda source, name: _NoLiveDevice
 
 
-def sub_groups(source: str, warps: int, device: XpuDevice) -> int:
-    """The sub-groups of a program whose form has `warps` warps of NVIDIA's GPUs: as many work-items, and more where a
-    work-item has few registers, as programs with products need many."""
+def sub_group_sizes(source: str, device: XpuDevice) -> list[int]:
+    """The sizes of sub-groups that a program may have, the preferred one first: that which the user chose, else 16, and
+    32 for a program that spills registers with 16. Matrix engines and 2-D block loads work on 16."""
+    on_engine = device.matrix_engine and ("tl.dot(" in source or "tl.make_block_ptr(" in source)
+    if on_engine or WIDE_SUB_GROUP not in device.sub_groups:
+        return [_SUB_GROUP]
+    return [device.sub_group] if device.sub_group else [_SUB_GROUP, WIDE_SUB_GROUP]
+
+
+def sub_groups(source: str, warps: int, device: XpuDevice, size: int = _SUB_GROUP) -> int:
+    """The sub-groups of `size` work-items of a program whose form has `warps` warps of NVIDIA's GPUs: as many
+    work-items if `size` is 16, and more where a work-item has few registers, as programs with products need many. As a
+    sub-group has one register file, there are as many sub-groups of 32, if a work-group can have them."""
     wanted = warps * _WARP // _SUB_GROUP * (_WIDE_REGISTERS // device.register_bytes)
-    return min(wanted * (2 if "tl.dot(" in source else 1), device.work_group // _SUB_GROUP, _MOST_SUB_GROUPS)
+    return min(wanted * (2 if "tl.dot(" in source else 1), min(device.work_group, _MOST_ITEMS) // size)
 
 
 def compile_to_spirv(
-    function: Any, signature: dict[str, str], aligned: int, target: GpuTarget, warps: int, stages: int
+    function: Any, signature: dict[str, str], aligned: int, target: GpuTarget, warps: int, size: int,
+    stages: int,
 ) -> Spirv:
-    """Compile `function`, whose first `aligned` arguments are pointers to memory aligned to 16 bytes. Raises Triton's
-    exceptions."""
+    """Compile `function`, whose first `aligned` arguments are pointers to memory aligned to 16 bytes, for `warps`
+    sub-groups of `size` work-items. Raises Triton's exceptions."""
     from triton._C.libtriton import ir
     from triton.backends import backends
     from triton.backends.compiler import GPUTarget
@@ -71,13 +82,13 @@ def compile_to_spirv(
     device = target.xpu
     assert device is not None
     properties: Any = _properties(device)
-    back_end: Any = backends["intel"].compiler(GPUTarget("xpu", properties, device.sub_groups[0]))
+    back_end: Any = backends["intel"].compiler(GPUTarget("xpu", properties, size))
     source: Any = ASTSource(
         function, signature=signature, constexprs={},
         attrs={(position,): [["tt.divisibility", 16]] for position in range(aligned)},
     )
     options: Any = back_end.parse_options({
-        "num_warps": warps, "num_stages": stages, "threads_per_warp": _SUB_GROUP,
+        "num_warps": warps, "num_stages": stages, "threads_per_warp": size,
     })
     steps: dict[str, Any] = {}
     back_end.add_stages(steps, options)

@@ -12,7 +12,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.conv.depthwise import WARPS, DepthwiseLaunch, DepthwisePlan, Patch, size_of
 from motet.compiler.codegen.gpu.tasks import Loop, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
-from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.program import Form, FormTile
 from motet.compiler.codegen.triton.text.scalars import constant
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access
@@ -39,7 +39,9 @@ def _form(found: DepthwiseLaunch, patch: Patch) -> Form:
             at[dim] = Coordinate(w.define("i", f"{at[dim].text} * {step}"), frozenset({0}))
     tasks: Expr = ceiling(count, points)
     _Patches(found, patch, w, at).write()
-    return Form(w.module(task.symbol, task.about), tasks, WARPS, label=patch.label)
+    sides = ((found.windows.row, patch.rows), (found.windows.column, patch.columns), (loops[-1][1], patch.each))
+    tiles = tuple(FormTile((dim,), size, "thread") for dim, size in sides if dim is not None)
+    return Form(w.module(task.symbol, task.about), tasks, WARPS, label=patch.label, tiles=tiles)
 
 
 def _loops(found: DepthwiseLaunch, patch: Patch) -> tuple[Loop, ...]:

@@ -11,7 +11,7 @@ from motet.compiler.codegen.gpu.conv.image_boxes import (
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.triton.conv.tma_conv_text import ImageWriter, TmaConvText, can_store, coordinates, stores
 from motet.compiler.codegen.triton.gemm.products import finish, stay
-from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.program import Form, tile_along
 from motet.compiler.codegen.triton.text.writer import Coordinate
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -35,5 +35,6 @@ def image_form(c: ContractionLaunch, image: Image, boxes: Boxes, target: GpuTarg
     text = TmaConvText(w, c, image, boxes, result if leaves else None)
     return Form(
         text.module(task.symbol, task.about), stay(rows * columns, target.processors), boxes.warps, boxes.stages,
-        boxes.label,
+        boxes.label, specialized=True,
+        tiles=(tile_along(c.m, boxes.m), tile_along(c.n, boxes.n), tile_along(c.k, UNIT)),
     )

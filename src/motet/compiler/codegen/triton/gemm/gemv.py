@@ -11,7 +11,7 @@ from motet.compiler.codegen.gpu.gemm.gemv import GemvBlock
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.gemm.products import finish
-from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.program import Form, tile_along
 from motet.compiler.codegen.triton.text.scalars import carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import item_bytes
@@ -58,7 +58,8 @@ def gemv_form(c: ContractionLaunch, block: GemvBlock, along: bool) -> Form:
         value = w.define("x", f"tl.sum(a{number}, {inner}, keep_dims=True)")
         finish(w, c, value, at | row)
     tasks = product((ceiling(results, block.results), total(c.batch).expression))
-    return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label)
+    tiles = (tile_along(c.n, block.results), tile_along(c.k, block.depth))
+    return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label, tiles=tiles)
 
 
 def _line(

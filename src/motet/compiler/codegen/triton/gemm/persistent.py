@@ -18,7 +18,7 @@ from motet.compiler.codegen.gpu.gemm.persistent_tiles import PersistentParts, Ri
 from motet.compiler.codegen.gpu.gemm.tiles import stored_as
 from motet.compiler.codegen.gpu.tasks import ceiling, total
 from motet.compiler.codegen.triton.gemm.persistent_text import RingWriter, module
-from motet.compiler.codegen.triton.gemm.products import finish, stay
+from motet.compiler.codegen.triton.gemm.products import blocks_along, finish, stay
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import Coordinate
 from motet.compiler.kernels.kernel import item_bytes
@@ -46,7 +46,8 @@ def ring_form(c: ContractionLaunch, left: Matrix, right: Matrix, ring: Ring, tar
     )
     tiles = product((ceiling(rows, ring.m), ceiling(columns, ring.n)))
     source = module(w, parts, ring, task.symbol, task.about)
-    if not ring.paired:
-        return Form(source, stay(tiles, target.processors), ring.warps, ring.stages, ring.label)
-    tasks = stay(tiles, target.processors // 2 * 2)
-    return Form(source, tasks, ring.warps, ring.stages, ring.label, blocks=2)
+    blocks, processors = (2, target.processors // 2 * 2) if ring.paired else (1, target.processors)
+    return Form(
+        source, stay(tiles, processors), ring.warps, ring.stages, ring.label, blocks,
+        tiles=blocks_along(c, ring.m, ring.n, ring.k), specialized=True,
+    )

@@ -14,7 +14,7 @@ from motet.compiler.codegen.gpu.gemm.tiles import PRECISIONS, Tile, stored_as
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.gemm.block_pointers import next_blocks, point_to_blocks
 from motet.compiler.codegen.triton.gemm.descriptors import describe
-from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.program import Form, FormTile, tile_along
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.strides import Extent, StridedAccess
@@ -30,7 +30,13 @@ def product_form(c: ContractionLaunch, tile: Tile, left: Matrix | None, right: M
     w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
     _tile(w, c, tile, described)
     tasks = product((ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n), total(c.batch).expression))
-    return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label, early=False)
+    return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label, early=False,
+                tiles=blocks_along(c, tile.m, tile.n, tile.k))
+
+
+def blocks_along(c: ContractionLaunch, m: int, n: int, k: int) -> tuple[FormTile, ...]:
+    """The tiles of a block along the loops of a contraction."""
+    return tile_along(c.m, m), tile_along(c.n, n), tile_along(c.k, k)
 
 
 def stay(tiles: Expr, processors: int) -> Expr:

@@ -12,7 +12,7 @@ from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.gemm.small_gemm import SmallBlock
 from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.gemm.products import finish
-from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.program import Form, tile_along
 from motet.compiler.codegen.triton.text.scalars import carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.strides import StridedAccess
@@ -40,7 +40,8 @@ def small_form(c: ContractionLaunch, block: SmallBlock) -> Form:
     w.shape, w.masks, w.remembered = (block.m, block.n), {}, {}
     finish(w, c, acc, batch | _points(w, c, first, second, block, (0, 1)))
     tasks = product((ceiling(rows, block.m), ceiling(columns, block.n), total(c.batch).expression))
-    return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label)
+    tiles = (tile_along(c.m, block.m), tile_along(c.n, block.n))
+    return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label, tiles=tiles)
 
 
 def _points(

@@ -10,7 +10,7 @@ from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.loops import LineTile, LoopsPlan, SquareTile
 from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine
-from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.program import Form, FormTile, tile_along
 from motet.compiler.codegen.triton.text.scalars import constant, rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, output_dtypes
 from motet.compiler.kernels.reduction import Reduction, match_reductions
@@ -32,7 +32,8 @@ def _line(plan: LoopsPlan, tile: LineTile) -> Form:
         w.masks[0] = w.define("m", f"{point} < {w.extent(count)}")
     at = w.decompose(Coordinate(point, frozenset({0})), plan.parallel) if plan.parallel else {}
     _points(w, task, at, plan.reduction)
-    return Form(w.module(task.symbol, task.about), ceiling(count, tile.points), tile.warps, label=tile.label)
+    return Form(w.module(task.symbol, task.about), ceiling(count, tile.points), tile.warps, label=tile.label,
+                tiles=(tile_along(plan.parallel, tile.points),))
 
 
 def _square(plan: LoopsPlan, tile: SquareTile) -> Form:
@@ -55,7 +56,8 @@ def _square(plan: LoopsPlan, tile: SquareTile) -> Form:
     at |= w.decompose(Coordinate(rest), outer) if outer else {}
     _points(w, task, at, ())
     tasks = product((total(outer).expression, *counts))
-    return Form(w.module(task.symbol, task.about), tasks, tile.warps, label=tile.label)
+    return Form(w.module(task.symbol, task.about), tasks, tile.warps, label=tile.label,
+                tiles=tuple(FormTile((dim,), size) for (_, dim), size in zip((across, inner), sides, strict=True)))
 
 
 def _points(w: Writer, task: LoopTask, at: dict[int, Coordinate], reduction: Sequence[Loop]) -> None:

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 
 from motet.compiler.codegen.gpu.accesses import source_of
 from motet.compiler.codegen.gpu.rows import RowsPlan, RowTile, kept_reads
-from motet.compiler.codegen.gpu.tasks import ceiling
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
-from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.program import Form, FormTile
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.kernel import Access
 from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.kernels.rows import Rows
-from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.kernels.strides import Extent, StridedAccess
 
 # Adds 0 to pairs of 16-bit numbers in a way that no compiler can fold: grids have one dimension, so that z is 0.
 _HIDE = (
@@ -34,16 +33,28 @@ def emit(plan: RowsPlan) -> tuple[Form, ...]:
 
 def _form(plan: RowsPlan, tile: RowTile) -> Form:
     rows, launch = plan.found.rows, plan.found.launch
-    e = _RowsEmitter(rows, plan.found.stored, launch.buffers, tile.height, tile.width, tile.whole, plan.family)
+    e = _RowsEmitter(
+        rows, plan.found.stored, launch.buffers, tile.height, tile.width, tile.whole, plan.family, plan.lane
+    )
     e.run()
     source = e.w.module(launch.symbol, launch.about)
-    return Form(source, ceiling(rows.count, tile.height), tile.warps, tile.stages, tile.label)
+    return Form(source, plan.tasks(tile), tile.warps, tile.stages, tile.label, tiles=_tiles(rows, tile))
+
+
+def _tiles(rows: Rows, tile: RowTile) -> tuple[FormTile, ...]:
+    """The tiles along the outer loops of the first stage and along the others."""
+    stage, outer = rows.stages[0], len(rows.outer)
+    if [Extent.of(size) for size in stage.sizes[:outer]] != list(rows.outer):
+        return ()
+    inner = tuple(range(outer, len(stage.sizes)))
+    return FormTile(tuple(range(outer)), tile.height), FormTile(inner, tile.width)
 
 
 @dataclass
 class _RowsEmitter:
     """Writes a program with tiles of `height` rows and `width` of their elements. `whole` means that a tile covers a
-    row, or that its inputs are kept in registers, in several tiles."""
+    row, or that its inputs are kept in registers, in several tiles. The rows are neighbours along loop `lane`, if there
+    is one."""
 
     rows: Rows
     stored: dict[int, StridedAccess]
@@ -52,6 +63,7 @@ class _RowsEmitter:
     width: int
     whole: bool
     family: str
+    lane: int | None
     made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the current pass
 
     def __post_init__(self) -> None:
@@ -68,21 +80,32 @@ class _RowsEmitter:
         self.latest: dict[str, tuple[int, str, str]] = {}  # kept: pass, value, number
 
     def run(self) -> None:
-        w, rows = self.w, self.rows
-        row = w.define("r", f"{w.program()} * {self.height} + {w.range(0)}")
-        count = rows.count
-        if count.known is None or count.factor % self.height:
-            w.masks[0] = w.define("m", f"{row} < {w.extent(count)}")
-        loops = [(size, number) for number, size in enumerate(rows.outer)]
-        self.at |= w.decompose(Coordinate(row, frozenset({0})), loops) if loops else {}
+        self._rows()
         if self.whole:
             self._columns("")
         if self.pieces:
             self._load()
-        for s in range(len(rows.stages)):
+        for s in range(len(self.rows.stages)):
             self._stage(s)
         self._flush()
         self._finish()
+
+    def _rows(self) -> None:
+        """Define the coordinates over rows."""
+        w, rows = self.w, self.rows
+        program, count = w.program(), rows.count
+        others = [(size, number) for number, size in enumerate(rows.outer) if number != self.lane]
+        if self.lane is None:
+            row = w.define("r", f"{program} * {self.height} + {w.range(0)}")
+            self.at |= w.decompose(Coordinate(row, frozenset({0})), others) if others else {}
+        else:
+            count = rows.outer[self.lane]
+            blocks = -(-count.factor // self.height)
+            row = w.define("r", f"{program} % {blocks} * {self.height} + {w.range(0)}")
+            self.at |= w.decompose(Coordinate(w.define("q", f"{program} // {blocks}")), others)
+            self.at[self.lane] = Coordinate(row, frozenset({0}))
+        if count.known is None or count.factor % self.height:
+            w.masks[0] = w.define("m", f"{row} < {w.extent(count)}")
 
     def _load(self) -> None:
         """Load all tiles of the kept inputs, before any of them is used."""

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from motet.artifact.library import LibraryCall
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.kernel_code import KernelCode
+
+
+@dataclass(frozen=True)
+class FormTile:
+    """The elements that a block or a thread computes at a time along a loop: `dims` are those of the launch's first
+    stage that it runs over."""
+
+    dims: tuple[int, ...]
+    elements: int
+    level: Literal["block", "thread"] = "block"
+
+
+def tile_along(loops: Sequence[tuple[object, int]], elements: int) -> FormTile:
+    """The tile of a block along `loops`, each with its dimension."""
+    return FormTile(tuple(dim for _, dim in loops), elements)
 
 
 @dataclass(frozen=True)
@@ -15,7 +32,8 @@ class Form:
     under `triton.jit`; `tasks` is the one-dimensional grid; `stages` is the number of loop iterations in flight.
     `label` distinguishes a program's forms and is stable across versions, as tunings refer to it. Each `blocks` blocks
     of the grid, a divisor of `tasks`, form a cluster on neighbouring SMs (`clusters.py`). `early` means that it may
-    start while its dependences still run, and its dependents before it ends (`programmatic_launch.py`)."""
+    start while its dependences still run, and its dependents before it ends (`programmatic_launch.py`). `tiles` are
+    those of its loops, for schedules; `specialized` means that some warps load what others compute with."""
 
     source: str
     tasks: Expr
@@ -24,6 +42,8 @@ class Form:
     label: str = ""
     blocks: int = 1
     early: bool = True
+    tiles: tuple[FormTile, ...] = ()
+    specialized: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,8 +51,9 @@ class TritonProgram:
     """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then the extents `symbols` as
     numbers of the types in `sizes` (`i32` or `i64`). `forms` are in order of preference: the first that fits the target
     is used. `key` identifies the computation and its extents independently of the surrounding program; `about`
-    describes it to people. `library` is an equivalent library call, if there is one, as a candidate for tuning; `call`,
-    if set, replaces the program wherever the library is available."""
+    describes it to people. `dims` are the names of the dimensions of its first stage. `library` is an equivalent
+    library call, if there is one, as a candidate for tuning; `call`, if set, replaces the program wherever the library
+    is available."""
 
     symbol: str
     buffers: tuple[str, ...]
@@ -43,6 +64,7 @@ class TritonProgram:
     symbols: tuple[str, ...] = ()
     library: LibraryCall | None = None
     call: LibraryCall | None = None
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

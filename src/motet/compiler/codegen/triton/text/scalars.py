@@ -110,10 +110,10 @@ def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
 
 
 def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[str]) -> str | None:
-    """A power or quotient with a constant second operand, as a cheaper operation with the same result: squares, and
-    products with reciprocals if these are exact or the result is rounded to at most 16 bits; other quotients of f32 are
-    rounded correctly. `first` is the number of the body's first operation. Square roots are excluded: they differ for
-    -0 and -inf."""
+    """A power or quotient with a constant second operand, as a cheaper operation with the same result: numbers
+    themselves and squares, and products with reciprocals if these are exact or the result is rounded to at most 16
+    bits; other quotients of f32 are rounded correctly. `first` is the number of the body's first operation. Square
+    roots are excluded: they differ for -0 and -inf."""
     if scalar.op not in ("math.powf", "math.fpowi", "arith.divf") or scalar.operands[1] < first:
         return None
     constant_ = body[scalar.operands[1] - first]
@@ -121,7 +121,8 @@ def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[
         return None
     value = float(constant_.value)
     if scalar.op != "arith.divf":
-        return rounded(f"{x[0]} * {x[0]}", scalar.dtype) if value == 2 else None
+        powers = {1.0: x[0], 2.0: rounded(f"{x[0]} * {x[0]}", scalar.dtype)}
+        return powers.get(value)
     exact = abs(math.frexp(value)[0]) == 0.5 and 2.0**-60 < abs(value) < 2.0**60
     if exact or (scalar.dtype in ("f16", "bf16") and 1e-30 < abs(value) < 1e30):
         return rounded(f"{x[0]} * {1 / value!r}", scalar.dtype)

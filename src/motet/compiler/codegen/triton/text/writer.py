@@ -59,9 +59,11 @@ class Writer:
         self.shape = tuple(shape)
         self.masks: dict[int, str] = {}  # of axes whose last points may not exist
         self.lines: list[str] = []
+        self.last: list[str] = []  # lines after all others
         self.helpers: dict[str, str] = {}
         self.level = 1
         self.remembered: dict[str, str] = {}  # names of loaded values, by the text that loads them
+        self.along: dict[str, Axes] = {}  # by name: the axes of the tile along which a value varies, where known
         self.wide = is_wide(kernel)
         self.exact_quotients = False  # of f32; otherwise off by up to two units in the last place, but faster
         self._dense: list[tuple[dict[int, Extent], dict[int, Coordinate], Coordinate]] = []
@@ -82,7 +84,7 @@ class Writer:
     def module(self, symbol: str, about: str) -> str:
         """The whole source: the function `symbol` and the functions that it calls."""
         arguments = ", ".join([*(f"v{value}" for value in self.buffers), *map(symbol_name, self.kernel.symbols)])
-        body = "\n".join(self.lines)
+        body = "\n".join([*self.lines, *self.last])
         helpers = "".join(f"@triton.jit\n{text}\n\n\n" for text in self.helpers.values())
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         return (
@@ -211,6 +213,8 @@ class Writer:
         name = self.define("x", text)
         carried = name if raw else from_storage(name, source.dtype)
         self.remembered[key] = name if carried == name else self.define("x", carried)
+        varies = {axis for bound in source.bounds for axis in self.affine(bound.entry, at).axes}
+        self.along[self.remembered[key]] = offset.axes | varies
         return self.remembered[key]
 
     def write(
@@ -247,6 +251,7 @@ class Writer:
             elif scalar.op == "linalg.index":
                 coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
                 names.append(self.define("x", self.index(coordinate)))
+                self.along[names[-1]] = coordinate.axes
             elif scalar.op == EXTENT:
                 names.append(self.define("x", f"tl.full((), 0, tl.int64) + {symbol_name(scalar.predicate)}"))
             elif scalar.op == "tensor.extract" and tables:
@@ -258,7 +263,12 @@ class Writer:
                 text = by_constant(scalar, body, len(operands), own) or self._quotient(scalar, own)
                 text = text or expression(scalar, own, [kinds[o] for o in scalar.operands])
                 names.append(self.define("x", text))
+                self.along[names[-1]] = self._axes(own)
         return names
+
+    def _axes(self, names: Sequence[str]) -> Axes:
+        """The axes along which what is computed from these values may vary."""
+        return frozenset(axis for name in names for axis in self.along.get(name, range(len(self.shape))))
 
     def _quotient(self, scalar: Scalar, x: Sequence[str]) -> str | None:
         """A correctly rounded quotient of f32, if indices or truth values may depend on it."""
@@ -272,20 +282,36 @@ class Writer:
         so that the compiler recognises contiguous accesses."""
         table = self.kernel.values[value]
         parts: list[str] = []
-        exists = self.mask_of(range(len(self.shape)))
+        exists = self.mask_of(self._axes(indices))
         for index, end, size, stride in zip(indices, ends, table.shape, memory_strides(table), strict=True):
             inside = index
             if end != size and not (isinstance(end, int) and isinstance(size, int) and end <= size):
                 last = self.extent(Extent.of(size))
                 inside = self.define("i", f"tl.maximum(tl.minimum({index}, {last} - 1), 0)")
                 if check:
-                    outside = self.define("o", f"({' & '.join([*exists, f'({inside} != {index})'])}) != 0")
-                    for line in tell(f"v{self.buffers[-1]}", check, index, last, outside):
-                        self.line(line)
+                    own = [*self.mask_of(self._axes([index])), f"({inside} != {index})"]
+                    outside = self.define("o", f"({' & '.join(own)}) != 0")
+                    self._tell(check, index, last, outside)
+            inside = inside if self.wide else self.define("i", f"({inside}).to(tl.int32)")
             parts.append(f"{inside} * ({self.extent(stride)})")
         mask = " & ".join(exists)
         text = f"tl.load(v{value} + ({' + '.join(parts) or '0'}){f', mask={mask}' if mask else ''})"
-        return self.define("x", from_storage(text, table.dtype))
+        found = self.define("x", from_storage(text, table.dtype))
+        self.along[found] = self._axes(indices)
+        return found
+
+    def _tell(self, check: int, index: str, extent: str, outside: str) -> None:
+        """Report a failed check. A branch that no program usually takes leaves the layout of the tile to its other
+        accesses, and is after them where all are known there."""
+        lines = [
+            f"if tl.max(tl.broadcast_to({outside}, {self.tile}).to(tl.int32)) != 0:",
+            *(f"    {line}" for line in tell(f"v{self.buffers[-1]}", check, index, extent, outside)),
+        ]
+        if self.level == 1:
+            self.last += [f"    {line}" for line in lines]
+            return
+        for line in lines:
+            self.line(line)
 
     def index(self, coordinate: Coordinate) -> str:
         """A coordinate as bodies see it. Without axes it may be a Python number, which has no type."""
