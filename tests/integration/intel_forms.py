@@ -102,7 +102,8 @@ def _unit(program: TritonProgram, form: TritonForm, symbol: str) -> ProgramUnit:
 
 
 def compiled_forms(device: str, wanted: Callable[[str], bool] = lambda name: True, jobs: int = 2) -> list[Compiled]:
-    """Every form of every program of `TEXTS` that is `wanted`, each compiled alone."""
+    """Every form of every program of `TEXTS` that is `wanted`, each compiled alone, for a target of the family `intel`,
+    as `tgllp` or `tgllp/32`."""
     target = resolve_target(f"intel:{device}")
     assert isinstance(target, GpuTarget)
     names: list[tuple[str, str]] = []

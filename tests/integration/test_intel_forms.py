@@ -36,6 +36,30 @@ def test_a_sample_of_forms_compiles(device: str) -> None:
     assert len(forms) > len(_SAMPLE) and not faults(forms, device)
 
 
+def on_engine(form: Compiled) -> bool:
+    return form.made.native is not None and form.made.native.matrix_engine
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_compile_in_sub_groups_of_32(device: str) -> None:
+    forms = compiled_forms(f"{device}/32", lambda name: name == "softmax-1000")
+    assert forms and not faults(forms, device)
+    assert {form.made.sub_group for form in forms} == {32}
+    for form in forms:
+        assert form.made.native is not None and form.made.warps * 32 <= form.made.native.max_work_group
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_all_forms_compile_in_sub_groups_of_32_except_on_matrix_engines(device: str) -> None:
+    forms = compiled_forms(f"{device}/32")
+    assert not faults(forms, device)
+    made = [form for form in forms if not form.made.error]
+    assert not any(on_engine(form) and form.made.sub_group != 16 for form in made)
+    narrow = {form.program.partition("-")[0] for form in made if form.made.sub_group == 16}
+    assert narrow <= ({"product", "attention", "convolution"} if device == "pvc" else set())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_all_forms_compile_and_one_of_each_launch_spills_little(device: str) -> None:

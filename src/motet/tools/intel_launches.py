@@ -47,6 +47,7 @@ def _native(native: Native) -> dict[str, Any]:
             for name, unit in _UNITS.items()
         },
         "retry": None if native.retry is None else msgspec.to_builtins(native.retry),
+        "passed_over": None if native.passed_over is None else msgspec.to_builtins(native.passed_over),
     }
 
 
@@ -60,6 +61,10 @@ def intel_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
         f"  {fact['launch']}: again with {retry['flags']}: {'taken' if retry['taken'] else 'not taken'}, "
         f"{retry['reason']}"
         for fact in facts if (retry := fact.get("native", {}).get("retry")) is not None
+    ]
+    notes += [
+        f"  {fact['launch']}: sub-groups of {other['sub_group']} not taken, {other['reason']}"
+        for fact in facts if (other := fact.get("native", {}).get("passed_over")) is not None
     ]
     return [*show_table(heads, rows, indent="  "), *notes] if rows else []
 

@@ -18,6 +18,7 @@ from motet.compiler.targets.gpu import GpuTarget, XpuDevice
 
 PRECISIONS = ("ieee", "tf32")  # tf32 on matrix engines; other devices multiply in full precision
 REGISTERS = ("default", "small", "large", "auto")
+SUB_GROUPS = ("auto", "16", "32")
 ANY = "spirv"  # the target for all devices that take SPIR-V and have sub-groups
 _TRIPLE = "spirv64-unknown-unknown"
 # Devices without a matrix engine that triton-xpu uses.
@@ -29,8 +30,8 @@ _PVC = XpuDevice(
     device="pvc", sub_groups=(16, 32), work_group=1024, register_bytes=64, matrix_engine=True, block_loads=True,
     bfloat16=True,
 )
-# What every device with sub-groups has, processors among them.
-_ANY = XpuDevice(device="", sub_groups=(16,), work_group=512, register_bytes=32, large_registers=False)
+# What devices with sub-groups have, processors among them.
+_ANY = XpuDevice(device="", sub_groups=(16, 32), work_group=512, register_bytes=32, large_registers=False)
 
 
 def _target(name: str, xpu: XpuDevice, shared: int, processors: int) -> GpuTarget:
@@ -76,6 +77,6 @@ _RATES: Mapping[str, Rates] = {
 }
 INTEL = Family(
     "intel", {target.name: target for target in _TARGETS}, ("pvc", "dg2"), key="device", codegen="triton",
-    options=("queues",), precisions=PRECISIONS, registers=REGISTERS, canonical=canonical, always=(ANY,),
-    rates=_RATES["pvc"], target_rates=_RATES,
+    options=("queues",), precisions=PRECISIONS, registers=REGISTERS, sub_groups=SUB_GROUPS, canonical=canonical,
+    always=(ANY,), rates=_RATES["pvc"], target_rates=_RATES,
 )

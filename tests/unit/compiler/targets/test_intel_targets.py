@@ -43,6 +43,21 @@ def test_the_mode_of_registers_is_part_of_the_target() -> None:
     assert isinstance(target, GpuTarget) and target.xpu is not None and target.xpu.registers == "large"
 
 
+def test_the_mode_of_registers_needs_a_device_with_native_code() -> None:
+    assert names(device="spirv", registers="default") == ["intel:spirv"]
+    assert names(device="spirv+tgllp", registers="small") == ["intel:spirv/small", "intel:tgllp/small"]
+    assert names(device="spirv", subgroup="32", precision="tf32") == ["intel:spirv/tf32/32"]
+
+
+def test_the_size_of_sub_groups_is_part_of_the_target() -> None:
+    assert names(device="pvc", subgroup="32", registers="large") == ["intel:pvc/large/32", "intel:spirv/large/32"]
+    assert names(device="pvc", subgroup="auto", registers="auto") == ["intel:pvc/auto", "intel:spirv/auto"]
+    found = [resolve_target(f"intel:{name}/32") for name in ("pvc", "spirv")]
+    assert [each.xpu.sub_group for each in found if isinstance(each, GpuTarget) and each.xpu is not None] == [32, 32]
+    assert found[1].requires == ("sub-groups-of-32",)
+    assert found[0].requires == resolve_target("intel:pvc").requires
+
+
 def test_tf32_is_for_matrix_engines() -> None:
     assert names(device="pvc+dg2", precision="tf32", registers="auto")[0] == "intel:pvc/tf32/auto"
     found = [resolve_target(f"intel:{name}/tf32") for name in ("pvc", "dg2", "spirv")]
@@ -54,8 +69,13 @@ def test_tf32_is_for_matrix_engines() -> None:
     ({"device": "0x9999"}, ["device 0x9999 is unknown", "tgllp"]),
     ({"device": "pvc+"}, ["device (empty) is unknown"]),
     ({"registers": "huge"}, ["registers huge is unknown; available: default, small, large, auto"]),
+    ({"device": "spirv", "registers": "large"}, [
+        "registers large has no effect for device spirv", "leave it out, or name a device with native code: pvc, dg2",
+    ]),
+    ({"subgroup": "8"}, ["subgroup 8 is unknown; available: auto, 16, 32"]),
+    ({"subgroup": ""}, ["subgroup (empty) is unknown; available: auto, 16, 32"]),
     ({"precision": "tf32x3"}, ["precision tf32x3 is unknown; available: ieee, tf32"]),
-    ({"arch": "pvc"}, ["option arch is unknown; available: device, precision, registers, queues"]),
+    ({"arch": "pvc"}, ["option arch is unknown; available: device, precision, registers, subgroup, queues"]),
 ])
 def test_mistakes_list_what_is_known(options: Mapping[str, str], parts: list[str]) -> None:
     with pytest.raises(OptionError) as error:
