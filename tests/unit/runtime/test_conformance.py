@@ -267,7 +267,7 @@ def test_the_command_says_a_line_for_each_check_and_a_summary(capsys: pytest.Cap
 
 def test_the_command_fails_with_what_failed(driver: types.ModuleType, capsys: pytest.CaptureFixture[str]):
     driver.open = FillsTooLittle
-    assert command.main(["null", "--only", "fill", "--only", "copy"]) == 1
+    assert command.main(["null", "--only", "fill", "--only", "copy", "--one-process"]) == 1
     output = capsys.readouterr().out
     assert "FAIL 65 bytes filled with 90" in output and "null: 1 passed, 1 failed, 0 skipped" in output
 

@@ -7,9 +7,12 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 from motet.errors import MotetError
-from motet.runtime.conformance.listing import Check, Outcome
+from motet.runtime.conformance.isolated import run_isolated
+from motet.runtime.conformance.junit import write_junit
+from motet.runtime.conformance.listing import VERDICTS, Check, Outcome
 from motet.runtime.conformance.suite import AREAS, LIMIT, all_checks, run_checks
 from motet.runtime.device import devices
 
@@ -17,8 +20,9 @@ DESCRIPTION = """\
 Puts a device through every sentence of the contract in motet/runtime/device.py.
 
 DEVICE is a URI as `motet devices` shows it, with options behind a question mark if it takes any. Each check opens
-the device anew, so that one that fails does not spoil the next. Checks that need code compile it for the device's
-family, where Motet's compiler is installed and an entry point of motet.targets describes the family.
+the device anew, in a process that is replaced when a check ends it, so that one that fails does not spoil the next.
+Checks that need code compile it for the device's family, where Motet's compiler is installed and an entry point of
+motet.targets describes the family.
 """
 EXAMPLES = """\
 examples:
@@ -30,6 +34,7 @@ examples:
 what comes out:
   pass              the device keeps to the sentence
   FAIL … what       it does not, and what was seen instead
+  expected … what   it does not, and the driver says so (conformance_expected_failures, checks with reasons)
   skip … why        the check cannot be made: no code for the family, a feature that the device may lack, or the
                     driver is exempt from it (conformance_exempt, a mapping of checks to reasons)
 
@@ -51,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS",
                         help="how long one check may take (default: %(default)g)")
     parser.add_argument("--times", action="store_true", help="show how long each check took")
+    parser.add_argument("--junit", metavar="FILE", help="also write the outcomes as a JUnit report")
+    parser.add_argument("--one-process", action="store_true",
+                        help="run the checks in this process, where a crash ends all of them, for debuggers")
     options = parser.parse_args(arguments)
     if options.list:
         _list()
@@ -59,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         here = ", ".join(info.uri for info in devices() if info.available)
         parser.error(f"which device? here are: {here}")
     try:
-        return _run(options.device, options.only, options.limit, options.times)
+        return _run(options.device, options.only, options.limit, options.times, options.junit, not options.one_process)
     except MotetError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -74,13 +82,18 @@ def _list() -> None:
                 print(textwrap.fill(check.summary, 110, initial_indent="      ", subsequent_indent="      "))
 
 
-def _run(uri: str, only: Sequence[str], limit: float, times: bool) -> int:
-    counts = {"pass": 0, "fail": 0, "skip": 0}
-    for outcome in run_checks(uri, only, limit, _begin):
+def _run(uri: str, only: Sequence[str], limit: float, times: bool, junit: str | None, isolated: bool) -> int:
+    counts = dict.fromkeys(VERDICTS, 0)
+    outcomes: list[Outcome] = []
+    for outcome in (run_isolated if isolated else run_checks)(uri, only, limit, _begin):
         counts[outcome.verdict] += 1
+        outcomes.append(outcome)
         _end(outcome, times)
-    print(f"{uri}: {counts['pass']} passed, {counts['fail']} failed, {counts['skip']} skipped")
+    expected = f", {counts['expected']} failed as expected" if counts["expected"] else ""
+    print(f"{uri}: {counts['pass']} passed, {counts['fail']} failed{expected}, {counts['skip']} skipped")
     sys.stdout.flush()
+    if junit is not None:
+        write_junit(Path(junit), uri, outcomes)
     return 1 if counts["fail"] else 0
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from motet.runtime.conformance.trial import DeviceTrial
 
-Verdict = Literal["pass", "fail", "skip"]
-VERDICTS: tuple[Verdict, ...] = ("pass", "fail", "skip")
+# "skip": the device does not support what is checked; "expected": the check fails, as the driver said that it would.
+Verdict = Literal["pass", "fail", "skip", "expected"]
+VERDICTS: tuple[Verdict, ...] = ("pass", "fail", "skip", "expected")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,11 @@ class Check:
     area: str
     summary: str
     run: Callable[[DeviceTrial], None]
+
+    @property
+    def id(self) -> str:
+        """The area and the name, `memory-copy-sizes`; stable from version to version."""
+        return f"{self.area}-{self.name}"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import motet.runtime.conformance.threads as threads
 import motet.runtime.conformance.timelines as timelines
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import Failure, Skip
-from motet.runtime.conformance.listing import VERDICTS, Check, Outcome, checks_of
+from motet.runtime.conformance.listing import VERDICTS, Check, Outcome, Verdict, checks_of
 from motet.runtime.conformance.trial import DeviceTrial, Subject
 from motet.runtime.device import open_device
 
@@ -85,7 +85,8 @@ def run_check(check: Check, subject: Subject, limit: float = LIMIT, *, alone: bo
     begin = time.perf_counter()
 
     def run() -> None:
-        verdict, reason = "pass", ""
+        verdict: Verdict = "pass"
+        reason = ""
         try:
             with DeviceTrial(subject) as trial:
                 check.run(trial)
@@ -95,6 +96,9 @@ def run_check(check: Check, subject: Subject, limit: float = LIMIT, *, alone: bo
             verdict, reason = "fail", str(failure)
         except Exception as error:  # any unexpected exception of a driver is its failure
             verdict, reason = "fail", f"{type(error).__name__}: {error}"
+        if (expected := subject.failing.get(check.name)) is not None and verdict != "skip":
+            verdict, reason = ("expected", f"{expected}: {reason}") if verdict == "fail" else (
+                "fail", f"passes; the driver expects a failure: {expected}")
         outcome.append(Outcome(check, verdict, reason, time.perf_counter() - begin))
 
     thread = threading.Thread(target=run, name=f"conformance {check.name}", daemon=True)

@@ -56,6 +56,11 @@ class Subject:
         """The checks from which the driver exempts its devices, with reasons."""
         return dict(getattr(self.driver, "conformance_exempt", {}))
 
+    @property
+    def failing(self) -> dict[str, str]:
+        """The checks that the driver's devices are known to fail, with reasons."""
+        return dict(getattr(self.driver, "conformance_expected_failures", {}))
+
     @functools.cached_property
     def code(self) -> CheckKernels | str:
         """The kernels for the first target of the family that the device supports, or why there are none."""
