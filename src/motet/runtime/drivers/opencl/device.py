@@ -172,7 +172,7 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             nonlocal begin
             end = time.perf_counter()
             size = item.references[0].bytes if item.op == "copy" else 0
-            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size))
+            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, source=item.source))
             begin = end
 
         return note

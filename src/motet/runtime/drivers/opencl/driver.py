@@ -32,6 +32,7 @@ from motet.runtime.drivers.opencl.api import (
 from motet.runtime.drivers.opencl.device import FAMILY, SOURCE, OpenClDevice
 from motet.runtime.drivers.opencl.handles import DLPACK_OPENCL
 from motet.runtime.drivers.opencl.loader import INSTALL
+from motet.runtime.drivers.opencl.trial import compiler_fault
 from motet.runtime.foreign import StreamCalls
 from motet.runtime.uri import number_options
 
@@ -123,7 +124,9 @@ def _aliases(opencl: OpenClApi, platform: Handle, device: Handle) -> tuple[str, 
 
 def _obstacle(opencl: OpenClApi, device: Handle) -> str:
     """Why a device cannot be used; empty if it can."""
-    return "" if opencl.device_number(device, DEVICE_AVAILABLE) else "its platform says that it is not available"
+    if not opencl.device_number(device, DEVICE_AVAILABLE):
+        return "its platform says that it is not available"
+    return compiler_fault(opencl, device)
 
 
 def _missing(reason: str) -> DeviceInfo:

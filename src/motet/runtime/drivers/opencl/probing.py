@@ -15,7 +15,7 @@ from pathlib import Path
 from motet.cache import Cache
 from motet.errors import DeviceError, OptionError
 
-_VENDORS, _FILES, _INSIDE = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "MOTET_OPENCL_PROBING"
+_VENDORS, _FILES, INSIDE = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "MOTET_OPENCL_PROBING"
 _SYSTEM = "/etc/OpenCL/vendors"
 _LONGEST = 120  # seconds
 _LIST = "from motet.runtime.drivers.opencl.api import load_api; api = load_api(); " \
@@ -24,7 +24,7 @@ _LIST = "from motet.runtime.drivers.opencl.api import load_api; api = load_api()
 
 def check_platforms(environment: Sequence[str]) -> None:
     """Raises DeviceError if a process that lists all platforms dies; `environment` are those of Python's own."""
-    if _INSIDE in os.environ:
+    if INSIDE in os.environ:
         return
     files = _files(environment)
     key = "opencl platforms\n" + "\n".join(map(_version, files))
@@ -55,7 +55,7 @@ def check_platforms(environment: Sequence[str]) -> None:
 
 def inside() -> dict[str, str]:
     """The environment of a process that may use the platforms without a check, with this process's modules."""
-    return {**os.environ, _INSIDE: "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    return {**os.environ, INSIDE: "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def _files(environment: Sequence[str]) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 
 from motet.errors import DeviceError
 from motet.runtime.device import DeviceInfo, find_device
-from motet.runtime.drivers.opencl import driver, environment, loader
-from motet.runtime.drivers.opencl.api import first_error
+from motet.runtime.drivers.opencl import driver, environment, loader, trial
+from motet.runtime.drivers.opencl.api import OpenClError, first_error
 
 POCL = "lib/python3.11/site-packages/pyopencl/.libs/libpocl-1.so"
 
@@ -112,3 +112,27 @@ def test_a_library_is_opened_after_those_of_its_folder_that_it_needs(
     assert str(loader.open_beside(tmp_path / "a.so")) == "a.so" and opened == ["c.so", "b.so", "a.so"]
     with pytest.raises(OSError, match=r"gone\.so: cannot open"):
         loader.open_beside(tmp_path / "d.so")
+
+
+def test_devices_whose_compiler_builds_nothing_are_not_available(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried: list[int] = []
+
+    def reject(number: int, about: str, code: bytes, options: str) -> bytes:
+        tried.append(number)
+        raise OpenClError("clBuildProgram failed: unknown target CPU 'generic'", -11)
+
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(trial, "build_apart", reject)
+    trial.try_device.cache_clear()
+    try:
+        faults = [trial.try_device(number, "a device") for number in (1, 1)]
+        trial.try_device.cache_clear()
+        faults.append(trial.try_device(1, "a device"))
+    finally:
+        trial.try_device.cache_clear()
+    assert set(faults) == {
+        "its compiler builds no program: clBuildProgram failed: unknown target CPU 'generic'"
+    }
+    assert tried == [1]
