@@ -16,6 +16,7 @@ import openvino.opset8 as o8
 import openvino.opset13 as o
 import openvino.opset14 as o14
 import openvino.opset15 as o15
+import openvino.opset16 as o16
 
 F32, I32, I64, BOOL = np.float32, np.int32, np.int64, np.bool_
 
@@ -265,6 +266,30 @@ def spectra() -> Iterator[Form]:
     yield Form("rdft to extents", lambda x: o.rdft(x, c([1, 2]), c([3, 5])), [[2, 4, 6]])
     yield Form("irdft", lambda x: o.irdft(x, c([1, 2])), [[2, 4, 5, 2]])
     yield Form("irdft to extents", lambda x: o.irdft(x, c([1, 2]), c([4, 7])), [[2, 4, 5, 2]])
+    for length, frame, step, transposed in ((16, 16, 4, True), (10, 16, 5, False), (11, 16, 3, True), (7, 13, 6, False)):
+        name = f"stft {length} {frame} {step}"
+        yield Form(name, lambda x, w, n=frame, s=step, t=transposed: o15.stft(x, w, c(n), c(s), t), [[2, 50], [length]])
+    yield Form("stft of one signal", lambda x, w: o15.stft(x, w, c(9), c(9), True), [[31], [9]])
+    for center, normalised, wanted in ((False, False, None), (True, True, None), (True, False, 20), (False, True, 70)):
+        more = [] if wanted is None else [c(wanted)]
+        for extents, length, frame, step in (([2, 9, 9, 2], 11, 16, 3), ([7, 6, 2], 7, 13, 6), ([3, 6, 1, 2], 11, 11, 11)):
+            if wanted or not center or extents[-2] > 1:  # else the signal is empty
+                yield Form(f"istft {center} {normalised} {wanted} {frame} {step}", lambda x, w, n=frame, s=step, a=(center, normalised), m=more: o16.istft(x, w, c(n), c(s), *a, *m), [extents, [length]], low=0.5)
+
+
+def beams() -> Iterator[Form]:
+    for dtype in (F32, I32):
+        yield Form(f"gather_tree {np.dtype(dtype)}", _beams, [[6, 3, 4], [6, 3, 4], [3]], [dtype, dtype, dtype], low=1, high=9)
+    yield Form("gather_tree of one beam", _beams, [[5, 4, 1], [5, 4, 1], [4]], [I32] * 3, low=1, high=4)
+
+
+def _beams(tokens: Any, parents: Any, lengths: Any) -> Any:
+    """Tokens and lengths of 1 to 8, of which one is the end token, and parents among the beams."""
+    count = tokens.get_output_shape(0)[2]
+    kind = tokens.get_output_element_type(0).to_dtype()
+    parents = o.mod(o.floor(parents), c(count, kind)) if kind == F32 else o.mod(parents, c(count, kind))
+    rest = [o.floor(each) if kind == F32 else each for each in (tokens, lengths)]
+    return o.gather_tree(rest[0], parents, rest[1], c(3, kind))
 
 
 def recurrences() -> Iterator[Form]:
@@ -319,4 +344,4 @@ def _chosen(number: Any, x: Any) -> list[Any]:
     return [branch.set_output(then.get_results()[0], otherwise.get_results()[0])]
 
 
-GROUPS = (unary, binary, products, convolutions, pools, norms, reductions, moves, gathers, images, spectra, recurrences)
+GROUPS = (unary, binary, products, convolutions, pools, norms, reductions, moves, gathers, images, spectra, beams, recurrences)

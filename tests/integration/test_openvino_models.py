@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy as np
 import pytest
 
 import motet
-from motet.errors import CompileError
+from motet.errors import CallError, CompileError, OptionError
 
 openvino: Any = pytest.importorskip("openvino", reason="needs OpenVINO: make frameworks")
 from examples.openvino_models import average, mlp  # noqa: E402
 from openvino import opset13 as ops  # noqa: E402
 
+import motet.openvino  # noqa: E402
 from motet.compiler.frontends.openvino.rules import RULES  # noqa: E402
 from motet.compiler.frontends.openvino.translate import read, supported  # noqa: E402
 
@@ -156,6 +158,37 @@ def test_form_without_lowering_gives_the_reason() -> None:
     assert "coordinate_transformation_mode=tf_half_pixel_for_nn; expected half_pixel" in str(supported(node))
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear_onnx"])
+def test_images_are_resized_to_extents_of_another(mode: str) -> None:
+    x, y = parameter(-1, 3, -1, -1), parameter(-1, 3, -1, -1, name="y")
+    sizes = ops.gather(ops.shape_of(y), c([2, 3]), c(0))
+    resized = ops.interpolate(x, sizes, mode, "sizes", nearest_mode="floor", axes=c([2, 3]))
+    model = openvino.Model([resized, ops.relu(y)], [x, y], "resized")
+    session = motet.load(motet.compile(model, cache=False))
+    for before, after in (((2, 3, 4, 6), (1, 3, 9, 5)), ((1, 3, 4, 4), (1, 3, 4, 8)), ((1, 3, 5, 7), (1, 3, 5, 7))):
+        given = [np.random.default_rng(2).standard_normal(shape).astype(F32) for shape in (before, after)]
+        wanted = results_of(model, *given)[0]
+        assert wanted.shape[2:] == after[2:]
+        np.testing.assert_allclose(np.asarray(session(*given)[0]), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_bounds_of_extents_are_checked_in_calls(tmp_path: Path) -> None:
+    x = ops.parameter(openvino.PartialShape("[2..8,3,..9]"), F32, name="x")
+    y = ops.parameter(openvino.PartialShape("[3..,1]"), F32, name="y")
+    model = openvino.Model([ops.relu(ops.exp(x)), ops.abs(y)], [x, y], "bounded")
+    for source in (model, saved(model, tmp_path)):
+        session = motet.load(motet.compile(source, cache=False))
+        for shape, rows in (((2, 3, 9), 3), ((8, 3, 0), 70)):
+            given = [np.ones(shape, F32), np.ones((rows, 1), F32)]
+            assert [np.asarray(each).shape for each in session(*given)] == [shape, (rows, 1)]
+        for shape, rows, text in (((9, 3, 1), 3, 'input "x": axis 0 must be at most 8: 9 and 8'),
+                                  ((1, 3, 1), 3, 'input "x": axis 0 must be at least 2: 2 and 1'),
+                                  ((2, 3, 10), 3, 'input "x": axis 2 must be at most 9: 10 and 9'),
+                                  ((2, 3, 1), 2, 'input "y": axis 0 must be at least 3: 3 and 2')):
+            with pytest.raises(CallError, match=text):
+                session(np.ones(shape, F32), np.ones((rows, 1), F32))
+
+
 def test_state_of_dynamic_extents_is_named() -> None:
     x = parameter(-1, 4)
     kind = openvino.Type.f32
@@ -164,6 +197,46 @@ def test_state_of_dynamic_extents_is_named() -> None:
     model = openvino.Model([ops.result(now)], [ops.assign(now, "cache")], [x], "m")
     with pytest.raises(CompileError, match=r"state 'cache' .*its extents are dynamic .*expected known ones"):
         read(model)
+
+
+def branches(rows: int, condition: Any) -> Any:
+    """A model of one branch, `pick`: twice the rows, or as many."""
+    x = ops.parameter([rows, 4], F32, name="x")
+    one, other = ops.parameter([rows, 4], F32), ops.parameter([rows, 4], F32)
+    then = openvino.Model([ops.result(ops.concat([one, one], 0) if rows < 0 else ops.exp(one))], [one], "then")
+    otherwise = openvino.Model([ops.result(ops.relu(other))], [other], "else")
+    branch = ops.if_op(condition)
+    branch.set_friendly_name("pick")
+    branch.set_then_body(then)
+    branch.set_else_body(otherwise)
+    branch.set_input(x.output(0), one, other)
+    chosen = branch.set_output(then.get_results()[0], otherwise.get_results()[0])
+    given = [condition] if condition.get_type_name() == "Parameter" else []
+    return openvino.Model([ops.result(chosen)], [x, *given])
+
+
+def test_a_branch_with_dynamic_results_is_named() -> None:
+    found = refusal(branches(-1, ops.parameter([], np.bool_, name="which")))
+    assert "no lowering for If 'pick' (opset8): result 0 has dynamic extents, ?x4, which the branch decides" in found
+    assert "\n" not in found
+
+
+def test_a_branch_with_known_results_is_chosen_by_each_call() -> None:
+    x = np.arange(-6, 6, dtype=F32).reshape(3, 4)
+    with motet.load(motet.compile(branches(3, ops.parameter([], np.bool_, name="which")))) as session:
+        np.testing.assert_allclose(session(x, np.array(True)), np.exp(x.astype("f8")), rtol=1e-6)
+        np.testing.assert_array_equal(session(x, np.array(False)), np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("verify", [(), ("--verify",)])
+def test_a_run_without_inputs_names_them_with_their_unknown_extents(
+    fails: Callable[..., str], tmp_path: Path, verify: tuple[str, ...]
+) -> None:
+    x, y = ops.parameter([-1, 4], F32, name="x"), ops.parameter([4, 3], F32, name="y")
+    file = saved(openvino.Model([ops.result(ops.matmul(x, y, False, False))], [x, y]), tmp_path)
+    said = fails("run", file, *verify)
+    assert "2 expected by main(x: x.0x4xf32, y: 4x3xf32)" in said
+    assert "--input x.0x4xf32=" in said and said.rstrip().endswith("with numbers for x.0")
 
 
 def test_dynamic_rank_is_refused() -> None:
@@ -180,6 +253,20 @@ def test_ir_without_weights(tmp_path: Path) -> None:
     assert "its constants are truncated: model.bin has 100 bytes; expected 328" in refusal(path)
 
 
+@pytest.mark.parametrize("place", ["99999999", "18446744073709551552", "-8", "0x7fffffff"])
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_constants_outside_their_file_are_refused(place: str, quote: str, tmp_path: Path) -> None:
+    path = saved(mlp(5, 7), tmp_path)
+    text = path.read_text()
+    assert 'offset="140"' in text
+    path.write_text(text.replace('offset="140"', f"offset={quote}{place}{quote}"))
+    with pytest.raises(OptionError, match=r"\A[^\n]*model.xml: cannot be read: [^\n]*\Z") as caught:
+        motet.openvino.compile_model(path)
+    for said in (refusal(path), str(caught.value)):
+        assert "\n" not in said
+        assert "its constants are truncated: model.bin has 328 bytes" in said or place in said
+
+
 def test_damaged_ir_is_one_error(tmp_path: Path) -> None:
     path = saved(mlp(5, 7), tmp_path)
     text = path.read_bytes()
@@ -191,3 +278,23 @@ def test_damaged_ir_is_one_error(tmp_path: Path) -> None:
         said = refusal(path)
         assert "not OpenVINO IR that openvino" in said
         assert "\n" not in said
+
+
+@pytest.mark.parametrize("lengths", [(2, -1, 3), (1, 4, 4), (-1, 8, 1)])
+def test_a_split_by_lengths_of_a_call(lengths: tuple[int, ...]) -> None:
+    given = ops.parameter([3], np.int64, name="lengths")
+    parts = ops.variadic_split(image := parameter(-1, -1), c(1, np.int64), given)
+    model = openvino.Model([ops.relu(parts.output(number)) for number in range(3)], [image, given])
+    inputs = np.random.default_rng(1).random((4, 9), F32) - F32(0.5), np.array(lengths)
+    for found, wanted in zip(motet.load(motet.compile(model))(*inputs), results_of(model, *inputs), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_ir_with_a_document_type_is_read(tmp_path: Path) -> None:
+    model = mlp(9, 5)
+    path = saved(model, tmp_path)
+    text = path.read_text()
+    first, rest = text.split("?>", 1) if text.startswith("<?") else ("<?xml version='1.0'", text)
+    path.write_text(f"{first}?>\n<!DOCTYPE net>\n{rest}")
+    rows = np.random.default_rng(2).random((3, model.inputs[0].get_partial_shape()[1].get_length()), F32)
+    np.testing.assert_allclose(motet.load(motet.compile(path))(rows), results_of(model, rows)[0], rtol=1e-5, atol=1e-6)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ pytest.importorskip("onnx", reason="needs ONNX: pip install 'motet[onnx]'")
 from openvino import opset13 as ops  # noqa: E402
 
 import motet.openvino  # noqa: E402
-from motet.errors import CallError, CompileError, OptionError  # noqa: E402
+from motet.errors import ArtifactError, CallError, CompileError, MotetError, OptionError  # noqa: E402
 from motet.openvino.compiling import compile_with  # noqa: E402
 from motet.openvino.replace import Lowering  # noqa: E402
 from motet.openvino.settings import Settings  # noqa: E402
@@ -148,6 +151,27 @@ def test_a_call_works_on_the_tensors_of_the_request(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(out, np.tanh(np.exp(wide[0] + 1 / (1 + np.exp(-wide[1])))), rtol=2e-6)
 
 
+def test_parts_with_equal_inputs_stay_different(tmp_path: Path) -> None:
+    """OpenVINO merges operations with equal inputs and attributes."""
+    x = ops.parameter([-1, 4], np.float32)
+    places = ops.non_zero(ops.greater(ops.relu(ops.sin(x)), ops.constant(np.float32(0.2))), "i64")
+    results = [ops.tanh(ops.exp(x)), places, ops.is_nan(ops.add(x, x)), ops.sigmoid(ops.cos(x))]
+    compiled = motet.openvino.compile_model(ov.Model(results, [x]), "CPU", "f32", smallest=1)
+    assert len(compiled.report.replaced) == 4
+    compiled.save(tmp_path / "parts.xml")
+    for lines in (lambda text: text, lambda text: re.sub(r'<data part="motet\d" ?/>', "", text)):
+        (tmp_path / "parts.xml").write_text(lines((tmp_path / "parts.xml").read_text()))
+        for made in (compiled, motet.openvino.compile_model(tmp_path / "parts.xml", "CPU", "f32")):
+            given = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+            given[2, 3] = np.nan
+            wide = given.astype(np.float64)
+            found = [np.array(value) for value in made([given]).values()]
+            np.testing.assert_allclose(found[0], np.tanh(np.exp(wide)), rtol=1e-6)
+            np.testing.assert_array_equal(found[1], np.nonzero(np.maximum(np.sin(wide), 0) > 0.2))
+            np.testing.assert_array_equal(found[2], np.isnan(given))
+            np.testing.assert_allclose(found[3], 1 / (1 + np.exp(-np.cos(wide))), rtol=1e-6)
+
+
 def test_requests_run_at_once(dynamic: tuple[Perceptron, Any]) -> None:
     given, _ = dynamic
     config = {"NUM_STREAMS": "2", "INFERENCE_NUM_THREADS": 2}
@@ -166,6 +190,31 @@ def test_requests_run_at_once(dynamic: tuple[Perceptron, Any]) -> None:
         given.check(values, inputs[key % len(inputs)])
 
 
+_PINNED = """
+import os, sys, threading
+import numpy as np, openvino as ov
+from openvino import opset13 as ops
+import motet.openvino
+x = ops.parameter([512, 512], np.float32)
+w = ops.constant(np.ones((512, 512), np.float32))
+model = ov.Model([ops.tanh(ops.relu(ops.matmul(ops.sigmoid(x), w, False, False)))], [x])
+config = {"ENABLE_CPU_PINNING": True, "INFERENCE_NUM_THREADS": 2}
+compiled = motet.openvino.compile_model(model, "CPU", "f32", config=config)
+own = os.sched_getaffinity(0)
+compiled(np.ones((512, 512), np.float32))
+for thread in threading.enumerate():
+    if thread.name.startswith("motet-"):
+        print(os.sched_getaffinity(thread.native_id) == own)
+"""
+
+
+def test_threads_do_not_share_the_processor_of_the_thread_that_openvino_pinned() -> None:
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two processors")
+    done = subprocess.run([sys.executable, "-c", _PINNED], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["True"], done.stdout + done.stderr
+
+
 def test_an_error_in_a_call_is_one_line(dynamic: tuple[Perceptron, Any]) -> None:
     given, compiled = dynamic
     wrong = [given.inputs(5)[0], given.inputs(4)[1]]
@@ -178,6 +227,8 @@ def test_an_error_in_a_call_is_one_line(dynamic: tuple[Perceptron, Any]) -> None
         request.wait()
     with pytest.raises(CallError, match=r"\A[^\n]*incompatible[^\n]*\Z"):
         compiled([given.inputs(5)[0][:, :-1], given.inputs(5)[1]])
+    with pytest.raises(CallError, match=r"\A[^\n]*could not convert[^\n]*\Z"):
+        compiled([np.full((5, 24), "word"), given.inputs(5)[1]])
     given.check(compiled(given.inputs(5)), given.inputs(5))
 
 
@@ -209,6 +260,35 @@ def test_a_saved_model_is_compiled_again(dynamic: tuple[Perceptron, Any], tmp_pa
     assert len(again.runners) == 2 and not again.report.replaced
     for rows in (6, 11):
         given.check(again(given.inputs(rows)), given.inputs(rows))
+
+
+def test_damaged_code_in_a_saved_model_is_one_line(whole: tuple[Perceptron, Any], tmp_path: Path) -> None:
+    _, compiled = whole
+    compiled.save(tmp_path / "saved.xml")
+    path = tmp_path / "saved.bin"
+    content = path.read_bytes()
+    for damaged in (bytes(len(content)), content[::-1], content[: len(content) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(OptionError, match=r"\A[^\n]*saved.xml: cannot be read: [^\n]*(artifact|saved.bin)[^\n]*\Z"):
+            motet.openvino.compile_model(tmp_path / "saved.xml")
+
+
+def test_caches_that_grow_stay_with_openvino() -> None:
+    x = ops.parameter([1, -1, 8], np.float32, name="x")
+    empty = ops.constant(np.zeros((1, 0, 8), np.float32))
+    past = ops.read_value(empty, "cache", ov.Type.f32, ov.PartialShape([1, -1, 8]))
+    now = ops.concat([past, x], 1)
+    mixed = ops.matmul(ops.softmax(ops.matmul(x, now, False, True), 2), now, False, False)
+    model = ov.Model([ops.result(ops.add(mixed, x))], [ops.assign(now, "cache")], [x], "cached")
+    compiled = motet.openvino.compile_model(model, "CPU", "f32")
+    assert len(compiled.report.replaced) == 1
+    request, seen = compiled.create_infer_request(), np.zeros((1, 0, 8))
+    for step, count in enumerate((5, 1, 1, 3)):
+        given = np.random.default_rng(step).standard_normal((1, count, 8)).astype(np.float32)
+        seen = np.concatenate([seen, given], 1)
+        scores = np.exp(given @ seen.swapaxes(1, 2))
+        wanted = scores / scores.sum(2, keepdims=True) @ seen + given
+        np.testing.assert_allclose(request.infer([given])[0], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_the_precision_follows_the_hint(whole: tuple[Perceptron, Any]) -> None:
@@ -268,12 +348,70 @@ def test_a_part_that_fails_is_divided_at_the_operation_that_its_error_names() ->
     given.check(compiled(given.inputs(6)), given.inputs(6))
 
 
+@pytest.mark.parametrize("kind", [CompileError, ArtifactError])
+def test_a_part_that_fails_is_divided_where_its_error_names_no_operation(kind: type[MotetError]) -> None:
+    given = Perceptron(6, divided=False)
+    compiled = motet_without(given.model, lambda names: "middle" in names, kind("the compiler refuses it"))
+    reasons = {left.name: left.reason for left in compiled.report.left}
+    assert reasons["middle"] == "the compiler refuses it"
+    assert sum(part.types["MatMul"] for part in compiled.report.replaced) == 2
+    given.check(compiled(given.inputs(6)), given.inputs(6))
+
+
+def test_a_part_that_fails_is_divided_at_the_operation_whose_body_its_error_names() -> None:
+    x, wanted = ops.parameter([4, 5], np.float32, name="x"), ops.parameter([], np.bool_, name="wanted")
+    inner = ops.parameter([4, 5], np.float32)
+    deep = ops.exp(inner)
+    deep.set_friendly_name("deep")
+    branch = ops.if_op(wanted)
+    branch.set_then_body(ov.Model([ops.result(deep)], [inner], "then"))
+    other = ops.parameter([4, 5], np.float32)
+    branch.set_else_body(ov.Model([ops.result(ops.tanh(other))], [other], "else"))
+    branch.set_input(ops.tanh(ops.sin(ops.abs(x))).output(0), inner, other)
+    chosen = branch.set_output(branch.get_then_body().get_results()[0], branch.get_else_body().get_results()[0])
+    branch.set_friendly_name("branch")
+    model = ov.Model([ops.result(ops.relu(ops.sin(ops.exp(chosen))))], [x, wanted], "branches")
+    compiled = motet_without(model, lambda names: "branch" in names, CompileError("Exp 'deep': refused"))
+    assert {left.name: left.reason for left in compiled.report.left}["branch"] == "Exp 'deep': refused"
+    kinds = [kind for part in compiled.report.replaced for kind in part.types]
+    assert sorted(kinds) == ["Abs", "Exp", "Relu", "Sin", "Sin", "Tanh"]
+    given = np.random.default_rng(4).standard_normal((4, 5)).astype(np.float32)
+    middle = np.tanh(np.sin(np.abs(given.astype(np.float64))))
+    for chosen_one, found in ((True, np.exp(middle)), (False, np.tanh(middle))):
+        wide = np.maximum(np.sin(np.exp(found)), 0)
+        np.testing.assert_allclose(compiled([given, np.array(chosen_one)])[0], wide, rtol=1e-4, atol=1e-6)
+
+
+def motet_without(model: Any, is_refused: Callable[[list[str]], bool], error: MotetError) -> Any:
+    """A model compiled with a compiler that refuses parts by the names of their operations."""
+
+    def compile_part(part: Any) -> Any:
+        if is_refused([node.get_friendly_name() for node in part.get_ordered_ops()]):
+            raise error
+        return motet.compile(part, devices="host{cpu=native}")
+
+    lowering = Lowering(lambda node: "no lowering" if node.get_type_name() == "Greater" else "", compile_part, 2)
+    settings = Settings({"INFERENCE_PRECISION_HINT": "f32"}, "f32")
+    return compile_with(ov.Core(), model.clone(), "CPU", settings, lowering)
+
+
 def test_the_example_compares_networks() -> None:
     example = Path(__file__).parents[2] / "examples" / "openvino_pipeline.py"
     arguments = ["mlp_small", "--hint", "f32", "--seconds", "0.1"]
     done = subprocess.run([sys.executable, str(example), *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].split()[:2] == ["mlp_small", "f32"] and "OpenVINO: 0" in done.stdout
+
+
+def test_an_operation_without_a_lowering_that_reads_constants_alone_is_the_only_one_left() -> None:
+    x = ops.parameter([2, 3], np.float32)
+    shape = ops.constant(np.array([2, 3]))
+    chance = ops.random_uniform(shape, ops.constant(np.float32(0)), ops.constant(np.float32(1)), "f32", 7, 9)
+    model = ov.Model([ops.exp(ops.tanh(ops.sin(ops.add(x, ops.multiply(chance, ops.constant(np.float32(0)))))))], [x])
+    compiled = motet.openvino.compile_model(model, "CPU", "f32")
+    assert [left.type for left in compiled.report.left] == ["RandomUniform"]
+    given = np.random.default_rng(3).standard_normal((2, 3)).astype(np.float32)
+    np.testing.assert_allclose(compiled([given])[0], np.exp(np.tanh(np.sin(given.astype(np.float64)))), rtol=1e-6)
 
 
 def test_a_small_part_stays_with_openvino() -> None:

@@ -25,11 +25,13 @@ from motet.openvino.runner import Runner
 
 class MotetCall(ov.Op):
     """Calls a compiled function on OpenVINO's tensors. `inputs` are its arguments and the artifact. Operations that
-    OpenVINO makes from this one, for streams or other shapes, share its `runner`."""
+    OpenVINO makes from this one, for streams or other shapes, share its `runner`. `part` is different for every part of
+    a model: OpenVINO merges operations of one type whose inputs and attributes are equal."""
 
-    def __init__(self, inputs: Sequence[Any] | None = None, runner: Runner | None = None) -> None:
+    def __init__(self, inputs: Sequence[Any] | None = None, runner: Runner | None = None, part: str = "") -> None:
         super().__init__(self)
         self.runner = runner
+        self.part = part
         if inputs is not None:
             self.set_arguments([inputs[index] for index in range(len(inputs))])
             self.constructor_validate_and_infer_types()
@@ -50,9 +52,13 @@ class MotetCall(ov.Op):
             self.set_output_type(index, ov.Type(DTYPES[spec.dtype]), ov.PartialShape(extents))
 
     def clone_with_new_inputs(self, new_inputs: Sequence[Any]) -> MotetCall:
-        return MotetCall(new_inputs, self.runner)
+        return MotetCall(new_inputs, self.runner, self.part)
 
     def visit_attributes(self, visitor: Any) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Compares or writes the attributes, or reads them from a file."""
+        attributes = {"part": self.part}
+        visitor.on_attributes(attributes)
+        self.part = attributes["part"]
         return True
 
     def has_evaluate(self) -> bool:

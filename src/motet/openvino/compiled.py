@@ -61,16 +61,21 @@ def one_line(kind: type[CallError] | type[CompileError]) -> Generator[None]:
     """Raises OpenVINO's exceptions, and those of calls inside it, as one line of class `kind`."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         text = str(error)
-        found = re.search(r"^(?:motet\.errors\.)?(\w*Error): (.*)$", text, re.MULTILINE)
-        if found:
-            raise kind(found[2]) from None
-        raise kind(f"OpenVINO: {meaning(text)}") from None
+        raise kind(_raised(text) or f"OpenVINO: {meaning(text)}") from None
+
+
+def _raised(text: str) -> str:
+    """The message of the exception of Python that an exception's text tells of; empty if there is none."""
+    found = re.search(r"^(?:motet\.errors\.)?\w*Error: (.*)$", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def meaning(text: str) -> str:
-    """The line of an exception's text that says what is wrong; the others are places in OpenVINO's source."""
+    """The line of an exception's text that says what is wrong; the others are places in source."""
+    if said := _raised(text):
+        return said
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("Exception from", "While validating", "[GPU] Please"))]
     return re.sub(r"^Check '.*' failed at \S+:?\s*", "", (told or lines or [""])[-1])

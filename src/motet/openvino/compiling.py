@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import openvino as ov
@@ -95,7 +96,20 @@ def _read_model(core: Any, model: Any) -> Any:
     if not isinstance(model, (str, os.PathLike)):
         raise OptionError(f"model: it is of type {type(model).__module__}.{type(model).__qualname__}; expected an "
                           "openvino.Model, or the path of a file that OpenVINO reads")
+    path = os.fspath(model)
     try:
-        return core.read_model(os.fspath(model))
-    except RuntimeError as error:
-        raise OptionError(f"{os.fspath(model)}: cannot be read: {meaning(str(error))}") from None
+        if path.endswith(".xml"):
+            _check_ir(path)
+        return core.read_model(path)
+    except (OSError, CompileError, RuntimeError) as error:
+        said = str(error).removeprefix(f"{path}: ") if isinstance(error, CompileError) else meaning(str(error))
+        raise OptionError(f"{path}: cannot be read: {said}") from None
+
+
+def _check_ir(path: str) -> None:
+    """Raises CompileError for IR that is truncated or lacks constants, of which OpenVINO's errors do not tell."""
+    from motet.compiler.frontends.openvino.files import check_ir
+
+    text = Path(path).read_bytes()
+    if text.strip():
+        check_ir(text, path, path)

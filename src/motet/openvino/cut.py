@@ -21,6 +21,7 @@ from motet.openvino.operations import Subgraph, identity
 
 PASSED = {"f32": "f32", "i32": "i32", "u8": "u8", "i8": "i8", "boolean": "u8", "f16": "f32", "bf16": "f32",
            "f64": "f32", "i64": "i32", "u64": "i32", "u32": "i32", "i16": "i32", "u16": "i32"}  # fmt: skip
+_CHANGING = ("ReadValue", "RandomUniform", "Multinomial")
 AS_THEY_ARE = {kind: kind for kind in PASSED}
 
 
@@ -29,7 +30,7 @@ class CutModel:
     that the operations behind it read. Until `replace`, these still read the part's results, and `undo` restores the
     model. `passed` are the types of tensors at the border, by the types in the model."""
 
-    def __init__(self, part: Subgraph, name: str, passed: Mapping[str, str] = PASSED) -> None:
+    def __init__(self, part: Subgraph, title: str, passed: Mapping[str, str] = PASSED) -> None:
         self._passed = passed
         inside = {identity(node) for node in part.nodes}
         self.inputs: list[Any] = []
@@ -38,14 +39,15 @@ class CutModel:
         for node in part.nodes:
             for read in node.inputs():
                 source = read.get_source_output()
-                if identity(source.get_node()) not in inside and not is_constant(source.get_node()):
+                name = identity(source.get_node())
+                if name not in inside and name not in part.constants:
                     self._rewired.append((read, source))
                     read.replace_source_output(self._parameter(source))
         self.outputs = [value for node in part.nodes for value in node.outputs() if _is_read_outside(value, inside)]
         results = [operations.result(_converted(value, self._passed[_type(value)])) for value in self.outputs]
         for index, result in enumerate(results):  # fixed names: equal parts are compiled once
             result.set_friendly_name(f"result{index}")
-        self.model = ov.Model(results, [parameter for parameter, _ in self._parameters.values()], name)
+        self.model = ov.Model(results, [parameter for parameter, _ in self._parameters.values()], title)
 
     def _parameter(self, source: Any) -> Any:
         """The value in the cut model that stands for `source`."""
@@ -98,12 +100,12 @@ def _converted(value: Any, kind: str) -> Any:
 
 
 def is_constant(node: Any) -> bool:
-    """Whether a value depends on constants alone."""
+    """Whether a value depends on constants alone, and is the same in every call."""
     kind = node.get_type_name()
     if kind == "Constant":
         return True
     sources = node.input_values()
-    return bool(sources) and kind != "ReadValue" and all(is_constant(source.get_node()) for source in sources)
+    return bool(sources) and kind not in _CHANGING and all(is_constant(source.get_node()) for source in sources)
 
 
 def _is_read_outside(value: Any, inside: set[Any]) -> bool:

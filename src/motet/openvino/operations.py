@@ -39,10 +39,11 @@ class Left:
 @dataclass(frozen=True)
 class Subgraph:
     """Connected operations to be replaced by one, in an executable order. `work` is the number of those that do more
-    than move elements."""
+    than move elements. `constants` are the model's operations that become a part of what reads them."""
 
     nodes: tuple[Any, ...]
     work: int
+    constants: frozenset[Any]
 
 
 class Operations:
@@ -53,7 +54,7 @@ class Operations:
         self.nodes: list[Any] = []
         self._producers: list[int] = []
         numbers: dict[int, int] = {}
-        constant: set[int] = set()
+        constant: set[Any] = set()
         for node in model.get_ordered_ops():
             handle, kind = identity(node), node.get_type_name()
             sources = [identity(value.get_node()) for value in node.input_values()]
@@ -67,6 +68,7 @@ class Operations:
             if reason or kind in _INTERFACE:
                 self._obstacles[numbers[handle]] = reason
             self.nodes.append(node)
+        self._constants = frozenset(constant)
 
     def parts(self, smallest: int) -> tuple[list[Subgraph], list[Left]]:
         """The parts of at least `smallest` working operations, and the operations outside them."""
@@ -78,7 +80,7 @@ class Operations:
             nodes = tuple(self.nodes[number] for number in numbers)
             work = sum(node.get_type_name() not in _MOVES for node in nodes)
             if work >= smallest and any(self._producers[number] for number in numbers):
-                found.append(Subgraph(nodes, work))
+                found.append(Subgraph(nodes, work, self._constants))
                 continue
             text = f"in a part with {work} working operation{'' if work == 1 else 's'}; expected at least {smallest}"
             left.update(dict.fromkeys(numbers, text))

@@ -142,6 +142,7 @@ def _divide(model: Any, by_openvino: Callable[[CutModel], Put], by_motet: Callab
     calls = [number for number, node in enumerate(nodes) if isinstance(node, MotetCall)]
     others = bit_set(number for number, node in enumerate(nodes)
                      if number not in calls and node.get_type_name() != "Parameter")
+    constants = frozenset(identity(node) for node in model.get_ordered_ops() if is_constant(node))
     steps: list[QueuedStep] = []
     for number in calls:
         call = nodes[number]
@@ -151,7 +152,8 @@ def _divide(model: Any, by_openvino: Callable[[CutModel], Put], by_motet: Callab
         reads, writes = [_key(value) for value in call.input_values()], [_key(value) for value in call.outputs()]
         steps.append(QueuedStep(reads, writes, by_motet(call.runner)))
     for index, part in enumerate(partition(producers, others)):
-        cut = CutModel(Subgraph(tuple(nodes[number] for number in members(part)), 0), f"openvino{index}", AS_THEY_ARE)
+        inside = Subgraph(tuple(nodes[number] for number in members(part)), 0, constants)
+        cut = CutModel(inside, f"openvino{index}", AS_THEY_ARE)
         reads, writes = [_key(value) for value in cut.inputs], [_key(value) for value in cut.outputs]
         steps.append(QueuedStep(reads, writes, by_openvino(cut)))
         cut.undo()

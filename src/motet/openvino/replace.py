@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from motet.artifact.reader import Artifact
-from motet.errors import CompileError, WorkerCrash
+from motet.errors import MotetError
 from motet.openvino.call import MotetCall
 from motet.openvino.cut import CutModel
 from motet.openvino.operations import Obstacle, Operations, Subgraph
 from motet.openvino.report import Replaced, Report
 from motet.openvino.runner import Runner
 
+_BODIES = {"If": ("get_then_body", "get_else_body"), "Loop": ("get_function",), "TensorIterator": ("get_function",)}
+_HALVED = 4  # parts of a model
 _ROUNDS = 16  # of refused operations, after which a part that still fails stays with OpenVINO
 
 
 @dataclass(frozen=True)
 class Lowering:
     """How parts are compiled. `obstacle` is why an operation cannot be, `compile` compiles a model of one part and
-    raises CompileError or WorkerCrash. Parts have at least `smallest` working operations."""
+    raises MotetError. Parts have at least `smallest` working operations."""
 
     obstacle: Obstacle
     compile: Callable[[Any], Artifact]
@@ -31,16 +34,25 @@ class Lowering:
 
 @dataclass
 class Replacement:
-    """The calls in a model, and the report."""
+    """The calls in a model, the report, and how many parts were halved to find what cannot be compiled. `taken` are the
+    names of calls that the model had before."""
 
     runners: list[Runner] = field(default_factory=list[Runner])
     report: Report = field(default_factory=Report)
+    halved: int = 0
+    taken: frozenset[str] = frozenset()
+
+    def new_name(self) -> str:
+        """The name of the next call."""
+        used = self.taken | {part.name for part in self.report.replaced}
+        return next(name for number in count() if (name := f"motet{number}") not in used)
 
 
 def replace_parts(model: Any, lowering: Lowering) -> Replacement:
-    """Replace parts of `model` in place. An operation for which compiling fails is named in the report, and its part is
-    divided again without it."""
-    made = Replacement()
+    """Replace parts of `model` in place. An operation for which compiling fails is listed in the report, and its part
+    is divided again without it."""
+    calls = [node for node in model.get_ordered_ops() if isinstance(node, MotetCall)]
+    made = Replacement(taken=frozenset(part for call in calls for part in (call.part, call.get_friendly_name())))
     refused: dict[str, str] = {}
 
     def obstacle(node: Any) -> str:
@@ -63,15 +75,16 @@ def replace_parts(model: Any, lowering: Lowering) -> Replacement:
 
 def _replace(part: Subgraph, lowering: Lowering, made: Replacement, *, alone: bool) -> Mapping[str, str]:
     """Replace `part`. Returns why not, for each operation to leave out."""
-    name = f"motet{len(made.runners)}"
+    name = made.new_name()
     cut = CutModel(part, name)
     try:
         artifact = lowering.compile(cut.model)
-    except (CompileError, WorkerCrash) as error:
+    except MotetError as error:
         cut.undo()
-        return _culprits(part, str(error).split("\n")[0], alone)
+        message = str(error).split("\n")[0]
+        return dict.fromkeys(_named(part.nodes), message) if alone else _culprits(part, message, lowering, made)
     runner = Runner(artifact)
-    call = MotetCall(cut.passed_inputs(), runner)
+    call = MotetCall(cut.passed_inputs(), runner, name)
     call.set_friendly_name(name)
     cut.replace(call.outputs())
     made.runners.append(runner)
@@ -88,10 +101,42 @@ def _interface(call: Any) -> str:
     ) for side in sides)
 
 
-def _culprits(part: Subgraph, message: str, whole: bool) -> Mapping[str, str]:
-    """The operations that an error names; all of the part if it names none."""
-    named = [] if whole else [node for node in part.nodes if _names(message, node.get_friendly_name())]
-    return {node.get_name(): message for node in (named or part.nodes)}
+def _culprits(part: Subgraph, message: str, lowering: Lowering, made: Replacement) -> Mapping[str, str]:
+    """The operations that an error names, or that contain what it names. If it names none, the first that cannot be
+    compiled, which takes many compilations; after `_HALVED` of these, all of the part."""
+    named = [node for node in part.nodes if any(_names(message, name) for name in _contained(node))]
+    if not named and made.halved < _HALVED:
+        made.halved += 1
+        named = [part.nodes[_first_failing(part, lowering)]]
+    return dict.fromkeys(_named(named or part.nodes), message)
+
+
+def _named(nodes: Sequence[Any]) -> list[str]:
+    return [node.get_name() for node in nodes]
+
+
+def _first_failing(part: Subgraph, lowering: Lowering) -> int:
+    """The number of the operation with which the part's beginning first fails to compile, found by halving."""
+    fine, failing = 0, len(part.nodes)
+    while failing - fine > 1:
+        middle = (fine + failing) // 2
+        cut = CutModel(Subgraph(part.nodes[:middle], part.work, part.constants), "beginning")
+        try:
+            lowering.compile(cut.model)
+            fine = middle
+        except MotetError:
+            failing = middle
+        finally:
+            cut.undo()
+    return failing - 1
+
+
+def _contained(node: Any) -> Iterator[str]:
+    """The names of an operation and of those in its bodies."""
+    yield node.get_friendly_name()
+    for method in _BODIES.get(node.get_type_name(), ()):
+        for inner in getattr(node, method)().get_ordered_ops():
+            yield from _contained(inner)
 
 
 def _names(message: str, name: str) -> bool:

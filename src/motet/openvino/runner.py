@@ -79,9 +79,11 @@ class Runner:
         MotetError."""
         key = tuple([(array.__array_interface__["data"][0], array.shape) for array in (*inputs, *results)])
         call = self._bound.get(key)
-        if call is None:
-            call = self._bind(key, inputs, results)
-        call()
+        if call is not None:
+            call()
+            return
+        with self._on_all_processors():  # the first call starts Motet's threads
+            self._bind(key, inputs, results)()
 
     def run_unshaped(self, inputs: Sequence[Array]) -> list[Array]:
         """The results of a function whose results' extents follow from values."""
@@ -99,8 +101,7 @@ class Runner:
         # The call is made only when OpenVINO passes these addresses again.
         views = [_view(array) for array in (*inputs, *results)]
         own, out = views[: len(inputs)], tuple(views[len(inputs) :])
-        with self._on_all_processors():
-            call = self._loaded().bind(*own, out=out)
+        call = self._loaded().bind(*own, out=out)
         with self._lock:
             while len(self._bound) >= _BOUND:
                 self._bound.pop(next(iter(self._bound)))

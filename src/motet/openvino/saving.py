@@ -49,8 +49,8 @@ def _arguments(call: Any, runner: Runner) -> list[Any]:
     return [call.input_value(index) for index in runner.arguments]
 
 
-def _replace(call: Any, inputs: Sequence[Any], runner: Runner) -> None:
-    new = MotetCall(inputs, runner)
+def _replace(call: MotetCall, inputs: Sequence[Any], runner: Runner) -> None:
+    new = MotetCall(inputs, runner, call.part or call.get_friendly_name())
     new.set_friendly_name(call.get_friendly_name())
     for before, after in zip(call.outputs(), new.outputs(), strict=True):
         names = before.get_names()

@@ -23,7 +23,11 @@ def test_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> N
         require_openvino("model.xml")
 
 
-@pytest.mark.parametrize("text", ['<?xml version="1.0"?>\n<net name="m">', "<!-- made --><net>", " <net/>"])
+IR = ['<?xml version="1.0"?>\n<net name="m">', "<!-- made --><net>", " <net/>", "<!DOCTYPE net>\n<net>",
+      '<?xml version="1.0"?><!-- a --><!DOCTYPE net SYSTEM "net.dtd" [<!ELEMENT net ANY>]><?made by="hand"?>\n<net>']
+
+
+@pytest.mark.parametrize("text", IR)
 def test_ir_is_recognised(text: str) -> None:
     assert kind_of(text, "m") == "openvino"
     assert kind_of(text.encode(), "m.xml") == "openvino"

@@ -238,6 +238,8 @@ def _merged(w: GraphWriter, stacked: str, each: Any, extents: list[int | None]) 
 
 
 def _if(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
+    if op.inputs[0] not in w.constants:
+        _expect_known_extents(op)
     bodies = {"then": op.node.get_then_body(), "else": op.node.get_else_body()}
     graphs: dict[str, onnx.GraphProto] = {}
     for number, (name, body) in enumerate(bodies.items()):
@@ -250,6 +252,18 @@ def _if(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
         graphs[name] = _graph(inner, [], outputs)
     condition = op.inputs[0] if op.extents(0) == [] else w.reshape(op.inputs[0], [])
     return w.add_all("If", op.results, condition, then_branch=graphs["then"], else_branch=graphs["else"])
+
+
+def _expect_known_extents(op: OpenvinoOperation) -> None:
+    """Raises NoLowering if a result's extents, which the branch that is taken decides, are dynamic."""
+    for number, output in enumerate(op.node.outputs()):
+        extents = extents_of(output)
+        if extents is None or None in extents:
+            shown = "of unknown rank" if extents is None else "x".join("?" if e is None else str(e) for e in extents)
+            raise NoLowering(
+                f"result {number} has dynamic extents, {shown}, which the branch decides; expected extents that are "
+                "numbers: reshape the model"
+            )
 
 
 RULES: Rules = {"TensorIterator": _tensor_iterator, "Loop": _loop, "If": _if}

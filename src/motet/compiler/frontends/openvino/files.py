@@ -21,11 +21,8 @@ def read_ir(data: Content, file: str, path: str = "") -> Any:
     Raises CompileError for text that is not IR, truncated files, and constants without their file.
     """
     openvino, location = require_openvino(file), Location(file)
-    weights = Path(path).with_suffix(".bin") if path else None
     text = bytes(data[:])
-    if not text.rstrip().endswith(b"</net>"):
-        raise CompileError(f"truncated, or not OpenVINO IR: it ends with {_end(text)!r}; expected </net>", location)
-    _check_constants(text, weights, location)
+    weights = check_ir(text, file, path)
     try:
         core = openvino.Core()
         if weights is not None and weights.exists():
@@ -34,6 +31,17 @@ def read_ir(data: Content, file: str, path: str = "") -> Any:
     except (RuntimeError, UnicodeDecodeError) as error:
         raise CompileError(f"not OpenVINO IR that openvino {openvino.__version__.split('-')[0]} reads: "
                            f"{_reason(str(error))}", location) from None
+
+
+def check_ir(text: bytes, file: str, path: str) -> Path | None:
+    """The file of the constants of the graph `text`; None if `path` is empty. Raises CompileError for a truncated
+    graph, and for constants that this file lacks."""
+    location = Location(file)
+    weights = Path(path).with_suffix(".bin") if path else None
+    if not text.rstrip().endswith(b"</net>"):
+        raise CompileError(f"truncated, or not OpenVINO IR: it ends with {_end(text)!r}; expected </net>", location)
+    _check_constants(text, weights, location)
+    return weights
 
 
 def _end(text: bytes) -> str:
@@ -63,7 +71,9 @@ def _needed(text: bytes) -> int:
 
     ends = [0]
     for match in re.finditer(rb"<data\s[^>]*>", text):
-        offset, size = (re.search(rb'\b' + name + rb'="(\d+)"', match[0]) for name in (b"offset", b"size"))
+        offset, size = (
+            re.search(rb"\b" + name + rb"\s*=\s*[\"'](\d+)[\"']", match[0]) for name in (b"offset", b"size")
+        )
         if offset is not None and size is not None:
             ends.append(int(offset[1]) + int(size[1]))
     return max(ends)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.bounds import state_bounds
 from motet.compiler.frontends.onnx.loading import load_model
 from motet.compiler.frontends.onnx.model import require_onnx
 from motet.compiler.frontends.onnx.stated import state
@@ -44,4 +45,6 @@ def serialize_model(model: Any) -> bytes:
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
     if read_one.states:
         state(proto, read_one.states, initials)
+    if read_one.bounds:
+        state_bounds(proto, read_one.bounds)
     return proto.SerializeToString()

@@ -54,15 +54,28 @@ def _split(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
 
 
 def _variadic_split(op: OpenvinoOperation, w: GraphWriter) -> list[str]:
-    axis, lengths = op.axes(1, op.rank(0))[0], op.numbers(2, "lengths")
-    extent = (op.extents(0) or [])[axis]
+    axis = op.axes(1, op.rank(0))[0]
+    if op.results == 1:
+        return [op.inputs[0]]
+    if op.value(2) is None:
+        return _split_in_call(op, w, axis)
+    lengths, extent = op.numbers(2, "lengths"), (op.extents(0) or [])[axis]
     if -1 in lengths:
         if extent is None:
             return _split_around(op, w, axis, lengths)
         lengths[lengths.index(-1)] = extent - sum(length for length in lengths if length >= 0)
-    if len(lengths) == 1:
-        return [op.inputs[0]]
     return w.add_all("Split", len(lengths), op.inputs[0], w.ints(lengths), axis=axis)
+
+
+def _split_in_call(op: OpenvinoOperation, w: GraphWriter, axis: int) -> list[str]:
+    """Parts whose lengths a call computes, of which one may be -1: what the others leave."""
+    given, nothing = w.cast(op.inputs[2], np.int64), w.ints(0)
+    is_open = w.add("Equal", given, w.ints(-1))
+    others = w.reduce("ReduceSum", w.add("Where", is_open, nothing, given), [0])
+    rest = w.add("Sub", w.extent(op.inputs[0], axis), others)
+    parts = w.add_all("Split", op.results, op.inputs[0], w.add("Where", is_open, rest, given), axis=axis)
+    # ONNX infers no rank for parts of computed lengths; a Reshape that copies all extents has one.
+    return [w.add("Reshape", part, w.ints([0] * op.rank(0))) for part in parts]
 
 
 def _split_around(op: OpenvinoOperation, w: GraphWriter, axis: int, lengths: list[int]) -> list[str]:

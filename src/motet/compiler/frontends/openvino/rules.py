@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from motet.compiler.frontends.openvino import (
     activations,
+    beams,
     boxes,
     cells,
     control,
@@ -27,8 +28,8 @@ from motet.compiler.frontends.openvino import (
 from motet.compiler.frontends.openvino.writer import Rules
 
 RULES: Rules = {
-    **activations.RULES, **boxes.RULES, **cells.RULES, **control.RULES, **convolutions.RULES, **elementwise.RULES,
-    **embeddings.RULES, **gathers.RULES, **movement.RULES, **norms.RULES, **ordering.RULES, **pools.RULES,
-    **products.RULES, **quantised.RULES, **reductions.RULES, **resizing.RULES, **sequences.RULES, **shapes.RULES,
-    **slices.RULES, **spectral.RULES,
+    **activations.RULES, **beams.RULES, **boxes.RULES, **cells.RULES, **control.RULES, **convolutions.RULES,
+    **elementwise.RULES, **embeddings.RULES, **gathers.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
+    **pools.RULES, **products.RULES, **quantised.RULES, **reductions.RULES, **resizing.RULES, **sequences.RULES,
+    **shapes.RULES, **slices.RULES, **spectral.RULES,
 }

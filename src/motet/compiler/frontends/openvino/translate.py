@@ -4,7 +4,8 @@
     read(model)      the whole model
 
 Parameters become inputs with their tensors' names. Dynamic extents are named, equal where the model knows that they
-are. A state (ReadValue and Assign of one variable) becomes an input and a result, which the session keeps.
+are, and keep their bounds. A state (ReadValue and Assign of one variable) becomes an input and a result, which the
+session keeps.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.model import KeptState, OnnxModel
+from motet.compiler.frontends.onnx.model import ExtentBound, KeptState, OnnxModel
 from motet.compiler.frontends.openvino.bodies import ModelValues, write_operator, write_operators
 from motet.compiler.frontends.openvino.operation import (
     NoLowering,
@@ -71,6 +72,8 @@ def read(model: Any, file: str = "<openvino.Model>") -> OnnxModel:
     outputs = [w.names.fresh(_name(output, result)) for output, result in zip(
         model.outputs, model.get_results(), strict=True)]
     states = [_State(name, node, location) for name, node in _reads(model)]
+    bounds = [bound for value, node in zip(inputs, model.get_parameters(), strict=True)
+              for bound in _bounds(value.name, node.output(0))]
     for state in states:
         inputs.append(state.begin(w, values))
     write_operators(model, w, values)
@@ -86,7 +89,7 @@ def read(model: Any, file: str = "<openvino.Model>") -> OnnxModel:
     proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=10)
     used = {name for node in w.nodes for name in node.input} | _inner_reads(w.nodes)
     constants = {name: value for name, value in w.constants.items() if name in used}
-    return OnnxModel(proto, file, constants, states=[state.kept for state in states])
+    return OnnxModel(proto, file, constants, states=[state.kept for state in states], bounds=bounds)
 
 
 def _inner_reads(nodes: list[onnx.NodeProto]) -> set[str]:
@@ -120,6 +123,16 @@ def _input(parameter: Any, w: GraphWriter, values: ModelValues, location: Locati
     name = w.names.fresh(_name(output, parameter))
     values.names[parameter.get_name(), 0] = name
     return _typed(name, output, location, f"input {name!r}")
+
+
+def _bounds(name: str, output: Any) -> Iterator[ExtentBound]:
+    """The bounds of an input's dynamic extents: `[1..32,3,224,224]` has those of axis 0."""
+    shape = output.get_partial_shape()
+    if shape.rank.is_dynamic:
+        return
+    for axis, dim in enumerate(shape):
+        if dim.is_dynamic and (dim.min_length > 0 or dim.max_length >= 0):
+            yield ExtentBound(name, axis, int(dim.min_length), int(dim.max_length) if dim.max_length >= 0 else None)
 
 
 def _typed(name: str, output: Any, location: Location, what: str) -> onnx.ValueInfoProto:
@@ -161,7 +174,8 @@ class _State:
         extents = extents_of(node.output(0))
         if extents is None or None in extents:
             raise self._error(f"its extents are dynamic ({node.output(0).get_partial_shape()}); expected known ones, "
-                              "such as after model.reshape({...}), or pass it as an input and a result")
+                              "such as after model.reshape({...}), or pass it as an input and a result, or have "
+                              "OpenVINO keep it: motet.openvino.compile_model")
         try:
             dtype = dtype_of(node.output(0))
         except NoLowering as error:
