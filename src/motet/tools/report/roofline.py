@@ -41,9 +41,11 @@ def roofline_html(facts: FunctionFacts) -> str:
     """A plot for each device that ran kernels of known work; empty without a trace."""
     if facts.trace is None:
         return ""
+    known = [device.is_measured for device in facts.program.devices]
     chosen: dict[int, list[int]] = {}
     for at, operation in enumerate(facts.program.operations):
-        if operation.kind == "kernel" and operation.flops and operation.bytes and facts.seconds(at) > 0:
+        counted = operation.kind == "kernel" and operation.flops and operation.bytes
+        if counted and known[operation.device] and facts.seconds(at) > 0:
             chosen.setdefault(operation.device, []).append(at)
     return "".join(_device(facts, device, numbers) for device, numbers in sorted(chosen.items()))
 
