@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from tests.integration.browser import needs_browser, picture, shown
 from tests.integration.conftest import run_motet
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium (install the package chromium)")
+SCREENS = Path(__file__).with_name("report_screens")
 
 # A chain with a branch, on two devices of which the second is a model of one: no emulator is needed.
 BRANCHES = """
@@ -55,18 +57,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def shown(page: Path, profile: Path) -> tuple[str, list[str]]:
-    """The page's elements as they are when its script has run, and what its console said."""
-    assert BROWSER is not None
-    outcome = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--log-level=0",
-         f"--user-data-dir={profile}", "--window-size=1200,900", "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, timeout=240,
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    return outcome.stdout, [line for line in outcome.stderr.splitlines() if "CONSOLE" in line]
-
-
 def test_the_trace_says_what_the_page_needs(folder: Path) -> None:
     content = json.loads((folder / "branches.json").read_text())
     phases = [event["ph"] for event in content["traceEvents"] if event.get("cat") != "core"]
@@ -95,6 +85,107 @@ def test_a_browser_shows_the_page_without_complaint(folder: Path, tmp_path: Path
     assert re.search(r'<g class="view" transform="translate\([^)]+\) scale\([\d.]+\)"', dom)  # its script has run
 
 
+# What a script finds out about a page: whether it is wider than the window, how high the graph is, and texts that are
+# wider than their nodes.
+MEASURE = """<script>
+  const facts = { wide: document.documentElement.scrollWidth - innerWidth, room: innerWidth };
+  facts.high = Math.round(document.querySelector(".canvas").getBoundingClientRect().height);
+  facts.nodes = Array.from(document.querySelectorAll(".level:not([hidden]) .node")).map((node) => {
+    const box = node.querySelector(".box").getBoundingClientRect();
+    return Array.from(node.querySelectorAll("text")).every((text) => {
+      const own = text.getBoundingClientRect();
+      return own.left >= box.left - 1 && own.right <= box.right + 1;
+    });
+  });
+  document.body.dataset.facts = JSON.stringify(facts);
+</script></body>"""
+
+
+def measured(page: Path, folder: Path, width: int) -> dict[str, Any]:
+    other = folder / "measured.html"
+    other.write_text(page.read_text().replace("</body>", MEASURE))
+    dom, console = shown(other, folder / "profile", width)
+    assert console == []
+    found = re.search(r'data-facts="([^"]*)"', dom)
+    assert found is not None
+    return json.loads(html.unescape(found[1]))
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1400, 800, 500])
+def test_the_page_fits_windows_of_any_width(folder: Path, tmp_path: Path, width: int) -> None:
+    facts = measured(folder / "branches.html", tmp_path, width)
+    assert facts["room"] == width and facts["wide"] <= 0
+    assert facts["high"] >= 260
+    assert facts["nodes"] and all(facts["nodes"])
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1400, 800, 500])
+def test_the_page_looks_as_it_did(folder: Path, tmp_path: Path, width: int) -> None:
+    """Brightness of a coarse grid, so that fonts may differ; MOTET_WRITE_SCREENS=1 writes the expected ones."""
+    rates = dict.fromkeys(("contraction", "convolution", "elementwise", "reduction", "generic", "memory"), 1e9)
+    (tmp_path / "rates.json").write_text(json.dumps({"host": rates, "null": rates}))
+    (tmp_path / "branches.motet").write_bytes((folder / "branches.motet").read_bytes())
+    outcome = run_motet("inspect", "branches.motet", "--html", "p.html", "--rates", "rates.json", folder=tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
+    page, profile = tmp_path / "p.html", tmp_path / "profile"
+    light, dark = (picture(page, profile, width, theme, tmp_path / f"{theme}.png") for theme in ("light", "dark"))
+    assert light.shape[1] == width and light.mean() > 0.85 and dark.mean() < 0.25
+    found = coarse(light)
+    if os.environ.get("MOTET_WRITE_SCREENS"):
+        SCREENS.mkdir(exist_ok=True)
+        np.save(SCREENS / f"light_{width}.npy", np.round(255 * found).astype(np.uint8))
+    expected = np.load(SCREENS / f"light_{width}.npy") / 255
+    assert np.abs(found - expected).mean() < 0.03
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.6
+
+
+def coarse(pixels: np.ndarray) -> np.ndarray:
+    """The mean brightness of 40 rows and 24 columns."""
+    rows, columns = (np.linspace(0, extent, count + 1).astype(int)
+                     for extent, count in zip(pixels.shape, (40, 24), strict=True))
+    sums = np.add.reduceat(np.add.reduceat(pixels, rows[:-1], 0), columns[:-1], 1)
+    return sums / np.outer(np.diff(rows), np.diff(columns))
+
+
+@needs_browser
+def test_two_traces_are_compared_and_found_by_name(folder: Path, tmp_path: Path) -> None:
+    outcome = run_motet(
+        "bench", folder / "branches.motet", "--min-time", "0.05", "--trace", "again.json", folder=tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
+    outcome = run_motet("inspect", folder / "branches.motet", "--html", "p.html", "--trace", folder / "branches.json",
+                        "--trace", "again.json", folder=tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
+    keys = """<script>
+      const key = (target, key) => target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+      const field = document.getElementById("search");
+      field.value = "matmul";
+      field.dispatchEvent(new Event("input"));
+      key(field, "Enter");
+      document.body.dataset.found = document.getElementById("found").textContent;
+      document.body.dataset.hits = document.querySelectorAll(".node.hit").length;
+      document.body.dataset.chosen = document.querySelector(".details h4").textContent;
+      const node = document.querySelector(".node.input");
+      node.focus();
+      key(node, "ArrowDown");
+      document.body.dataset.below = document.activeElement.dataset.o;
+      key(document.body, "t");
+      key(document.body, "?");
+    </script></body>"""
+    page = tmp_path / "p.html"
+    page.write_text(page.read_text().replace("</body>", keys))
+    dom, console = shown(page, tmp_path / "profile")
+    assert console == []
+    assert 'data-found="1 of 1"' in dom and 'data-hits="1"' in dom
+    chosen = re.search(r'data-chosen="([^"]*)"', dom)
+    assert chosen is not None and "linalg.matmul" in chosen[1]
+    assert re.search(r'data-below="f0o[1-9]', dom)
+    assert '<html lang="en" data-theme="light"' in dom and '<dl id="keys" class="facts">' in dom
+    assert "now ÷ before" in dom and "before ·" in dom and 'class="bar k-idle"' in dom
+    assert "by motet bench" in dom and "by motet run" in dom
+
+
 @needs_browser
 def test_a_click_shows_what_is_known(folder: Path, tmp_path: Path) -> None:
     text = (folder / "branches.html").read_text()
@@ -110,8 +201,9 @@ def test_a_click_shows_what_is_known(folder: Path, tmp_path: Path) -> None:
     page.write_text(text.replace("</body>", click))
     dom, console = shown(page, tmp_path / "profile")
     assert console == []
-    details = dom[dom.index('<aside class="details">') :].split("</aside>")[0]
-    assert "made of" in details and "FLOP" in details and "limit" in details
+    details = dom[dom.index('<aside class="details"') :].split("</aside>")[0]
+    assert "made of" in details and "FLOP" in details
+    assert "limit" not in details  # nobody measured those of the null device
     assert "width: 200%" in dom
     roof = re.compile(r'class="roof" data-device="0"[^>]*points="([^"]*)"')
     assert roof.findall(dom) and roof.findall(dom) != roof.findall(text)
@@ -193,6 +285,8 @@ def test_mistakes_are_one_line(fails: Callable[..., str], compiled: Path, folder
         "inspect", add, "--html", "a.html", "--trace", folder / "branches.json")
     assert "nowhere/a.html: cannot be written" in fails("inspect", add, "--html", "nowhere/a.html")
     assert "expected --html" in fails("inspect", add, "--trace", folder / "branches.json")
+    three = ("--trace", "a.json") * 3
+    assert "3 traces given; expected one, or two" in fails("inspect", add, "--html", "a.html", *three)
     given = rates(tmp_path, '{"host": {"flops": 1}}')
     assert "no rate flops" in fails("inspect", add, "--html", "a.html", "--rates", given)
     assert "is no file of rates" in fails("inspect", add, "--html", "a.html", "--rates", rates(tmp_path, "\x00"))

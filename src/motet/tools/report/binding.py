@@ -33,6 +33,7 @@ class ReportedDevice:
     threads: int = 1
     note: str = ""
     peak: float = 0.0  # operations on 32-bit floats per second; by default those of the fastest class of kernels
+    is_measured: bool = True  # whether peak and bandwidth were measured, and not assumed for the family
 
     def __post_init__(self) -> None:
         if not self.peak:

@@ -9,7 +9,7 @@ from motet.tools.report.measured import Trace, match
 from motet.tools.report.model import GraphNode, ReportedFunction
 from motet.tools.report.prediction import Prediction, predict
 from motet.tools.report.writing import amount, share, short
-from motet.tools.show import show_bytes, show_seconds
+from motet.tools.show import show_bytes, show_names, show_seconds
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class FunctionFacts:
     predicted: Mapping[int, float] = field(default_factory=dict[int, float])  # operation → seconds
     measured: Mapping[int, float] = field(default_factory=dict[int, float])
     instructions: Mapping[int, int] = field(default_factory=dict[int, int])
+    earlier: FunctionFacts | None = None  # the same function with the trace to compare with
 
     def seconds(self, operation: int) -> float:
         """The measured seconds of an operation, else the predicted ones."""
@@ -45,7 +46,7 @@ class FunctionFacts:
     def limit(self, operation: int) -> float:
         """The lower bound of an operation's seconds on its device; 0 if unknown."""
         found = self.program.operations[operation]
-        if found.kind not in ("kernel", "copy"):
+        if found.kind not in ("kernel", "copy") or not self.program.devices[found.device].is_measured:
             return 0.0
         return self.program.devices[found.device].limit(found.flops, found.bytes)
 
@@ -85,7 +86,10 @@ def _raise_peaks(program: ReportedFunction, trace: Trace, spans: Mapping[int, in
 
 
 def label(facts: FunctionFacts, operation: GraphNode) -> str:
-    """The name of an operation without its function's, which the context shows."""
+    """The names in the source of what an operation computes; else its name without its function's, which the context
+    shows."""
+    if operation.computes:
+        return show_names(operation.computes)
     return short(operation.name, facts.program.signature.name)
 
 
@@ -95,7 +99,7 @@ Detail = tuple[str, list[tuple[str, str]]]
 def details(facts: FunctionFacts) -> dict[str, Detail]:
     """The details of each operation, shown on a click: a title, and lines of a label and a value."""
     return {
-        f"{facts.key}o{number}": (operation.name, _lines(facts, number, operation))
+        f"{facts.key}o{number}": (label(facts, operation), _lines(facts, number, operation))
         for number, operation in enumerate(facts.program.operations)
     }
 
@@ -111,6 +115,7 @@ def _lines(facts: FunctionFacts, number: int, operation: GraphNode) -> list[tupl
         lines.append(("device", device.title))
     info = operation.info
     if info is not None:
+        lines += [("kernel", operation.name)] if operation.computes else []
         lines += [("made of", info.source or "-"), ("class", info.kind)]
     elif operation.kind not in ("input", "result"):
         lines.append(("kind", operation.kind))
@@ -139,6 +144,11 @@ def _lines(facts: FunctionFacts, number: int, operation: GraphNode) -> list[tupl
     return lines
 
 
+def show_ratio(seconds: float, before: float) -> str:
+    """`now 0.83 ×`: the time of what was measured relative to the earlier trace."""
+    return f"now {seconds / before:.3g} ×"
+
+
 def _times(facts: FunctionFacts, number: int, operation: GraphNode) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     if number in facts.predicted:
@@ -146,6 +156,9 @@ def _times(facts: FunctionFacts, number: int, operation: GraphNode) -> list[tupl
     if number in facts.measured:
         seconds = facts.measured[number]
         lines.append(("measured", f"{show_seconds(seconds)}, {share(seconds, facts.busy)} of all"))
+        before = 0.0 if facts.earlier is None else facts.earlier.measured.get(number, 0.0)
+        if before:
+            lines.append(("before", f"{show_seconds(before)}, {show_ratio(seconds, before)}"))
     seconds, limit = facts.seconds(number), facts.limit(number)
     if seconds and limit:
         device = facts.program.devices[operation.device]

@@ -19,6 +19,7 @@ from motet.errors import OptionError
 from motet.tools.report.model import GraphNode, ReportedFunction
 
 _EXPECTED = "expected what motet run --trace FILE.json writes"
+MADE = ("date", "machine", "threads", "command")
 _MOST = 1 << 28  # bytes of a file
 
 
@@ -50,6 +51,7 @@ class Trace:
     devices: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     shapes: list[list[int]] | None = None
     memory: dict[str, list[tuple[float, int]]] = field(default_factory=dict[str, list[tuple[float, int]]])
+    made: dict[str, str] = field(default_factory=dict[str, str])  # when, where and how: date, machine, threads, command
 
 
 def read_trace(path: str) -> Trace:
@@ -94,6 +96,7 @@ class _TraceReader:
         return Trace(
             self.path, function, self._joined(spans, events, names), self._devices(other.get("devices", {})),
             self._shapes(other.get("inputs")), self._memory(events, names),
+            {key: str(other[key]) for key in MADE if key in other},
         )
 
     def _span(self, event: Mapping[str, Any], names: Mapping[int, str]) -> TraceSpan:

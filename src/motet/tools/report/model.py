@@ -55,6 +55,7 @@ class GraphNode:
     writes: list[ReportedValue] = field(default_factory=list[ReportedValue])
     parameters: int = 0
     source: int = -1  # of a transfer: the device of the operand
+    computes: str = ""  # the names in the source of what it computes
 
     @property
     def flops(self) -> int:
@@ -164,6 +165,7 @@ class _RegionRun:
             "copy" if first.op == "copy" else "kernel", name, self.step.device, self.number, list(group),
             [command.kernel or "copy" for command in commands],
             max(_number(command.tasks, self.symbols) for command in commands), info,
+            computes=first.source,
         )
         for position, index in enumerate(first.buffers):
             buffer, value = self.schedule.buffers[index], self.buffers[index]

@@ -23,7 +23,7 @@ class _KernelRow:
 
     name: str
     kind: str
-    source: str
+    kernel: str
     device: int
     numbers: list[int]
     flops: int = 0
@@ -31,6 +31,7 @@ class _KernelRow:
     seconds: float = 0.0
     predicted: float = 0.0
     instructions: int = 0
+    before: float = 0.0
 
 
 def kernel_table(facts: FunctionFacts) -> str:
@@ -41,10 +42,11 @@ def kernel_table(facts: FunctionFacts) -> str:
     longest = rows[0].seconds if rows else 0.0
     measured = facts.trace is not None
     counted = any(row.instructions for row in rows)
-    header = ["kernel", "class", "device", "calls", "estimate", *(["measured"] if measured else []), "share",
+    header = ["computes", "class", "device", "calls", "estimate", *(["measured"] if measured else []),
+              *(["before", "now ÷ before"] if facts.earlier is not None else []), "share",
               "GFLOP/s", "GB/s", *(["instructions"] if counted else []), "limit", "bound by", "cost"]
-    text = {"kernel", "class", "device", "bound by"}
-    head = "".join(f'<th class="{"text" if word in text else "n"}">{word}</th>' for word in header)
+    text = {"computes", "class", "device", "bound by"}
+    head = "".join(f'<th class="{"text" if word in text else "n"}" tabindex="0">{word}</th>' for word in header)
     body = "".join(_row_html(facts, row, total, longest, measured, counted) for row in rows)
     return (f'<div class="rates">{"".join(_rates(facts))}</div><div class="wide"><table class="kernels"><thead><tr>'
             f"{head}</tr></thead><tbody>{body}</tbody></table></div>")
@@ -59,14 +61,15 @@ def _rows(facts: FunctionFacts) -> list[_KernelRow]:
         name = label(facts, operation)
         kind = operation.kind if info is None else info.kind
         # Kernels of different regions are distinct even if their names are equal.
-        key = operation.device, operation.name, kind
-        row = found.setdefault(key, _KernelRow(name, kind, "" if info is None else info.source, operation.device, []))
+        key = operation.device, operation.name + name, kind
+        row = found.setdefault(key, _KernelRow(name, kind, operation.name, operation.device, []))
         row.numbers.append(number_)
         row.flops += operation.flops
         row.bytes += operation.bytes
         row.seconds += facts.seconds(number_)
         row.predicted += facts.predicted.get(number_, 0.0)
         row.instructions += facts.instructions.get(number_, 0)
+        row.before += 0.0 if facts.earlier is None else facts.earlier.measured.get(number_, 0.0)
     return sorted(found.values(), key=lambda row: -row.seconds)
 
 
@@ -75,14 +78,15 @@ def _row_html(
 ) -> str:
     bound = facts.program.devices[row.device]
     kernel = row.kind != "transfer"
-    limit = bound.limit(row.flops, row.bytes) if kernel else 0.0
+    limit = bound.limit(row.flops, row.bytes) if kernel and bound.is_measured else 0.0
     by = "arithmetic" if row.flops / bound.peak >= row.bytes / bound.rates.memory else "memory"
     cells = [
         f'<td class="text"><i class="dot {colour(row.kind)}"></i>{safe(row.name)}'
-        f'<span class="quiet"> {safe(row.source if row.source != row.kind else "")}</span></td>',
+        f'<span class="quiet"> {safe("" if row.kernel in (row.kind, row.name) else row.kernel)}</span></td>',
         f'<td class="text">{safe(row.kind)}</td>', f'<td class="text">{safe(bound.title)}</td>',
         _cell(len(row.numbers), str(len(row.numbers))), _time(row.predicted),
         *([_time(row.seconds)] if measured else []),
+        *([_time(row.before), _change(row.seconds, row.before)] if facts.earlier is not None else []),
         f'<td class="n share" data-v="{row.seconds!r}"><span class="meter" style="width:'
         f'{number(60 * row.seconds / longest if longest else 0)}px"></span>{safe(share(row.seconds, total))}</td>',
         _cell(*_rate(row.flops, row.seconds)), _cell(*_rate(row.bytes, row.seconds)),
@@ -104,6 +108,12 @@ def _time(seconds: float) -> str:
     return _cell(seconds, show_seconds(seconds) if seconds else "-")
 
 
+def _change(seconds: float, before: float) -> str:
+    ratio = seconds / before if before else 0.0
+    mark = " slower" if ratio > 1.05 else " quicker" if 0 < ratio < 0.95 else ""
+    return f'<td class="n{mark}" data-v="{ratio!r}">{f"{ratio:.2f} ×" if ratio else "-"}</td>'
+
+
 def _rate(work: float, seconds: float) -> tuple[float, str]:
     rate = work / seconds / 1e9 if seconds else 0.0
     return rate, f"{rate:,.1f}" if rate >= 10 else f"{rate:.3g}" if rate else "-"
@@ -117,10 +127,19 @@ def _rates(facts: FunctionFacts) -> Iterable[str]:
         yield (
             f'<span><b>{safe(bound.title)}</b> can do '
             f'<input type="number" min="0" step="any" data-rate="flops" data-device="{device}" '
-            f'aria-label="GFLOP/s of {safe(bound.title)}" value="{bound.peak / 1e9:g}"> GFLOP/s, '
+            f'aria-label="GFLOP/s of {safe(bound.title)}" {_value(bound, bound.peak)}> GFLOP/s, '
             f'<input type="number" min="0" step="any" data-rate="bytes" data-device="{device}" '
-            f'aria-label="GB/s of {safe(bound.title)}" value="{bound.rates.memory / 1e9:g}"> GB/s</span>'
+            f'aria-label="GB/s of {safe(bound.title)}" {_value(bound, bound.rates.memory)}> GB/s'
+            f'{_unmeasured(bound)}</span>'
         )
+
+
+def _value(bound: ReportedDevice, rate: float) -> str:
+    return f'value="{rate / 1e9:.4g}"' if bound.is_measured else 'value="" placeholder="unknown"'
+
+
+def _unmeasured(bound: ReportedDevice) -> str:
+    return "" if bound.is_measured else " (not measured: motet devices --measure -o FILE, then --rates FILE)"
 
 
 # -- the contents of the artifact ------------------------------------------------------------------

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from motet.runtime.trace import BESIDE
-from motet.tools.report.facts import FunctionFacts, label
+from motet.runtime.trace import BESIDE, busy
+from motet.tools.report.facts import Detail, FunctionFacts, label
 from motet.tools.report.writing import colour, number, percent, safe, share
 from motet.tools.show import show_bytes, show_seconds
 
@@ -16,6 +16,8 @@ _GAP = 6
 _HEADING = 26
 _AXIS = 24
 _TICKS = 10
+IDLE = "idle"
+_LEAST_IDLE = 0.005  # of the call: the shortest idle time that is shown
 _LEAST_LABEL = 0.0003  # of the scale: the shortest bar that has a label, visible when zoomed in
 
 
@@ -42,8 +44,12 @@ def timeline_html(facts: FunctionFacts) -> str:
     memory: dict[str, list[tuple[float, int]]] = {}
     scale = facts.prediction.seconds
     if facts.trace is not None and facts.elapsed is not None:
-        groups.append(("measured", facts.elapsed, _measured(facts)))
+        groups.append(("measured", facts.elapsed, _with_idle(_measured(facts), facts.elapsed, facts.key)))
         memory, scale = facts.trace.memory, max(scale, facts.elapsed)
+    earlier = facts.earlier
+    if earlier is not None and earlier.elapsed is not None:
+        groups.append(("before", earlier.elapsed, _with_idle(_measured(earlier), earlier.elapsed, earlier.key)))
+        scale = max(scale, earlier.elapsed)
     names: list[str] = []
     body: list[str] = []
     said: list[str] = []
@@ -52,6 +58,8 @@ def timeline_html(facts: FunctionFacts) -> str:
         said.append("Outlined: the critical path of the prediction.")
     if any(box.after for box in drawn):
         said.append("Arrows: waits between queues.")
+    if any(box.kind == IDLE for box in drawn):
+        said.append("Hatched: idle, no command of the queue runs.")
     if any(box.lanes > 1 for box in drawn):
         said.append("One upon another: commands that run at once.")
     y = _AXIS
@@ -61,7 +69,8 @@ def timeline_html(facts: FunctionFacts) -> str:
         tops: dict[tuple[str, int], int] = {}
         for device, queue in sorted({(box.device, box.queue) for box in boxes}):
             tops[device, queue] = y
-            own = [(box.begin, box.end) for box in boxes if (box.device, box.queue) == (device, queue)]
+            own = [(box.begin, box.end) for box in boxes
+                   if (box.device, box.queue) == (device, queue) and box.kind != IDLE]
             names.append(f'<div class="row" style="height:{_ROW + _GAP}px">{safe(device)} '
                          f"<i>queue {queue}, {safe(share(busy(own), whole))} busy</i></div>")
             body.append(f'<rect class="track" x="0" y="{y}" width="100%" height="{_ROW}"/>')
@@ -82,13 +91,56 @@ def timeline_html(facts: FunctionFacts) -> str:
             f'<div class="scroll">{drawing}</div></div><p class="quiet">{" ".join(said)}</p>')
 
 
-def busy(spans: Sequence[tuple[float, float]]) -> float:
-    """The seconds covered by at least one of the spans (begin, end)."""
-    total, reached = 0.0, -math.inf
-    for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
+def _with_idle(boxes: Sequence[_Box], elapsed: float, prefix: str) -> list[_Box]:
+    """The boxes, followed by those of the idle times of each queue."""
+    found: list[_Box] = []
+    for number_, (device, queue, begin, end) in enumerate(_gaps(boxes, elapsed)):
+        found.append(_Box(device, queue, f"idle {show_seconds(end - begin)}", IDLE, begin, end, f"{prefix}i{number_}"))
+    return [*boxes, *found]
+
+
+def _gaps(boxes: Sequence[_Box], elapsed: float) -> Iterable[tuple[str, int, float, float]]:
+    """The times in which a queue runs nothing, if they are worth a name: device, queue, begin and end."""
+    for device, queue in sorted({(box.device, box.queue) for box in boxes}):
+        reached = 0.0
+        own = sorted((box.begin, box.end) for box in boxes if (box.device, box.queue) == (device, queue))
+        for begin, end in [*own, (elapsed, elapsed)]:
+            if begin - reached > _LEAST_IDLE * elapsed:
+                yield device, queue, reached, begin
+            reached = max(reached, end)
+
+
+def idle_details(facts: FunctionFacts) -> dict[str, Detail]:
+    """The details of idle times: what ran before, what runs next, and what it waited for."""
+    found: dict[str, Detail] = {}
+    if facts.trace is None or facts.elapsed is None:
+        return found
+    boxes = _measured(facts)
+    for number_, (device, queue, begin, end) in enumerate(_gaps(boxes, facts.elapsed)):
+        own = [box for box in boxes if (box.device, box.queue) == (device, queue)]
+        before = max((box for box in own if box.end <= begin + 1e-12), key=lambda box: box.end, default=None)
+        after = min((box for box in own if box.begin >= end - 1e-12), key=lambda box: box.begin, default=None)
+        lines = [("device", f"{device}, queue {queue}"), ("begins", show_seconds(begin)),
+                 ("takes", f"{show_seconds(end - begin)}, {share(end - begin, facts.elapsed)} of the call")]
+        lines += [("after", before.name)] if before is not None else [("why", "the call begins: dispatch")]
+        if after is None:
+            lines.append(("why", "nothing is left to do on this queue"))
+        else:
+            lines.append(("before", after.name))
+            waited = [boxes[source].name for source in after.after]
+            if waited:
+                lines.append(("waits for", ", ".join(waited)))
+            elif before is not None:
+                lines.append(("why", "dispatch of the next command, or threads that are not yet there"))
+        found[f"{facts.key}i{number_}"] = f"idle {show_seconds(end - begin)}", lines
+    return found if facts.earlier is None else found | idle_details(facts.earlier)
+
+
+def idle_share(facts: FunctionFacts) -> float:
+    """The part of the measured time in which no queue of any device runs a command."""
+    if facts.trace is None or not facts.elapsed:
+        return 0.0
+    return 1 - busy([(span.begin, span.end) for span in facts.trace.spans]) / facts.elapsed
 
 
 def _predicted(facts: FunctionFacts) -> list[_Box]:
@@ -139,7 +191,7 @@ def moves(facts: FunctionFacts) -> dict[str, tuple[str, list[tuple[str, str]]]]:
         if index not in facts.spans:
             found[f"{facts.key}s{index}"] = span.name, _move(
                 span.device, span.queue, span.begin, span.end, span.bytes)
-    return found
+    return found if facts.earlier is None else found | moves(facts.earlier)
 
 
 def _move(device: str, queue: int, begin: float, end: float, size: int) -> list[tuple[str, str]]:

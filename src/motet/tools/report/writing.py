@@ -7,6 +7,7 @@ import html
 # Classes of kernels, and other work, with a colour in `page.css`.
 COLOURED = (
     "contraction", "convolution", "depthwise", "planes", "interleave", "loops", "rows", "generic", "transfer", "copy",
+    "idle",
 )
 
 

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from tests.unit.tools.report.programs import bound, diamond, relay
 
 from motet.artifact.schema import Manifest, Signature
+from motet.runtime.trace import busy
 from motet.tools.report.memory import lower_bound
 from motet.tools.report.model import ArenaSlot, ReportedFunction, read_program
 from motet.tools.report.prediction import Prediction, predict
-from motet.tools.report.timeline import busy
 
 
 def read(program: tuple[Manifest, Signature], threads: int = 1) -> ReportedFunction:
