@@ -69,7 +69,7 @@ WRONG = [
     ({"repeats": numbers(1, -1, 1)}, 'Tile "tile": a number of repeats is less than 0'),
     ({"repeats": numbers(1, 1 << 62, 1)}, 'Tile "tile": .* is 4611686018427387904; expected at most'),
     ({"shape": numbers(5, 5, 1)}, 'Reshape "reshape": .* 24 and 25'),
-    ({"shape": numbers(-1, -1, 1)}, 'Reshape "reshape": must have at most one inferred'),
+    ({"shape": numbers(-1, -1, 1)}, 'Reshape "reshape": more than one extent is -1'),
     ({"shape": numbers(-2, 3, 4)}, 'Reshape "reshape": an extent is less than -1'),
     ({"axes": numbers(1, 3)}, '"(slice|sum)": expected different axes, each at least -3 and at most 2'),
     ({"axes": numbers(1, -2)}, '"(slice|sum)": expected different axes'),
@@ -133,3 +133,38 @@ def test_numbers_of_a_program_are_extents() -> None:
         session(x, np.array(4, np.int32))
     with pytest.raises(CallError, match="extract_slice: an extent or a place is -1; expected at least 0"):
         session(x, np.array(-1, np.int32))
+
+
+RESHAPES = [((0, -1), 0), ((0, 0, -1, 4), 0), ((-1,), 0), ((2, 0, 8), 0), ((1, -1, 8, 1), 1)]
+
+
+@pytest.mark.parametrize(("asked", "allowzero"), RESHAPES)
+def test_reshape_resolves_the_extents_0_and_minus_1_of_a_call(asked: Sequence[int], allowzero: int) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"], "reshape", allowzero=allowzero)]
+    model = make_model(nodes, {"x": (F32, ["a", "b", "c"]), "shape": (I64, [len(asked)])}, ["y"])
+    arrays = {"x": np.arange(96, dtype=np.float32).reshape(2, 6, 8), "shape": numbers(*asked)}
+    (wanted,) = ReferenceEvaluator(model).run(None, arrays)
+    np.testing.assert_array_equal(load(model)(*arrays.values()), wanted)
+
+
+def test_an_inferred_extent_meets_one_that_is_known() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"], "reshape"), helper.make_node("Add", ["r", "y"], ["z"])]
+    model = make_model(nodes, {"x": (F32, ["a", "b"]), "shape": (I64, [3]), "y": (F32, ["c", 4, 8])}, ["z"])
+    session = load(model)
+    arrays = {"x": np.ones((2, 32), np.float32), "shape": numbers(2, 4, -1), "y": np.ones((2, 4, 8), np.float32)}
+    (wanted,) = ReferenceEvaluator(model).run(None, arrays)
+    np.testing.assert_array_equal(session(*arrays.values()), wanted)
+    with pytest.raises(CallError, match="axis 2 of input"):
+        session(arrays["x"], numbers(4, 4, -1), arrays["y"])
+
+
+@pytest.mark.parametrize("sizes", [(9, 4), (1, 7), (3, 1), (1, 1)])
+def test_pytorch_half_pixel_takes_the_first_element_for_one(sizes: Sequence[int]) -> None:
+    node = helper.make_node(
+        "Resize", ["x", "", "", "sizes"], ["y"], "resize", mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel",
+    )  # fmt: skip
+    model = make_model([node], {"x": (F32, ["n", 2, "h", "w"]), "sizes": (I64, [4])}, ["y"])
+    image = np.random.default_rng(0).random((1, 2, 5, 6), np.float32)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": image, "sizes": numbers(1, 2, *sizes)})
+    np.testing.assert_allclose(load(model)(image, numbers(1, 2, *sizes)), wanted, rtol=1e-5, atol=1e-6)

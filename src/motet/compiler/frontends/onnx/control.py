@@ -2,7 +2,8 @@
 
 - If whose branches only return constants and outer values: becomes Where.
 - Scan of operator set 8, whose operands are batched: its iterations are written out for each element of the batch. A
-  later Scan whose iterations only depend on their slices: becomes the operators of its body (`maps.py`).
+  later Scan whose iterations only depend on their slices: becomes the operators of its body (`maps.py`). One along
+  other axes than the first, or backwards: becomes one forwards along the first axes (`directed.py`).
 - Loop whose number of iterations follows from constants, or from the declared extents of its results: unrolled.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
+from motet.compiler.frontends.onnx.directed import forwards, is_directed
 from motet.compiler.frontends.onnx.evaluation import evaluate
 from motet.compiler.frontends.onnx.maps import at_once
 from motet.compiler.frontends.onnx.simplify import attribute
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 _CONVERSIONS = ("Cast", "CastLike", "Identity")
 NODES = 4096  # nodes that unrolling may create, at most
-STAYS = "motet: one step after the other"  # the description of a Loop whose steps are few operations each
 
 
 def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -66,10 +67,7 @@ def _source(name: str, known: dict[str, str]) -> str:
 
 
 def unroll(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """The iterations of a Loop, one after the other; None if their number is dynamic or too large, or if the Loop is to
-    stay one."""
-    if node.doc_string == STAYS:
-        return None
+    """The iterations of a Loop, one after the other; None if their number is dynamic or too large."""
     iterations = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)
@@ -174,7 +172,9 @@ def _slices(name: str, facts: ModelFacts) -> int | None:
 
 
 def _scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    return at_once(node, facts) if facts.version > 8 else _batches(node, facts)
+    if facts.version <= 8:
+        return _batches(node, facts)
+    return forwards(node, facts) if is_directed(node) else at_once(node, facts)
 
 
 def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:

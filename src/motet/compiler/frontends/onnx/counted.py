@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.control import STAYS
 from motet.compiler.frontends.onnx.numbers import Numbers, refused
 from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.suppression import OPERATOR as SUPPRESS
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ def _order_of_rows(n: Numbers, rows: str) -> str:
 
 
 def _non_max_suppression(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Visits boxes by descending score; a box is kept unless it overlaps with one already kept."""
+    """Visits boxes by descending score; a box is kept unless it overlaps with one already kept (`suppression.py`)."""
+    import onnx
+
     scores, names = facts.shapes.get(node.input[1]), [*node.input, "", "", ""]
     if scores is None or 0 in scores:
         raise refused(node, facts, "numbers of batches, classes and boxes that a call decides, or that are 0")
@@ -160,96 +162,15 @@ def _non_max_suppression(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
     if not names[2]:  # the default: no boxes
         return w.done([n.of(np.zeros((0, 3)))])
     score, order = w.add_all("TopK", 2, node.input[1], n.of([boxes]))
-    valid = w.cast(n.add(n.mul(order, n.of(0)), n.of(1)), _F32)
-    if names[4]:
-        valid = w.cast(n.less(w.reshape(names[4], []), score), _F32)
-    own = w.reshape(node.input[0], [batches, 1, boxes, 4])
-    own = w.add("Expand", own, n.of([batches, classes, boxes, 4]))
-    places = w.add("Expand", w.over("Unsqueeze", order, [3]), n.of([batches, classes, boxes, 4]))
-    sorted_ = w.add("GatherElements", own, places, axis=2)
-    overlaps = _overlaps(n, sorted_, attribute(node, "center_point_box", 0), names[3])
-    kept = _kept(n, valid, overlaps, (batches, classes, boxes))
-    number = w.add("CumSum", w.cast(kept, _I64), n.of(2))
-    most = w.add("Max", n.read(names[2], []), n.of(0))
-    marks = n.mul(w.cast(kept, _I64), n.flag(w.add("Not", n.less(most, number))))
-    found = _places(n, w.reshape(marks, [-1]))
-    box = w.add("Gather", w.reshape(order, [-1]), found, axis=0)
-    part = w.add("Div", found, n.of(boxes))
-    columns = (w.add("Div", part, n.of(classes)), w.add("Mod", part, n.of(classes)), box)
-    return w.done([w.add("Concat", *(w.reshape(column, [-1, 1]) for column in columns), axis=1)])
-
-
-def _overlaps(n: Numbers, boxes: str, centred: int, threshold: str) -> str:
-    """1 for each pair of boxes that overlap by more than `threshold`, where the second has the higher score."""
-    w = n.w
-    zero, half = (w.constant(np.array(value, np.float32), "number") for value in (0, 0.5))
-    parts = [w.add("Gather", boxes, n.of(number), axis=3) for number in range(4)]
-    if centred:
-        (x, y, width, height) = parts
-        sides = [(n.sub(a, n.mul(b, half)), n.add(a, n.mul(b, half))) for a, b in ((y, height), (x, width))]
-    else:
-        ends = ((parts[0], parts[2]), (parts[1], parts[3]))
-        sides = [(w.add("Min", *pair), w.add("Max", *pair)) for pair in ends]
-    area = n.mul(*(n.sub(high, low) for low, high in sides))
-    shared: list[str] = []
-    for low, high in sides:
-        begin = w.add("Max", *(w.over("Unsqueeze", low, [axis]) for axis in (2, 3)))
-        end = w.add("Min", *(w.over("Unsqueeze", high, [axis]) for axis in (2, 3)))
-        shared.append(w.add("Max", n.sub(end, begin), zero))
-    both = n.mul(*shared)
-    first, second = (w.over("Unsqueeze", area, [axis]) for axis in (3, 2))
-    part = w.add("Div", both, n.sub(n.add(first, second), both))
-    least = w.reshape(threshold, []) if threshold else zero
-    real = w.add("And", n.less(zero, both), w.add("And", n.less(zero, first), n.less(zero, second)))
-    return w.cast(w.add("And", real, n.less(least, part)), _F32)
-
-
-def _kept(n: Numbers, valid: str, overlaps: str, shape: tuple[int, int, int]) -> str:
-    """1 for each valid box that overlaps with no kept box before it; a Loop over the boxes."""
-    import onnx
-
-    w, boxes = n.w, shape[2]
-    if boxes == 1:
-        return valid
-    earlier = w.constant(np.tri(boxes, k=-1, dtype=np.float32), "earlier")
-    overlaps = n.mul(overlaps, earlier)
-    make, name = onnx.helper.make_node, w.node.name
-    count, go, every = n.of(boxes), w.constant(np.array(True), "go"), n.of(range(boxes))
-    one = w.constant(np.array(1, np.float32), "one")
-    axis = n.of([2])
-    keys = ("i", "go", "kept", "row", "met", "any", "free", "own", "here", "next", "on")
-    inner = {key: f"{name}/{key}" for key in keys}
-    reduce_ = (
-        make("ReduceMax", [inner["met"], axis], [inner["any"]], f"{name}/any", keepdims=1)
-        if w.facts.version >= 18
-        else make("ReduceMax", [inner["met"]], [inner["any"]], f"{name}/any", keepdims=1, axes=[2])
-    )
-    body = onnx.helper.make_graph(
-        [
-            make("Gather", [overlaps, inner["i"]], [inner["row"]], f"{name}/row", axis=2),
-            make("Mul", [inner["row"], inner["kept"]], [inner["met"]], f"{name}/met"),
-            reduce_,
-            make("Sub", [one, inner["any"]], [inner["free"]], f"{name}/free"),
-            make("Mul", [inner["free"], valid], [inner["own"]], f"{name}/own"),
-            make("Equal", [every, inner["i"]], [inner["here"]], f"{name}/here"),
-            make("Where", [inner["here"], inner["own"], inner["kept"]], [inner["next"]], f"{name}/next"),
-            make("Identity", [inner["go"]], [inner["on"]], f"{name}/on"),
-        ],
-        f"{name}/body",
-        [
-            onnx.helper.make_tensor_value_info(inner["i"], _I64, []),
-            onnx.helper.make_tensor_value_info(inner["go"], _BOOL, []),
-            onnx.helper.make_tensor_value_info(inner["kept"], _F32, shape),
-        ],
-        [
-            onnx.helper.make_tensor_value_info(inner["on"], _BOOL, []),
-            onnx.helper.make_tensor_value_info(inner["next"], _F32, shape),
-        ],
-    )
-    none = w.constant(np.zeros(shape, np.float32), "none")
-    kept = w.add("Loop", count, go, none, body=body, doc_string=STAYS)
-    w.facts.model.proto.graph.value_info.append(onnx.helper.make_tensor_value_info(kept, _F32, shape))
-    return kept
+    zero = w.constant(np.array(0, np.float32), "number")
+    limits = [n.read(names[2], []), w.reshape(names[3], []) if names[3] else zero]
+    limits += [w.reshape(names[4], [])] if names[4] else []
+    centred = {"centred": 1} if attribute(node, "center_point_box", 0) else {}
+    rows, count = w.add_all(SUPPRESS, 2, node.input[0], order, score, *limits, **centred)
+    for name, extents in ((rows, (batches * classes * boxes, 3)), (count, (1,))):
+        facts.model.proto.graph.value_info.append(onnx.helper.make_tensor_value_info(name, _I64, extents))
+    places = w.add("Range", n.of(0), w.reshape(count, []), n.of(1))  # Slice lacks a lowering in set 11
+    return w.done([w.add("Gather", rows, places, axis=0)])
 
 
 RULES: dict[str, Rule] = {

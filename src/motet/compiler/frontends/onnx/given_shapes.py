@@ -2,13 +2,14 @@
 
 - Pad: a Slice, then a Pad without negative pads, or a Gather along each axis.
 - Split: Slices. TopK: sorts all elements. Range: counts the numbers first. AffineGrid.
-- Tile, Reshape, ConstantOfShape and Expand: assertions that the numbers fit.
+- Tile, ConstantOfShape and Expand: assertions that the numbers fit. Reshape: also the extents for 0 and -1.
 
 `read_value_extents` makes the computed extents extents of inputs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,9 +116,37 @@ def _tile(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _reshape(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    if not given(node, facts, 1) or facts.shapes.get(node.input[1]) in (None, (0,)):
+    """Reshape: an extent of 0 is that of the input, unless `allowzero`, and one of -1 is what the others leave."""
+    count, rank = facts.shapes.get(node.input[1]), facts.rank(node.input[0])
+    if not given(node, facts, 1) or count in (None, (0,)) or rank is None:
         return None
-    return _bounded(node, facts, 1, -1, "an extent")
+    w = NodeWriter(node, facts)
+    n = Numbers(w)
+    asked, own, one = n.read(node.input[1], [count[0]]), n.shape(node.input[0]), n.of(1)
+    fits = n.less(n.of(-2), w.add("ReduceMin", asked, keepdims=0))
+    asked = n.require(asked, fits, "an extent is less than -1")
+    if rank and not attribute(node, "allowzero", 0):
+        kept = own if rank == count[0] else w.slice(own, 0, 0, count[0])
+        if rank < count[0]:
+            kept = w.add("Concat", own, n.of([0] * (count[0] - rank)), axis=0)
+        asked = n.choose(w.add("Equal", asked, n.of(0)), kept, asked)
+    is_open = w.add("Equal", asked, n.of(-1))
+    others = w.add("ReduceProd", n.choose(is_open, one, asked), keepdims=0)
+    total = w.add("ReduceProd", own, keepdims=0) if rank else one
+    asked = n.choose(is_open, w.add("Div", total, w.add("Max", others, one)), asked)
+    asked = n.require(asked, n.less(n.sum(n.flag(is_open), 0), n.of(2)), "more than one extent is -1")
+    made = w.add("Reshape", node.input[0], _with_known(asked, n, facts.extents(node.output[0])), allowzero=1)
+    w.nodes[-1].name = node.name
+    return w.done([made])
+
+
+def _with_known(asked: str, n: Numbers, extents: Sequence[int | None] | None) -> str:
+    """The extents `asked`, of which those that are known when compiling are constants."""
+    if extents is None or all(extent is None for extent in extents):
+        return asked
+    parts = [n.w.add("Gather", asked, n.of([axis]), axis=0) if extent is None else n.of([extent])
+             for axis, extent in enumerate(extents)]
+    return n.w.add("Concat", *parts, axis=0)
 
 
 def _constant_of_shape(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -160,7 +189,8 @@ def _expand(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 def _split(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank, count = facts.rank(node.input[0]), len(node.output)
-    if not given(node, facts, 1) or not rank:
+    lengths = node.input[1] if len(node.input) > 1 else ""
+    if not lengths or lengths in facts.model.constants or not rank:
         return None
     w = NodeWriter(node, facts)
     n = Numbers(w)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.bodies import all_nodes
+from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
 from motet.compiler.frontends.onnx.demands import demand_extents
@@ -307,6 +308,7 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
             function.operation, [model.elements.get(value.name, "") for value in inputs],
             [model.elements.get(value.name, "") for value in graph.output],
         )  # fmt: skip
+        assert_bounds(function.operation, model.bounds)
     clean_up(module)
 
 

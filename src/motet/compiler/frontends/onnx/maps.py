@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from motet.compiler.frontends.onnx.directed import is_directed
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy
 
@@ -42,9 +43,8 @@ def at_once(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     """The rewritten Scan; None if an iteration reads a state that another changed, or the body has other operators."""
     body: onnx.GraphProto = attribute(node, "body", None)
     states = len(node.input) - attribute(node, "num_scan_inputs", 0)
-    ways = ("scan_input_axes", "scan_output_axes", "scan_input_directions", "scan_output_directions")
     ranks = [facts.rank(name) for name in node.input]
-    if any(any(attribute(node, way, [])) for way in ways) or None in ranks:
+    if is_directed(node) or None in ranks:
         return None
     known = {
         value.name: _Value(name, rank - (number >= states), number >= states)

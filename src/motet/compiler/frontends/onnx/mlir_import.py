@@ -25,6 +25,7 @@ from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
 from motet.compiler.frontends.onnx.simplify import simplify
+from motet.compiler.frontends.onnx.suppression import settle_suppressions
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.recurrences import settle_recurrences
@@ -121,6 +122,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
         settle_integers(module)
         settle_products(module)
+        settle_suppressions(module)
         exact_equality(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)

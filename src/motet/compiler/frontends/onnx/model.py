@@ -25,11 +25,22 @@ class KeptState:
     initial: np.ndarray
 
 
+@dataclass(frozen=True)
+class ExtentBound:
+    """The extent of axis `axis` of an input is at least `least` and, if that is given, at most `most`."""
+
+    input: str
+    axis: int
+    least: int
+    most: int | None
+
+
 @dataclass
 class OnnxModel:
     """A parsed model. `proto` is the model without initializers, `constants` their values by name, `file` its name in
     errors, `files` the source of external data. `inner` marks a body of another model, with the same constants.
-    `elements` has the element types of inputs and outputs that are stored as bytes, `states` what sessions keep."""
+    `elements` has the element types of inputs and outputs that are stored as bytes, `states` what sessions keep,
+    `bounds` those of dynamic extents."""
 
     proto: onnx.ModelProto
     file: str
@@ -38,6 +49,7 @@ class OnnxModel:
     files: DataFiles | None = None
     elements: dict[str, str] = field(default_factory=dict[str, str])
     states: list[KeptState] = field(default_factory=list[KeptState])
+    bounds: list[ExtentBound] = field(default_factory=list["ExtentBound"])
 
     @property
     def opsets(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.bounds import stated_bounds
 from motet.compiler.frontends.onnx.constants import take_constants
 from motet.compiler.frontends.onnx.data import DataFiles, plain_dtype
 from motet.compiler.frontends.onnx.model import OnnxModel, require_onnx
@@ -59,6 +60,7 @@ def read_model(data: Content | Path, file: str, files: DataFiles | None = None) 
         model.constants[sparse.values.name] = model.value(sparse, f"initializer {sparse.values.name!r}")
     del proto.graph.sparse_initializer[:]
     model.states = stated(model)
+    model.bounds = stated_bounds(model)
     take_constants(model)
     _drop_constant_inputs(model)
     return model

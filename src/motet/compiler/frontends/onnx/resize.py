@@ -12,6 +12,7 @@ it leaves open, follows onnx's reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from motet.compiler.frontends.onnx.resize_filter import Filter, ResizedAxis
 from motet.compiler.frontends.onnx.resize_given import calculated_type, narrowed, resized_in_call
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -44,12 +45,63 @@ def _resize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         return None
     if not legacy and _is_known(node, facts, said, by_sizes=bool(sizes)):
         return None
+    if (whole := _by_all_sizes(node, facts, said, sizes)) is not None:
+        return whole
     axes = _axes(node, facts, scales, "" if legacy else given[1], sizes)
     if axes is None and node.input[0] in facts.types and (made := resized_in_call(node, facts, said)) is not None:
+        return made
+    if axes is None and (made := _by_half_pixel(node, facts, said, sizes)) is not None:
         return made
     if axes is None:
         raise _refusal(node, facts, said, "is supported where the extents of its operand and of its result are known")
     return _written(NodeWriter(node, facts), axes, said)
+
+
+def _by_all_sizes(
+    node: onnx.NodeProto, facts: ModelFacts, said: Filter, sizes: str
+) -> list[onnx.NodeProto] | None:
+    """A Resize of an image with the sizes of all axes, for one with those of both spatial `axes`; None for others, and
+    where the wheel would not lower the result."""
+    if not sizes or list(attribute(node, "axes", [])) not in ([2, 3], [-2, -1]) or facts.rank(node.input[0]) != 4:
+        return None
+    plain = copy(node)
+    del plain.attribute[:]
+    plain.attribute.extend(item for item in node.attribute if item.name != "axes")
+    if not _is_known(plain, facts, said, by_sizes=True):
+        return None
+    w = NodeWriter(node, facts)
+    kept = w.slice(w.add("Shape", node.input[0]), 0, 0, 2)
+    plain.input[3] = w.add("Concat", kept, sizes, axis=0)
+    return [*w.nodes, plain]
+
+
+def _by_half_pixel(
+    node: onnx.NodeProto, facts: ModelFacts, said: Filter, sizes: str
+) -> list[onnx.NodeProto] | None:
+    """A linear Resize with pytorch_half_pixel by sizes, as one with half_pixel; None for others.
+
+    They differ along axes whose result has one element, which is the first of the input: its other elements are removed
+    before. An axis of n elements and s of the result keeps `min(n, 1 + (s - 1) * n)`.
+    """
+    rank = facts.rank(node.input[0])
+    if said.transform != "pytorch_half_pixel" or said.mode != "linear" or not sizes or rank is None:
+        return None
+    half, plain = replace(said, transform="half_pixel"), copy(node)
+    for item in plain.attribute:
+        if item.name == "coordinate_transformation_mode":
+            item.s = half.transform.encode()
+    known = _is_known(plain, facts, half, by_sizes=True)
+    made = [plain] if known else _by_all_sizes(plain, facts, half, sizes)
+    if made is None:
+        return None
+    w = NodeWriter(node, facts)
+    one = w.constant(np.array([1], np.int64), "one")
+    named = w.constant(np.array(attribute(node, "axes", list(range(rank))), np.int64), "axes")
+    extents = w.add("Gather", w.add("Shape", node.input[0]), named, axis=0)
+    rest = w.add("Mul", w.add("Sub", sizes, one), extents)
+    kept = w.add("Min", extents, w.add("Add", rest, one))
+    made[-1].input[0] = w.add("Slice", node.input[0], w.add("Sub", named, named), kept, named)
+    return [*w.nodes, *made]
 
 
 def _refusal(node: onnx.NodeProto, facts: ModelFacts, said: Filter, what: str) -> CompileError:
@@ -98,7 +150,7 @@ def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes:
         ends = (0.0, 1.0)
         if cropped and parts is not None:
             ends = float(parts[number]), float(parts[number + len(named)])
-        if factor == 1 or (factor is None and size is None and count is None):
+        if factor == 1 or (factor is None and size is None and count is None and axis < 2):
             continue  # an unchanged axis, such as the batch
         if not size or not count:
             return None
