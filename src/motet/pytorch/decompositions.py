@@ -1,10 +1,10 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
-Wrong: products of bytes, and bytes with numbers, adaptive_max_pool with windows of several sizes, isclose of NaN, fmod
-of 16-bit floats, where the largest and the smallest number are if there is a NaN. Missing: rolls of all dimensions and
-of dynamic ones, tensors of given strides, padding with what is on the other side, powers of integers and quotients of
-narrow ones, fmod, or and xor by a number, shifts by their Python operators, all over several dimensions, distances,
-isfinite, signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
+Wrong: products of bytes, and bytes with numbers, isclose of NaN, fmod of 16-bit floats, where the largest and the
+smallest number are if there is a NaN. Missing: rolls of all dimensions and of dynamic ones, tensors of given strides,
+padding with what is on the other side, powers of integers and quotients of narrow ones, fmod, or and xor by a number,
+shifts by their Python operators, all over several dimensions, distances, isfinite, signbit, hypot, copysign, fmax and
+fmin of tensors that are broadcast.
 
 Scans and what is found by sorting are in `orders.py`, writes to chosen elements in `writes.py`.
 """
@@ -14,6 +14,7 @@ Scans and what is found by sorting are in `orders.py`, writes to chosen elements
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,8 +25,6 @@ import torch._decomp.decompositions
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
-        aten.adaptive_max_pool1d.default: _adaptive_max_pool1d,
-        aten.adaptive_max_pool2d.default: _adaptive_max_pool2d,
         aten.argmax.default: _argmax,
         aten.argmin.default: _argmin,
         aten.max.dim: _max,
@@ -53,12 +52,15 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.__rshift__.Tensor: torch.bitwise_right_shift,
         aten.pow.Tensor_Scalar: _pow,
         aten.pad.default: _pad,
-        aten.reflection_pad1d.default: _reflection_pad1d,
-        aten.reflection_pad2d.default: _reflection_pad2d,
+        **{pad.default: functools.partial(_edge_pad, pad.default) for pad in (
+            aten.reflection_pad1d, aten.reflection_pad2d, aten.reflection_pad3d,
+            aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d,
+        )},
         aten.isfinite.default: _isfinite,
         aten.signbit.default: _signbit,
         aten.dist.default: _dist,
         aten._cdist_forward.default: _cdist,
+        aten._pdist_forward.default: _pdist,
         aten.all.dims: _all,
         aten.any.dims: _any,
         aten.hypot.default: _hypot,
@@ -66,36 +68,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
         aten.mm.default: _mm,
+        aten.addmv.default: _addmv,
         aten.bmm.default: _bmm,
     }
-
-
-def _windows(size: int, outputs: int) -> Any:
-    """Places of the window of each output, as many for all: the last is repeated, which changes no maximum."""
-    most = max(-(-(i + 1) * size // outputs) - i * size // outputs for i in range(outputs))
-    number = torch.arange(outputs).unsqueeze(-1)
-    begin = torch.div(number * size, outputs, rounding_mode="trunc")
-    end = torch.div((number + 1) * size + outputs - 1, outputs, rounding_mode="trunc")
-    return torch.minimum(begin + torch.arange(most), end - 1)
-
-
-def _adaptive_max_pool2d(x: Any, output_size: Sequence[int]) -> Any:
-    """As torch.nn.functional.adaptive_max_pool2d: maxima, and their places in the plane of the image."""
-    height, width = x.shape[-2:]
-    high, wide = output_size
-    if not all(isinstance(extent, int) for extent in (height, width, high, wide)):
-        return NotImplemented
-    rows, columns = _windows(height, high), _windows(width, wide)
-    taken = x.index_select(-2, rows.flatten()).index_select(-1, columns.flatten())
-    taken = taken.reshape(*x.shape[:-2], high, rows.shape[1], wide, columns.shape[1]).transpose(-3, -2)
-    values, found = taken.flatten(-2).max(-1)
-    places = (rows[:, None, :, None] * width + columns[None, :, None, :]).flatten(-2)
-    return values, torch.gather(places.expand(*values.shape, places.shape[-1]), -1, found.unsqueeze(-1)).squeeze(-1)
-
-
-def _adaptive_max_pool1d(x: Any, output_size: Sequence[int]) -> Any:
-    found = _adaptive_max_pool2d(x.unsqueeze(-2), [1, output_size[0]])
-    return found if found is NotImplemented else tuple(part.squeeze(-2) for part in found)
 
 
 def _with_place(x: Any, dim: int, extreme: Callable[..., Any]) -> tuple[Any, Any]:
@@ -294,19 +269,34 @@ def _copysign(a: Any, b: Any) -> Any:
     return torch.where(_signbit(b), -a.abs(), a.abs())
 
 
-def _reflection_pad1d(x: Any, padding: Sequence[Any]) -> Any:
-    return _reflection_pad(torch.ops.aten.reflection_pad1d.default, x, padding)
-
-
-def _reflection_pad2d(x: Any, padding: Sequence[Any]) -> Any:
-    return _reflection_pad(torch.ops.aten.reflection_pad2d.default, x, padding)
-
-
-def _reflection_pad(pad: Any, x: Any, padding: Sequence[Any]) -> Any:
-    """As PyTorch decomposes it if extents are dynamic or amounts negative; torch-mlir lowers others to one copy."""
-    if all(isinstance(number, int) for number in x.shape) and min(padding) >= 0:
+def _edge_pad(pad: Any, x: Any, padding: Sequence[Any]) -> Any:
+    """As PyTorch decomposes it if extents are dynamic or amounts negative. torch-mlir copies mirrored lines and planes
+    piece by piece; here others are made of such pieces."""
+    if not all(isinstance(number, int) for number in (*x.shape, *padding)) or min(padding) < 0:
+        return torch._decomp.decomposition_table[pad](x, padding)
+    aten = torch.ops.aten
+    if pad in (aten.reflection_pad1d.default, aten.reflection_pad2d.default):
         return NotImplemented
-    return torch._decomp.decomposition_table[pad](x, padding)
+    piece = _mirrored if pad == aten.reflection_pad3d.default else _repeated
+    for number in range(len(padding) // 2):
+        before, after = padding[2 * number : 2 * number + 2]
+        axis = x.ndim - 1 - number
+        parts = [piece(x, axis, 0, before)] if before else []
+        parts += [x] + ([piece(x, axis, x.shape[axis] - 1, after)] if after else [])
+        x = torch.cat(parts, axis) if len(parts) > 1 else x
+    return x
+
+
+def _repeated(x: Any, axis: int, end: int, count: int) -> Any:
+    """The element `end` of an axis, `count` times."""
+    shape = list(x.shape)
+    shape[axis] = count
+    return x.narrow(axis, end, 1).expand(shape)
+
+
+def _mirrored(x: Any, axis: int, end: int, count: int) -> Any:
+    """The `count` elements next to the element `end` of an axis, which is the first or the last, in reverse order."""
+    return x.narrow(axis, end - count if end else 1, count).flip(axis)
 
 
 def _isfinite(x: Any) -> Any:
@@ -349,9 +339,22 @@ def _cdist(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
     return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1)
 
 
+def _pdist(x: Any, p: float = 2) -> Any:
+    """Between each row and all later ones."""
+    if not isinstance(x.shape[0], int):
+        return NotImplemented
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    return torch.linalg.vector_norm(x.index_select(0, first) - x.index_select(0, second), p, -1)
+
+
 def _mm(a: Any, b: Any) -> Any:
     """As torch.mm, for signed bytes, of which the wheel's pass dies: sums wrap, as do those of 32 bits that are cut."""
     return torch.mm(a.int(), b.int()).to(torch.int8) if a.dtype == b.dtype == torch.int8 else NotImplemented
+
+
+def _addmv(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    product = torch.mv(a, b) * alpha
+    return product if beta == 0 else x * beta + product
 
 
 def _bmm(a: Any, b: Any) -> Any:

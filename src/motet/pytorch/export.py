@@ -31,14 +31,18 @@ from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import (
+    adaptive_pools,
     decompositions,
+    deformed,
     experts,
     fourier_forms,
     normalizations,
     orders,
     recurrences,
     resizing,
+    searches,
     transformers,
+    windows,
     writes,
 )
 from motet.pytorch.branches import settle_branches
@@ -48,7 +52,7 @@ from motet.pytorch.factorisations import refuse_factorisations
 from motet.pytorch.kept import keep_whole
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
-from motet.pytorch.places import find_place
+from motet.pytorch.places import find_place, module_path
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 
@@ -75,7 +79,7 @@ def export_module(
     torch.export cannot trace the module, if it changes its buffers or inputs, and for operators without lowering.
     """
     args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
-    args, kwargs = tree_map(_on_its_own, (args, kwargs))
+    args, kwargs = _on_their_own((args, kwargs))
     name = type(module).__name__
     try:
         program = _traced(module, args, kwargs, dynamic_shapes)
@@ -106,9 +110,19 @@ def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any
             raise first from None
 
 
-def _on_its_own(value: Any) -> Any:
-    """A copy of a view: torch.export would take extents of its base for extents of the program."""
-    return value.clone() if isinstance(value, torch.Tensor) and value._is_view() else value
+def _on_their_own(inputs: Any) -> Any:
+    """Copies of views: torch.export would take extents of their bases for extents of the program; and of tensors given
+    twice, which it would take for one input."""
+    seen: set[int] = set()
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        is_new = id(value) not in seen
+        seen.add(id(value))
+        return value if is_new and not value._is_view() else value.clone()
+
+    return tree_map(copied, inputs)
 
 
 def serialize_archive(data: bytes, name: str) -> bytes:
@@ -147,6 +161,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     context = ir.Context()
     register_torch_dialect(context)
     importer = fx_importer().FxImporter(context=context, hooks=_hooks(parameters))
+    _name_locations(importer, context)
     try:
         function = importer.import_program(program, func_name="main").operation
     except (NotImplementedError, AssertionError, TypeError, ValueError, KeyError) as error:
@@ -168,6 +183,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     }
     modules = (
         decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences, resizing,
+        windows, adaptive_pools, searches, deformed,
     )  # fmt: skip
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
@@ -253,6 +269,20 @@ def _refuse_chance(program: ExportedProgram, name: str) -> None:
                 f"{node.target}: its results are random; expected results that follow from the inputs: "
                 "give random numbers as an input, or call eval() where it is a dropout", find_place(node, name)
             )
+
+
+def _name_locations(importer: Any, context: ir.Context) -> None:
+    """Let the importer name the location of each operation by the path of its module; it has no hook for this."""
+    plain = type(importer._cc)
+
+    class Named(plain):
+        __slots__ = ()
+
+        def get_node_location(self, node: torch.fx.Node) -> ir.Location:
+            place = plain.get_node_location(self, node) or ir.Location.unknown(context)
+            return ir.Location.name(module_path(node), place, context)
+
+    importer._cc = Named(context, py_attr_tracker=importer._py_attr_tracker)
 
 
 def _name_results(program: ExportedProgram) -> None:

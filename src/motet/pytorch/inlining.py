@@ -15,6 +15,8 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from motet.pytorch.places import SOURCE
+
 Table = dict[Any, Callable[..., Any]]
 
 
@@ -56,8 +58,7 @@ def copy_into(node: fx.Node, module: fx.GraphModule, arguments: list[Any]) -> An
             else:
                 known[each] = new = graph.node_copy(each, known.__getitem__)
                 new.meta = {**each.meta}
-                if "stack_trace" in node.meta:
-                    new.meta["stack_trace"] = node.meta["stack_trace"]
+                new.meta.update({key: node.meta[key] for key in SOURCE if key in node.meta})
     raise ValueError("a graph without results")
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from motet.pytorch.places import SOURCE
+
 _WRITES = frozenset({
     "index_put", "index_add", "index_copy", "scatter", "scatter_add", "scatter_reduce", "masked_scatter",
 })  # fmt: skip
@@ -32,7 +34,7 @@ def make_nothing(graph: fx.Graph) -> None:
             with graph.inserting_before(node):
                 kind = {"dtype": value.dtype, "device": value.device}
                 new = graph.call_function(torch.ops.aten.empty.memory_format, (list(value.shape),), kind)
-            new.meta = {"val": value, **{key: node.meta[key] for key in ("stack_trace",) if key in node.meta}}
+            new.meta = {"val": value, **{key: node.meta[key] for key in SOURCE if key in node.meta}}
         elif _name(node) in _WRITES and any(map(_is_nothing, node.all_input_nodes[1:])):
             new = node.all_input_nodes[0]
         else:

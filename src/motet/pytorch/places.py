@@ -1,4 +1,4 @@
-"""Source locations, in the user's Python code, of nodes of an exported graph."""
+"""Source locations and names of modules, in the user's Python code, of nodes of an exported graph."""
 
 # torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
@@ -11,6 +11,7 @@ import torch
 
 from motet.errors import Location
 
+SOURCE = ("stack_trace", "nn_module_stack")  # the metadata of a node that says where it comes from
 _FRAME = re.compile(r'File "(.+)", line (\d+)')
 
 
@@ -19,3 +20,10 @@ def find_place(node: torch.fx.Node, name: str) -> Location:
     program, named `name`."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     return Location(frames[-1][0], int(frames[-1][1])) if frames else Location(name)
+
+
+def module_path(node: torch.fx.Node) -> str:
+    """The path of the module that `node` is computed in, `layer1.0.conv2`; the name of the node outside submodules."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((str(path) for path, *_ in reversed(stack.values()) if path), "")
+    return path.removeprefix("L['self'].") or node.name

@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from torch.utils._pytree import tree_map
 
 from motet.errors import CompileError
-from motet.pytorch.places import find_place
+from motet.pytorch.places import SOURCE, find_place
 
 _WIDER = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 _UNSIGNED = (*_WIDER, torch.uint64)
@@ -85,4 +85,4 @@ def _converted(graph: Graph, node: Node, dtype: torch.dtype, like: Node) -> Node
 
 
 def _meta(value: Any, like: Node) -> dict[str, Any]:
-    return {"val": value} | ({"stack_trace": like.meta["stack_trace"]} if "stack_trace" in like.meta else {})
+    return {"val": value} | {key: like.meta[key] for key in SOURCE if key in like.meta}

@@ -21,6 +21,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.masked_scatter.default: _masked_scatter,
         aten.index_reduce.default: _index_reduce,
         aten.unfold_backward.default: _sum_windows,
+        aten.diagonal_scatter.default: _write_diagonal,
     }
 
 
@@ -53,6 +54,18 @@ def _sum_windows(windows: Any, input_sizes: Sequence[Any], dim: int, size: int, 
     lines = windows.movedim(-1, dim + 1).flatten(dim, dim + 1)
     result = torch.zeros(list(input_sizes), dtype=windows.dtype, device=windows.device)
     return result.index_add(dim, places.reshape(-1), lines)
+
+
+def _write_diagonal(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """`x` with a diagonal replaced by `source`, whose last dimension is along it."""
+    count = source.shape[-1]
+    if not isinstance(count, int) or not count:
+        return NotImplemented
+    planes = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = (torch.arange(extent, device=x.device) for extent in planes.shape[-2:])
+    is_written = columns - rows.unsqueeze(-1) == offset
+    taken = source.index_select(-1, torch.clamp(rows + min(offset, 0), 0, count - 1))
+    return torch.where(is_written, taken.unsqueeze(-1).to(x.dtype), planes).movedim((-2, -1), (dim1, dim2))
 
 
 def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:

@@ -324,3 +324,10 @@ def test_what_is_random_in_training_alone_is_calculated_outside_of_it() -> None:
     x = torch.linspace(-3, 3, 11)
     with motet.load(motet.compile(Function(torch.nn.functional.rrelu), inputs=[x])) as session:
         torch.testing.assert_close(torch.as_tensor(session(x)), torch.nn.functional.rrelu(x))
+
+
+def test_a_tensor_given_twice_is_two_inputs() -> None:
+    x = torch.ones(2, 3)
+    session = motet.load(motet.compile(Function(lambda a, b: a - 2 * b), inputs=[x, x]))
+    a, b = torch.randn(2, 3), torch.randn(2, 3)
+    torch.testing.assert_close(session(a, b), a - 2 * b)

@@ -140,3 +140,20 @@ def test_rolls_and_largest_of_rows_whose_number_a_call_decides(rows: int) -> Non
     x = torch.randn(rows, 9, generator=torch.Generator().manual_seed(2))
     for mine, wanted in zip(session(x), module(x), strict=True):
         assert torch.equal(mine, wanted)
+
+
+def test_distances_of_pairs_and_written_diagonals() -> None:
+    torch.manual_seed(6)
+    x, planes = torch.randn(7, 5, dtype=torch.float64), torch.randn(4, 3, 6, dtype=torch.float64)
+    module = Functions([
+        lambda x, p: torch.nn.functional.pdist(x),
+        lambda x, p: torch.nn.functional.pdist(x[:2], 1.0),
+        lambda x, p: torch.addmv(x[:, 0], x, x[0], beta=0.5, alpha=3),
+        lambda x, p: torch.diagonal_scatter(x, x[0], -2),
+        lambda x, p: torch.diagonal_scatter(x, x[:4, 0], 1),
+        lambda x, p: torch.diagonal_scatter(p, x[:3, :4], 0, 0, 2),
+        lambda x, p: torch.diagonal_scatter(p, x[:3, :3], 1, -1, 0),
+    ])
+    found = motet.load(motet.compile(module, inputs=[x, planes], devices="host{cpu=native}"))(x, planes)
+    for one, expected in zip(found, module(x, planes), strict=True):
+        torch.testing.assert_close(one, expected)

@@ -11,6 +11,7 @@ from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
+from motet.compiler.frontends.torch.blocks import lower_blocks
 from motet.compiler.frontends.torch.extents import settle_extents
 from motet.compiler.frontends.torch.grids import lower_grids
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
@@ -19,6 +20,7 @@ from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.regions import lower_regions
 from motet.compiler.frontends.torch.resizing import lower_resizing
+from motet.compiler.frontends.torch.searches import lower_searches
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
@@ -47,6 +49,8 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
     lower_resizing(module)
     lower_grids(module)
     lower_regions(module)
+    lower_blocks(module)
+    lower_searches(module)
     _refuse_unknown(module, file)
     kinds = ir.FunctionType(ir.TypeAttr(module.body.operations[0].operation.attributes["function_type"]).value)
     without_sign = unsigned(kinds.inputs), unsigned(kinds.results)

@@ -7,11 +7,15 @@ from motet.compiler.ir.find import find_operations
 
 
 def operators(module: ir.Module, *names: str) -> list[ir.Operation]:
-    """The calls of the operators `names`, such as `torch.aten.grid_sampler_2d`."""
-    return [
-        each for each in find_operations(module, "torch.operator")
-        if ir.StringAttr(each.attributes["name"]).value in names
-    ]
+    """The calls of the operators `names`, such as `torch.aten.grid_sampler_2d`, known to torch-mlir or not."""
+    return [*find_operations(module, *names), *(
+        each for each in find_operations(module, "torch.operator") if operator_name(each) in names
+    )]  # fmt: skip
+
+
+def operator_name(operator: ir.Operation) -> str:
+    """The name of an operator, also if torch-mlir does not know it."""
+    return ir.StringAttr(operator.attributes["name"]).value if operator.name == "torch.operator" else operator.name
 
 
 def constant(value: ir.Value) -> int | float | bool | str | None:

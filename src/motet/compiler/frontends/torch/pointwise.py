@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,27 @@ class Read:
 
     tensor: ir.Value
     loops: Sequence[int]
+
+    def places(self) -> list[ir.AffineExpr]:
+        return [ir.AffineDimExpr.get(loop) for loop in self.loops]
+
+
+@dataclass(frozen=True)
+class WindowRead:
+    """A tensor whose element is an operand of each point: along each axis at the sum of some loops, each multiplied by
+    its factor."""
+
+    tensor: ir.Value
+    axes: Sequence[Mapping[int, int]]
+
+    def places(self) -> list[ir.AffineExpr]:
+        found: list[ir.AffineExpr] = []
+        for factors in self.axes:
+            place: ir.AffineExpr = ir.AffineConstantExpr.get(0)
+            for loop, factor in factors.items():
+                place = ir.AffineExpr.get_add(place, ir.AffineExpr.get_mul(ir.AffineDimExpr.get(loop), factor))
+            found.append(place)
+        return found
 
 
 @dataclass(frozen=True)
@@ -66,6 +87,14 @@ class Floats:
     def round(self, value: ir.Value) -> ir.Value:
         """The nearest integer; the even one of two."""
         return create("math.roundeven", self.kind, [value])
+
+    def round_away(self, value: ir.Value) -> ir.Value:
+        """The nearest integer; of two, the one farther from zero."""
+        size = self.magnitude(value)
+        whole = self.floor(size)
+        more = self.compare(AT_LEAST, self.sub(size, whole), self.of(0.5))
+        near = self.add(whole, self.select(more, self.of(1), self.of(0)))
+        return self.select(self.compare(LESS, value, self.of(0)), self.sub(self.of(0), near), near)
 
     def magnitude(self, value: ir.Value) -> ir.Value:
         return create("math.absf", self.kind, [value])
@@ -124,6 +153,27 @@ def both(a: ir.Value, b: ir.Value) -> ir.Value:
     return create("arith.andi", a.type, [a, b])
 
 
+def clamped(index: ir.Value, last: ir.Value) -> ir.Value:
+    """An index from 0 to `last`."""
+    above = create("arith.maxsi", index.type, [index, constant_index(0)])
+    return create("arith.minsi", index.type, [above, last])
+
+
+def repeat(
+    begin: ir.Value, end: ir.Value, start: Sequence[ir.Value],
+    body: Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]],
+) -> list[ir.Value]:
+    """The values that a loop from `begin` to before `end` carries, which are `start` at first: `body` writes those
+    after an iteration, given its index and those before it."""
+    kinds = [value.type for value in start]
+    made = ir.Operation.create("scf.for", results=kinds, operands=[begin, end, constant_index(1), *start], regions=1)
+    block = made.regions[0].blocks.append(ir.IndexType.get(), *kinds, arg_locs=[made.location] * (1 + len(kinds)))
+    with ir.InsertionPoint(block):
+        index, *carried = block.arguments
+        ir.Operation.create("scf.yield", operands=list(body(index, carried)))
+    return list(made.results)
+
+
 def floats_for(kind: ir.Type) -> Floats:
     """The type in which numbers of type `kind` are calculated with: f64 for itself, f32 for all others."""
     return Floats(kind if isinstance(kind, ir.F64Type) else ir.F32Type.get())
@@ -160,13 +210,13 @@ def table(values: np.ndarray, kind: ir.Type) -> ir.Value:
 
 
 def pointwise(
-    result: ir.RankedTensorType, sizes: Sequence[ir.Value], reads: Sequence[Read],
+    result: ir.RankedTensorType, sizes: Sequence[ir.Value], reads: Sequence[Read | WindowRead],
     body: Callable[[Sequence[ir.Value], Sequence[ir.Value]], ir.Value],
 ) -> ir.Value:
     """A tensor of the type `result`, whose dynamic extents are `sizes`. `body` writes the element of a point, given the
     elements that are read there and the point's indices."""
     rank = result.rank
-    maps = [ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(loop) for loop in read.loops]) for read in reads]
+    maps = [ir.AffineMap.get(rank, 0, read.places()) for read in reads]
     maps.append(ir.AffineMap.get_identity(rank))
     parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
     made = ir.Operation.create(
@@ -225,6 +275,18 @@ def replace(operation: ir.Operation, value: ir.Value) -> None:
     """Replaces an operator of the dialect `torch` by a tensor of MLIR."""
     kind = operation.results[0].type
     operation.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", kind, [value]))
+    operation.erase()
+
+
+def is_used(result: ir.Value) -> bool:
+    return next(iter(result.uses), None) is not None
+
+
+def replace_all(operation: ir.Operation, values: Sequence[ir.Value | None]) -> None:
+    """Replaces an operator of several results; None for those without a use."""
+    for result, value in zip(operation.results, values, strict=True):
+        if value is not None:
+            result.replace_all_uses_with(create("torch_c.from_builtin_tensor", result.type, [value]))
     operation.erase()
 
 

@@ -3,9 +3,9 @@
     torch.torchvision.roi_align(%x, %regions, 0.25, 7, 7, 2, true)
  →  %y = linalg.generic { mean of 2 × 2 samples, each between 2 × 2 elements of the region's image }
 
-A region that is of no image reads the first or the last one.
+If there are many samples, or as many as a region is large, each point has a loop over those that may be inside.
 
-Source: torchvision's `csrc/ops/cpu/roi_align_common.h`.
+Source: torchvision's `csrc/ops/cpu/roi_align_common.h`, `ps_roi_align_kernel.cpp`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,29 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, know_operations
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
 from motet.compiler.frontends.torch import operands
 from motet.compiler.frontends.torch.pointwise import (
     AT_LEAST,
     AT_MOST,
+    EQUAL,
     Floats,
     both,
-    builtin,
-    floats_for,
-    pointwise,
-    replace,
+    clamped,
+    repeat,
+    replace_all,
     size_of,
 )
+from motet.compiler.frontends.torch.region_operands import RegionOperands
+from motet.compiler.frontends.torch.region_pools import lower_pool
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import constant_index
 
-_OPERATOR = "torch.torchvision.roi_align"
+_ALIGN, _SPLIT_ALIGN = "torch.torchvision.roi_align", "torch.torchvision.ps_roi_align"
+_POOL, _SPLIT_POOL = "torch.torchvision.roi_pool", "torch.torchvision.ps_roi_pool"
+_ALL = (_ALIGN, _SPLIT_ALIGN, _POOL, _SPLIT_POOL)
 _MOST = 4  # samples along an axis of a cell, which are written one by one
+_FAR = 1e9  # more samples than an axis has
 
 
 @dataclass(frozen=True)
@@ -45,44 +49,104 @@ class _Sample:
 
 
 @dataclass(frozen=True)
-class _RegionAxis:
-    """An axis of `size` elements that regions divide into `cells`, of `samples` each."""
+class _CellLine:
+    """The samples of a cell along an axis: `count` (a number), `step` apart, of a cell that begins at `begin`."""
 
     f: Floats
     size: ir.Value
-    cells: int
-    samples: int
+    begin: ir.Value
+    step: ir.Value
+    count: ir.Value
 
-    def of(self, low: ir.Value, high: ir.Value, cell: ir.Value, aligned: bool) -> list[_Sample]:
+    def sample(self, number: ir.Value) -> _Sample:
+        """That of the number `number`, a float."""
         f = self.f
-        length = f.sub(high, low)
-        width = f.div(length if aligned else f.most(length, f.of(1)), f.of(self.cells))
-        begin = f.add(low, f.mul(f.of_index(cell), width))
-        return [
-            self._sample(f.add(begin, f.mul(width, f.of((number + 0.5) / self.samples))))
-            for number in range(self.samples)
-        ]
-
-    def _sample(self, at: ir.Value) -> _Sample:
-        f = self.f
+        at = f.add(self.begin, f.mul(f.add(number, f.of(0.5)), self.step))
         size, last = f.of_index(self.size), create("arith.subi", self.size.type, [self.size, constant_index(1)])
         inside = both(f.compare(AT_LEAST, at, f.of(-1)), f.compare(AT_MOST, at, size))
-        end = f.of_index(last)
-        place = f.clip(at, f.of(0), end)
+        place = f.clip(at, f.of(0), f.of_index(last))
         first = f.floor(place)
         part = f.sub(place, first)
         index = f.index(first)
         following = create("arith.addi", index.type, [index, constant_index(1)])
-        places = (_clamped(index, last), _clamped(following, last))
+        places = (clamped(index, last), clamped(following, last))
         return _Sample(places, (f.sub(f.of(1), part), part), inside)
+
+    def ends(self) -> tuple[ir.Value, ir.Value]:
+        """The numbers of samples that may be inside: the first, and the one after the last."""
+        f = self.f
+        most = f.clip(self.count, f.of(0), f.of(_FAR))
+        ends = [f.div(f.sub(end, self.begin), self.step) for end in (f.of(-1), f.of_index(self.size))]
+        first = f.clip(f.floor(f.sub(f.least(*ends), f.of(2))), f.of(0), most)
+        last = f.clip(f.ceil(f.add(f.most(*ends), f.of(2))), f.of(0), most)
+        same = f.compare(EQUAL, self.step, f.of(0))  # all samples are at one place
+        return f.index(f.select(same, f.of(0), first)), f.index(f.select(same, most, last))
+
+
+@dataclass(frozen=True)
+class _Aligned:
+    """Means of samples: `samples` along each axis of a cell, or as many as cells are long if it is not positive.
+    Regions are shifted by `shift`, and have at least `least` elements along an axis."""
+
+    of: RegionOperands
+    samples: int
+    shift: float
+    least: float | None
+
+    def element(self, loops: Sequence[ir.Value]) -> ir.Value:
+        f = self.of.floats
+        y, x = (self._line(axis, loops) for axis in range(2))
+        plane = self.of.plane(loops)
+        total = self._listed(plane, y, x) if 0 < self.samples <= _MOST else self._looped(plane, y, x)
+        count = f.mul(y.count, x.count)
+        if self.of.is_split:
+            return f.narrowed(f.div(total, count), self.of.kind)
+        return f.narrowed(f.div(total, f.most(count, f.of(1))), self.of.kind)
+
+    def _line(self, axis: int, loops: Sequence[ir.Value]) -> _CellLine:
+        f, of = self.of.floats, self.of
+        numbers = (of.number(loops[0], column) for column in (2 - axis, 4 - axis))
+        low, high = (f.sub(f.mul(number, f.of(of.scale)), f.of(self.shift)) for number in numbers)
+        length = f.sub(high, low)
+        length = length if self.least is None else f.most(length, f.of(self.least))
+        width = f.div(length, f.of(of.cells[axis]))
+        count = f.of(self.samples) if self.samples > 0 else f.ceil(width)
+        begin = f.add(low, f.mul(f.of_index(loops[2 + axis]), width))
+        return _CellLine(f, size_of(of.image, 2 + axis), begin, f.div(width, count), count)
+
+    def _listed(self, plane: Sequence[ir.Value], y: _CellLine, x: _CellLine) -> ir.Value:
+        f = self.of.floats
+        lines = [[line.sample(f.of(number)) for number in range(self.samples)] for line in (y, x)]
+        return f.total([self._between(plane, *each) for each in itertools.product(*lines)])
+
+    def _looped(self, plane: Sequence[ir.Value], y: _CellLine, x: _CellLine) -> ir.Value:
+        f = self.of.floats
+        columns = x.ends()
+
+        def row(number: ir.Value, before: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            own = y.sample(f.of_index(number))
+
+            def column(number: ir.Value, before: Sequence[ir.Value]) -> Sequence[ir.Value]:
+                return [f.add(before[0], self._between(plane, own, x.sample(f.of_index(number))))]
+
+            return repeat(*columns, before, column)
+
+        return repeat(*y.ends(), [f.of(0)], row)[0]
+
+    def _between(self, plane: Sequence[ir.Value], y: _Sample, x: _Sample) -> ir.Value:
+        """The sample between four elements; zero outside."""
+        f = self.of.floats
+        terms = [
+            f.mul(self.of.read(plane, y.places[row], x.places[column]), f.mul(y.weights[row], x.weights[column]))
+            for row, column in itertools.product(range(2), range(2))
+        ]
+        return f.select(both(y.inside, x.inside), f.total(terms), f.of(0))
 
 
 def lower_regions(module: ir.Module) -> None:
-    """Rewrites the module in place. Operators with many samples, or as many as a region is large, stay as they are."""
+    """Rewrites the module in place. Operators over split channels, of which a call decides the number, stay."""
     with module.context:
-        found = [
-            each for each in find_operations(module, _OPERATOR) if 0 < operands.integer(each.operands[5]) <= _MOST
-        ]
+        found = operands.operators(module, *_ALL)
         if found:
             know_operations(module)
         for operator in found:
@@ -91,44 +155,16 @@ def lower_regions(module: ir.Module) -> None:
 
 
 def _lower(operator: ir.Operation) -> None:
-    image, regions = (builtin(operand) for operand in operator.operands[:2])
-    scale = operands.number(operator.operands[2])
-    high, wide, samples = (operands.integer(operand) for operand in operator.operands[3:6])
-    aligned = bool(operands.constant(operator.operands[6]))
-    kind, of_regions = ir.RankedTensorType(image.type), ir.RankedTensorType(regions.type)
-    f = floats_for(kind.element_type)
-    axes = [_RegionAxis(f, size_of(image, 2), high, samples), _RegionAxis(f, size_of(image, 3), wide, samples)]
-    last_image = create("arith.subi", ir.IndexType.get(), [size_of(image, 0), constant_index(1)])
-    result = ir.RankedTensorType.get([of_regions.shape[0], kind.shape[1], high, wide], kind.element_type)
-    sizes = [size_of(*of) for of, extent in (((regions, 0), result.shape[0]), ((image, 1), result.shape[1]))
-             if extent == DYNAMIC]  # fmt: skip
-
-    def body(_: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
-        def number(column: int) -> ir.Value:
-            place = [regions, loops[0], constant_index(column)]
-            return f.wide(create("tensor.extract", of_regions.element_type, place))
-
-        def end(column: int) -> ir.Value:
-            return f.sub(f.mul(number(column), f.of(scale)), f.of(0.5 if aligned else 0))
-
-        own = _clamped(f.index(number(0)), last_image)
-        lines = [axes[k].of(end(2 - k), end(4 - k), loops[2 + k], aligned) for k in range(2)]
-        terms = [_between(f, image, (own, loops[1]), y, x) for y, x in itertools.product(*lines)]
-        return f.narrowed(f.div(f.total(terms), f.of(samples * samples)), kind.element_type)
-
-    replace(operator, pointwise(result, sizes, [], body))
-
-
-def _between(f: Floats, image: ir.Value, first: Sequence[ir.Value], y: _Sample, x: _Sample) -> ir.Value:
-    """The sample between four elements of the image and channel `first`; zero outside."""
-    kind = ir.RankedTensorType(image.type).element_type
-    terms: list[ir.Value] = []
-    for row, column in itertools.product(range(2), range(2)):
-        value = f.wide(create("tensor.extract", kind, [image, *first, y.places[row], x.places[column]]))
-        terms.append(f.mul(value, f.mul(y.weights[row], x.weights[column])))
-    return f.select(both(y.inside, x.inside), f.total(terms), f.of(0))
-
-
-def _clamped(index: ir.Value, last: ir.Value) -> ir.Value:
-    above = create("arith.maxsi", index.type, [index, constant_index(0)])
-    return create("arith.minsi", index.type, [above, last])
+    name = operands.operator_name(operator)
+    is_split = name in (_SPLIT_ALIGN, _SPLIT_POOL)
+    image = kind_of(operator.operands[0])
+    if image is None or (is_split and image.extents[1] == DYNAMIC):
+        return
+    of = RegionOperands.of(operator, is_split)
+    if name in (_POOL, _SPLIT_POOL):
+        lower_pool(operator, of)
+        return
+    samples = operands.integer(operator.operands[5])
+    is_shifted = is_split or bool(operands.constant(operator.operands[6]))
+    aligned = _Aligned(of, samples, 0.5 if is_shifted else 0.0, None if is_shifted else 1.0)
+    replace_all(operator, [of.pointwise(of.kind, aligned.element), *of.channels(operator)])

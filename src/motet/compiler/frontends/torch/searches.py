@@ -1,0 +1,116 @@
+"""lower-searches: in the `torch` dialect, lowers searches in sorted sequences to one operation, which bisects.
+
+    torch.operator "torch.aten.searchsorted.Tensor"(%sequence, %x, false, false, none, none)  // of [100]
+ →  %y = linalg.generic { 7 times: %sequence[%middle] >= %x ? … }
+
+A NaN, in `x` or in the sequence, is after all that it is compared with, as in PyTorch, step by step.
+
+Source: PyTorch's `aten/src/ATen/native/Bucketization.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.frontends.torch import operands
+from motet.compiler.frontends.torch.pointwise import (
+    AT_LEAST,
+    GREATER,
+    Read,
+    both,
+    builtin,
+    clamped,
+    pointwise,
+    repeat,
+    replace,
+    size_of,
+)
+from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.sizes import constant_index
+
+_STEPS = 40  # for sequences whose extent a call decides
+_COMPARED = {
+    (False, False): arith.CmpIPredicate.sge, (False, True): arith.CmpIPredicate.sgt,
+    (True, False): arith.CmpIPredicate.uge, (True, True): arith.CmpIPredicate.ugt,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A search for places before equal elements, or after them (`right`)."""
+
+    sequence: ir.Value
+    right: bool
+    unsigned: bool
+
+    def place(self, value: ir.Value, line: Sequence[ir.Value]) -> ir.Value:
+        """The index where `value` belongs in the line `line`, from 0 to the extent of the sequence."""
+        kind = ir.RankedTensorType(self.sequence.type)
+        end = size_of(self.sequence, kind.rank - 1)
+        last = create("arith.subi", end.type, [end, constant_index(1)])
+        extent = kind.shape[-1]
+
+        def step(_: ir.Value | None, ends: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            low, high = ends
+            half = create("arith.shrui", low.type, [create("arith.subi", low.type, [high, low]), constant_index(1)])
+            middle = create("arith.addi", low.type, [low, half])
+            found = create("tensor.extract", kind.element_type, [self.sequence, *line, clamped(middle, last)])
+            before = self._is_before(value, found)
+            following = create("arith.addi", low.type, [middle, constant_index(1)])
+            is_open = arith.CmpIOp(arith.CmpIPredicate.slt, low, high).result
+            after = both(is_open, create("arith.xori", before.type, [before, _true()]))
+            return [_select(after, following, low), _select(both(is_open, before), middle, high)]
+
+        ends: Sequence[ir.Value] = [constant_index(0), end]
+        if extent == DYNAMIC:
+            return repeat(constant_index(0), constant_index(_STEPS), ends, step)[0]
+        for _ in range(extent.bit_length()):
+            ends = step(None, ends)
+        return ends[0]
+
+    def _is_before(self, value: ir.Value, found: ir.Value) -> ir.Value:
+        """Whether the place of `value` is before the element `found` of the sequence."""
+        bit = ir.IntegerType.get_signless(1)
+        if isinstance(value.type, ir.IntegerType):
+            return arith.CmpIOp(_COMPARED[self.unsigned, self.right], found, value).result
+        predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), GREATER if self.right else AT_LEAST)
+        return create("arith.cmpf", bit, [found, value], {"predicate": predicate})
+
+
+def lower_searches(module: ir.Module) -> None:
+    """Rewrites the module in place."""
+    with module.context:
+        found = operands.operators(module, "torch.aten.searchsorted.Tensor")
+        if found:
+            know_operations(module)
+        for operator in found:
+            with operator.location, ir.InsertionPoint(operator):
+                _lower(operator)
+
+
+def _lower(operator: ir.Operation) -> None:
+    sequence, values = (builtin(operand) for operand in operator.operands[:2])
+    kind, made = kind_of(operator.operands[0]), kind_of(operator.results[0])
+    if kind is None or made is None:
+        return
+    search = _Search(sequence, bool(operands.constant(operator.operands[3])), kind.unsigned)
+    shape = ir.RankedTensorType(values.type).shape
+    result = ir.RankedTensorType.get(shape, made.scalar)
+    dynamic = [size_of(values, axis) for axis, extent in enumerate(shape) if extent == DYNAMIC]
+    outer = len(kind.extents) - 1
+
+    def body(read: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
+        return create("arith.index_cast", made.scalar, [search.place(read[0], loops[:outer])])
+
+    replace(operator, pointwise(result, dynamic, [Read(values, range(len(shape)))], body))
+
+
+def _select(condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    return create("arith.select", a.type, [condition, a, b])
+
+
+def _true() -> ir.Value:
+    bit = ir.IntegerType.get_signless(1)
+    return create("arith.constant", bit, [], {"value": ir.IntegerAttr.get(bit, 1)})

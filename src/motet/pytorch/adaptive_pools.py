@@ -1,0 +1,116 @@
+"""Decompositions of adaptive pools whose windows differ in size: the parts of each axis, reduced one by one.
+
+    adaptive_avg_pool1d(x, 2)  // of [5]  →  cat([mean(x[0:3]), mean(x[2:5])])
+
+PyTorch gathers windows of one size, and masks what is too much. Pools with many windows are left to it, since each
+window is a part of the program here. Places of maxima come from gathered windows.
+"""
+
+# torch may not be installed, and much of it has no types.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+
+_MOST = 48  # windows along all axes together that are parts of the program
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    aten = torch.ops.aten
+    return {
+        aten.adaptive_avg_pool1d.default: _mean(aten.adaptive_avg_pool1d.default),
+        aten._adaptive_avg_pool2d.default: _mean(aten._adaptive_avg_pool2d.default),
+        aten._adaptive_avg_pool3d.default: _mean(aten._adaptive_avg_pool3d.default),
+        aten.adaptive_max_pool1d.default: _largest,
+        aten.adaptive_max_pool2d.default: _largest,
+        aten.adaptive_max_pool3d.default: _largest,
+    }
+
+
+def _mean(operator: Any) -> Callable[..., Any]:
+    def run(x: Any, output_size: Sequence[Any]) -> Any:
+        sizes = x.shape[x.ndim - len(output_size) :]
+        if not _is_static(sizes, output_size) or not _is_short(sizes, output_size) or _divides(sizes, output_size):
+            other = decomposition_table.get(operator)
+            return NotImplemented if other is None else other(x, output_size)
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        return _along_each(wide, output_size, torch.mean).to(x.dtype)
+
+    return run
+
+
+def _largest(x: Any, output_size: Sequence[Any]) -> Any:
+    """Maxima, and their places in the plane of the image; those that are not used are not computed."""
+    sizes = x.shape[x.ndim - len(output_size) :]
+    if not _is_static(sizes, output_size):
+        return NotImplemented
+    values, places = _gathered(x, output_size)
+    if _is_short(sizes, output_size):
+        values = _along_each(x, output_size, torch.amax)
+    return values, places
+
+
+def _is_static(*extents: Sequence[Any]) -> bool:
+    return all(isinstance(extent, int) and extent > 0 for each in extents for extent in each)
+
+
+def _is_short(sizes: Sequence[int], outputs: Sequence[int]) -> bool:
+    return sum(count for size, count in zip(sizes, outputs, strict=True) if size % count) <= _MOST
+
+
+def _divides(sizes: Sequence[int], outputs: Sequence[int]) -> bool:
+    return not any(size % count for size, count in zip(sizes, outputs, strict=True))
+
+
+def _along_each(x: Any, outputs: Sequence[int], reduced: Callable[..., Any]) -> Any:
+    """The last axes of `x` reduced to `outputs` windows, one axis after the other."""
+    for axis, count in enumerate(outputs, x.ndim - len(outputs)):
+        size = x.shape[axis]
+        if size == count:
+            continue
+        if size % count == 0:
+            x = reduced(x.unflatten(axis, (count, size // count)), axis + 1)
+            continue
+        parts = [x.narrow(axis, *_window(number, size, count)) for number in range(count)]
+        x = torch.cat([part if part.shape[axis] == 1 else reduced(part, axis, keepdim=True) for part in parts], axis)
+    return x
+
+
+def _window(number: int, size: int, count: int) -> tuple[int, int]:
+    """The first element of a window, and how many it has."""
+    begin = number * size // count
+    return begin, -(-(number + 1) * size // count) - begin
+
+
+def _gathered(x: Any, outputs: Sequence[int]) -> tuple[Any, Any]:
+    """The maxima, and the place of each in the plane of the last axes."""
+    rank, first = len(outputs), x.ndim - len(outputs)
+    shape, places = list(x.shape[:first]), torch.zeros((), dtype=torch.int64)
+    taken = x
+    for number, count in enumerate(outputs):
+        size = x.shape[first + number]
+        line = _places(size, count)
+        taken = taken.index_select(first + number, line.flatten())
+        shape += [count, line.shape[1]]
+        own = [1] * (2 * rank)
+        own[number], own[rank + number] = line.shape
+        places = places * size + line.reshape(own)
+    order = [*range(first), *range(first, first + 2 * rank, 2), *range(first + 1, first + 2 * rank, 2)]
+    values, found = taken.reshape(shape).permute(order).flatten(first + rank).max(-1)
+    places = places.flatten(rank)
+    chosen = torch.gather(places.expand(*values.shape, places.shape[-1]), -1, found.unsqueeze(-1)).squeeze(-1)
+    return values, chosen
+
+
+def _places(size: int, outputs: int) -> Any:
+    """Places of the window of each output, as many for all: the last is repeated, which changes no maximum."""
+    most = max(_window(number, size, outputs)[1] for number in range(outputs))
+    number = torch.arange(outputs).unsqueeze(-1)
+    begin = torch.div(number * size, outputs, rounding_mode="trunc")
+    end = torch.div((number + 1) * size + outputs - 1, outputs, rounding_mode="trunc")
+    return torch.minimum(begin + torch.arange(most), end - 1)
