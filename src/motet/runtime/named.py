@@ -1,0 +1,52 @@
+"""Calls with tensors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from motet.artifact.schema import TensorSpec
+from motet.errors import CallError
+from motet.runtime.function import Function
+
+
+def call_by_name(function: Function, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+    """The results `names` of `function`, all of them for None, in this order. `feeds` has each input by its name.
+
+    Raises CallError for names that the function lacks, and for inputs that are missing.
+    """
+    if not _is_mapping(feeds):
+        raise CallError(f"{function.name}: feeds: {type(feeds).__qualname__} given; expected a mapping of names of "
+                        "inputs to arrays")
+    if isinstance(names, str):
+        raise CallError(f"{function.name}: names: the text {names!r} given; expected a list of names, [{names!r}]")
+    inputs, results = names_of(function.signature.inputs), names_of(function.signature.results)
+    check_inputs(function.name, inputs, feeds)
+    if names is not None:
+        _check(function.name, "result", names, results)
+    values = function(*(feeds[name] for name in inputs))
+    every = [] if values is None else list(values) if isinstance(values, tuple) else [values]
+    by_name = dict(zip(results, every, strict=True))
+    return every if names is None else [by_name[name] for name in names]
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def check_inputs(function: str, names: Sequence[str], feeds: Mapping[str, Any]) -> None:
+    """Raises CallError if `feeds` has other inputs than `names`."""
+    _check(function, "input", feeds, names)
+    if missing := [name for name in names if name not in feeds]:
+        raise CallError(f"{function}: inputs not given: {', '.join(missing)}")
+
+
+def names_of(specs: Sequence[TensorSpec]) -> list[str]:
+    """The names of tensors; one without a name has its number."""
+    return [spec.name or str(index) for index, spec in enumerate(specs)]
+
+
+def _check(function: str, kind: str, given: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise CallError(f"{function}: no {kind} {name!r}; there are: {', '.join(known) or 'none'}")
