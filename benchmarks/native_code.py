@@ -79,7 +79,7 @@ def _rows(
     }
     platforms = {
         f"{device}, in capture mode": (capture, _KINDS),
-        "Intel's for processors": ({"PLATFORM": "Processor"}, ("SPIR-V", "source")),
+        "Intel's for processors": ({"PLATFORM": "Intel(R) OpenCL"}, ("SPIR-V", "source")),
     }
     rows: list[tuple[str, int, dict[str, float]]] = []
     for platform, (environment, kinds) in platforms.items():
@@ -108,12 +108,12 @@ def _measured(folder: Path, kind: str, count: int, environment: dict[str, str]) 
 
 def _load(folder: Path, kind: str) -> int:
     """Load programs on the platform that the environment names, and print how long it took."""
-    from motet.runtime.drivers.opencl.api import DEVICE_NAME, load_api
+    from motet.runtime.drivers.opencl.api import PLATFORM_NAME, load_api
 
     api = load_api()
-    devices = [device for platform in api.platforms() for device in api.devices(platform)]
-    named = [device for device in devices if os.environ["PLATFORM"] in api.device_text(device, DEVICE_NAME)]
-    named = [device for device in named if not api.device_text(device, DEVICE_NAME).startswith("pthread")]
+    wanted = os.environ["PLATFORM"]
+    platforms = [each for each in api.platforms() if api.platform_text(each, PLATFORM_NAME).endswith(wanted)]
+    named = [device for platform in platforms for device in api.devices(platform)]
     if not named:
         return 1
     context = api.context_create(named[0])

@@ -4,7 +4,8 @@
     python -m conformance run --suite onnx-node --filter Resize --jobs 2
     python -m conformance run --suite onnx-node --shard 1/4 --resume
     python -m conformance peer                           ONNX Runtime's results for the ONNX suites
-    python -m conformance report                         docs/conformance.md, from the last results
+    python -m conformance report                         docs/conformance.md and the table of
+                                                         docs/openvino_models.md, from the last results
     python -m conformance ratchet [--drop]               conformance/passing/, from the last results
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conformance import peers, ratchet
+from conformance.openvino_table import write_table
 from conformance.report import write_report
 from conformance.results import Result, Unavailable, counts, read_results, write_results
 from conformance.runner import ROOT, Child, interpreter, run_cases
@@ -38,6 +40,7 @@ def main() -> int:
             peers.measure(options.python)
         case "report":
             write_report(RESULTS)
+            write_table(RESULTS)
         case _:
             return max(ratchet.update(suite.name, RESULTS, options.drop) for suite in suites)
     return 0

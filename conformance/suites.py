@@ -43,7 +43,7 @@ SUITES = {
         Suite("stablehlo-testdata", "StableHLO test data", "conformance.stablehlo_suite", ()),
         Suite(
             "openvino", "OpenVINO's conversions", "conformance.openvino_suite",
-            ("torch", "transformers", "timm", "openvino"), 600.0,
+            ("torch", "transformers", "timm", "torchvision", "openvino"), 600.0,
         ),
         Suite("jax", "JAX functions", "conformance.jax_functions", ("jax",)),
     )

@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,22 @@ def pytest_configure(config: pytest.Config) -> None:
     some tests import, has an older libtbb.so.12 than Intel's OpenCL platform needs; a process uses the first one."""
     os.environ[CHECKED] = "1"
     openable(environment_platforms(Path(sys.prefix)))
+    hide_unfit_torchvision()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if CACHE not in os.environ:
         config.stash[_own_cache] = os.environ[CACHE] = tempfile.mkdtemp(prefix="motet-test-cache-")
+
+
+def hide_unfit_torchvision() -> None:
+    """Make torchvision look missing where it was built for another PyTorch: for CUDA, next to a PyTorch for processors
+    alone. Its import fails, and with it those of all packages that would do without it, such as transformers."""
+    try:
+        torch, vision = metadata.version("torch"), metadata.version("torchvision")
+    except metadata.PackageNotFoundError:
+        return
+    if torch.endswith("+cpu") and not vision.endswith("+cpu"):
+        sys.modules["torchvision"] = None  # pyright: ignore[reportArgumentType]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

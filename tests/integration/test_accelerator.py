@@ -181,3 +181,36 @@ def test_resnet_18_split_over_host_and_accelerator_agrees_with_the_oracle(name: 
         np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-3 * float(np.abs(wanted).max()))
         launches = {traced.device for traced in events if traced.event.kind == "launch"}
         assert launches == {"host", DEVICE}
+
+
+def test_a_mesh_of_accelerators_is_named_and_placed_on() -> None:
+    """Two products on two nodes of a mesh; operands and results are in the memories of others."""
+    def at(node: str) -> str:
+        return f"#hal.device.affinity<@{node}>"
+
+    def product(result: str, left: str, right: str, node: str, m: int, n: int, k: int) -> str:
+        a, b, c = f"tensor<{m}x{k}xf32>", f"tensor<{k}x{n}xf32>", f"tensor<{m}x{n}xf32>"
+        return f"""
+          %e{result} = tensor.empty() : {c}
+          %f{result} = linalg.fill ins(%zero : f32) outs(%e{result} : {c}) -> {c}
+          %{result} = linalg.matmul {{stream.affinity = {at(node)}}} ins(%{left}, %{right} : {a}, {b})
+            outs(%f{result} : {c}) -> {c}"""
+
+    text = f"""func.func @main(%a: tensor<8x16xf32> {{iree.abi.affinity = {at("grid_0_0")}}},
+        %b: tensor<16x12xf32> {{iree.abi.affinity = {at("grid_0_1")}}},
+        %c: tensor<12x8xf32> {{iree.abi.affinity = {at("grid_1_0")}}})
+        -> (tensor<8x8xf32> {{iree.abi.affinity = {at("grid_1_1")}}}) {{
+      %zero = arith.constant 0.0 : f32
+      {product("p", "a", "b", "grid_0_1", 8, 12, 16)}
+      {product("q", "p", "c", "grid_1_1", 8, 8, 12)}
+      return %q : tensor<8x8xf32>
+    }}"""
+    a, b, c = random(8, 16), random(16, 12), random(12, 8)
+    artifact = build_placed(text, ("grid[2x2]=riscv",), TARGETS)
+    with load(artifact, devices={"grid[2x2]": "riscv:qemu?harts=1&memory=64M"}) as session:
+        there = [session.put(array, node) for array, node in zip((a, b, c), ("grid_0_0", "grid_0_1", "grid_1_0"),
+                                                                 strict=True)]
+        result, events = session.main.trace(*there)
+        np.testing.assert_allclose(np.asarray(result), a @ b @ c, rtol=1e-4, atol=1e-4)
+        launched = {traced.device for traced in events if traced.event.kind == "launch"}
+    assert launched == {"riscv:qemu/1?harts=1&memory=64M", "riscv:qemu/3?harts=1&memory=64M"}

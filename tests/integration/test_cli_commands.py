@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -128,19 +129,59 @@ def test_inspect_json_is_complete(motet: Run, compiled: Path) -> None:
 def test_bench_measures(motet: Run, compiled: Path) -> None:
     options = ("--repeat", "3", "--number", "5", "--threads", "1", "--json")
     result = json.loads(motet("bench", compiled / "add.motet", *options).stdout)
-    assert len(result["samples"]) == 3
+    assert (result["version"], result["kind"], len(result["samples"])) == (1, "calls", 3)
     assert result["number"] == 5
     assert result["threads"] == 1
-    assert 0 < result["fastest"] <= result["median"] < 1
-    assert result["fastest"] == min(result["samples"])
+    latency = result["latency"]
+    assert 0 < latency["min"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"] < 1
+    assert latency["calls"] == 15
+    assert 0 <= result["overhead"] < 1 and result["traced"] >= 5
+    assert [kernel["name"] for kernel in result["kernels"]] == ["main_kernel_0"]
+    assert result["roof"]["flops"] > result["roof"]["bytes"] > 1e8
 
 
 def test_bench_prints_a_profile(motet: Run, compiled: Path) -> None:
     outcome = motet("bench", compiled / "add.motet", "--min-time", "0.01", "--profile")
     assert outcome.returncode == 0, outcome.stderr
     assert "time per call" in outcome.stdout
-    assert "main_kernel_0" in outcome.stdout
-    assert outcome.stderr == ""
+    assert "main_kernel_0" in outcome.stdout and "p90 µs" in outcome.stdout
+    others = [line for line in outcome.stderr.splitlines() if "the machine was disturbed" not in line]
+    assert others == []
+
+
+def test_bench_compares_two_programs(motet: Run, compiled: Path, add: Path, tmp_path: Path) -> None:
+    twice = tmp_path / "twice.mlir"
+    twice.write_text(add.read_text().replace("linalg.add", "linalg.mul"))
+    options = ("--repeat", "7", "--min-time", "0.07", "--json")
+    result = json.loads(motet("bench", compiled / "add.motet", add, *options).stdout)
+    assert (result["kind"], result["agree"], result["largest_difference"]) == ("versus", True, 0.0)
+    assert result["low"] <= result["ratio"] <= result["high"]
+    assert [Path(each["file"]).name for each in result["contenders"]] == ["add.motet", add.name]
+    outcome = motet("bench", add, twice, "--repeat", "2", "--min-time", "0.02", "--profile")
+    assert "results DIFFER" in outcome.stdout and "A ÷ B" in outcome.stdout
+
+
+def test_bench_measures_calls_in_flight(motet: Run, compiled: Path) -> None:
+    options = ("--in-flight", "3", "--min-time", "0.1", "--function", "double", "--batch", "4", "--json")
+    result = json.loads(motet("bench", compiled / "rows.motet", *options).stdout)
+    assert (result["kind"], result["in_flight"]) == ("throughput", 3)
+    assert result["calls"] == result["latency"]["calls"] >= 1
+    assert result["items_per_second"] == pytest.approx(4 * result["calls"] / result["seconds"])
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (("add.motet", "rows.motet"), "no function 'main'"),
+    (("add.motet", "add.motet", "--in-flight", "2"), "--in-flight: not with a second program"),
+    (("add.motet", "--in-flight", "2", "--profile"), "--profile: not with --in-flight"),
+    (("add.motet", "--batch", "2"), "--batch 2: .*no input whose first extent is dynamic"),
+    (("rows.motet", "--function", "double", "--batch", "2", "--input", "2x3xf32=1"), "--batch 2: not with --input"),
+    (("add.motet", "none.motet"), "none.motet"),
+])
+def test_bench_refuses_modes_that_exclude_each_other(
+    fails: Callable[..., str], compiled: Path, options: tuple[str, ...], said: str
+) -> None:
+    given = [str(compiled / text) if text in ("add.motet", "rows.motet") else text for text in options]
+    assert re.search(said, fails("bench", *given))
 
 
 def test_bench_reports_no_rate_of_work_that_it_does_not_know(motet: Run, tmp_path: Path) -> None:

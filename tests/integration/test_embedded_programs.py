@@ -163,3 +163,45 @@ def test_a_program_that_does_not_fit_is_refused_with_sizes() -> None:
     static = make_static(artifact, artifact.functions["main"], find_variant(artifact, "embedded"), {})
     with pytest.raises(OutOfMemoryError, match=r"mps2-an500 with 2\d,\d+,\d+ bytes .*inputs and results 50,000,000"):
         export_image(static, machine_for(static, None))
+
+
+def _extremes(dtype: str, op: str) -> str:
+    """An element-wise maximum or minimum of two matrices, and that of each row of the first."""
+    matrix, row = f"tensor<5x13x{dtype}>", f"tensor<5x{dtype}>"
+    worst = {"f16": "0xFC00", "f64": "0xFFF0000000000000"}[dtype]
+    maps = "indexing_maps = [#m, #m, #m], iterator_types = [\"parallel\", \"parallel\"]"
+    return f"""#m = affine_map<(i, j) -> (i, j)>
+func.func @main(%a: {matrix}, %b: {matrix}) -> ({matrix}, {row}) {{
+  %e = tensor.empty() : {matrix}
+  %0 = linalg.generic {{{maps}}} ins(%a, %b : {matrix}, {matrix}) outs(%e : {matrix}) {{
+  ^bb0(%x: {dtype}, %y: {dtype}, %z: {dtype}):
+    %r = arith.{op} %x, %y : {dtype}
+    linalg.yield %r : {dtype}
+  }} -> {matrix}
+  %c = arith.constant {worst} : {dtype}
+  %rows = tensor.empty() : {row}
+  %f = linalg.fill ins(%c : {dtype}) outs(%rows : {row}) -> {row}
+  %1 = linalg.reduce {{ arith.{op} }} ins(%a : {matrix}) outs(%f : {row}) dimensions = [1]
+  return %0, %1 : {matrix}, {row}
+}}
+"""
+
+
+@pytest.mark.parametrize("op", ["maximumf", "minimumf"])
+@pytest.mark.parametrize(("machine", "dtype"), [
+    pytest.param(machine, dtype, marks=needs(machine))
+    for machine, dtype in ((M55, "f16"), (M55, "f64"), ("mps2-an386", "f64"), ("mps2-an500", "f64"))
+])
+def test_extremes_keep_nan_and_the_signs_of_zeros(machine: str, dtype: str, op: str) -> None:
+    """LLVM has no code for `llvm.maximum` of these types on Cortex-M."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((5, 13)).astype({"f16": np.float16, "f64": np.float64}[dtype]) for _ in range(2))
+    a[0, :4], b[0, :4] = [np.nan, 0.0, -0.0, 0.0], [1.0, -0.0, 0.0, np.nan]
+    a[1], a[2, 3] = -0.0, np.inf
+    artifact = motet.compile(_extremes(dtype, op), devices=f"embedded{{cpu={MACHINES[machine].cpu}}}")
+    with load(artifact, devices=f"embedded:qemu?machine={machine}&timeout=20") as session:
+        pairs, rows = map(np.asarray, session(a, b))
+    reference = np.maximum if op == "maximumf" else np.minimum
+    np.testing.assert_array_equal(pairs, reference(a, b))
+    np.testing.assert_array_equal(rows, reference(reference.reduce(a, 1), -np.inf))
+    assert np.signbit(pairs[0, 1:3]).all() == (op == "minimumf") and np.signbit(rows[1])

@@ -88,7 +88,8 @@ def test_every_source_takes_the_same_stages(source: str | bytes) -> None:
             pipeline.normalise(program)
     reporter.finish()
     rows = [line[26:] for line in written[0].splitlines()[1:-2]]
-    assert [row for row in rows if not row.startswith(" ")] == ["lower-to-tensors", "place", "normal-form", "normalise"]
+    stages = ["lower-to-tensors", "shard", "place", "normal-form", "normalise"]
+    assert [row for row in rows if not row.startswith(" ")] == stages
 
 
 @ANY

@@ -11,6 +11,7 @@ from checks.structure import (
     backend_imports,
     frontend_imports,
     kernel_imports,
+    lab_imports,
     many_parameters,
     read_modules,
     unused,
@@ -21,7 +22,7 @@ CPU, KERNELS = "motet.compiler.codegen.cpu.rows.rows", "motet.compiler.kernels.r
 GPU = "motet.compiler.codegen.gpu.gemm.plan"
 
 
-@pytest.mark.parametrize("check", [backend_imports, frontend_imports, kernel_imports])
+@pytest.mark.parametrize("check", [backend_imports, frontend_imports, kernel_imports, lab_imports])
 def test_packages_import_what_the_architecture_allows(check: Check) -> None:
     assert list(check(read_modules())) == []
 
@@ -32,6 +33,8 @@ def test_packages_import_what_the_architecture_allows(check: Check) -> None:
         (backend_imports, CPU, "from motet.compiler.codegen.triton.text.scalars import number"),
         (backend_imports, CPU, "def late():\n    import motet.compiler.codegen.nvvm.emit"),
         (frontend_imports, FRONTEND, "from motet.compiler.placement.place import Place"),
+        (lab_imports, FRONTEND, "def late():\n    from motet.lab.space import Point"),
+        (lab_imports, "motet.records.database", "import motet.lab"),
         (frontend_imports, FRONTEND, "def late():\n    import motet.compiler.placement.inline_calls"),
         (backend_imports, GPU, "from motet.compiler.codegen.triton.text.writer import Writer"),
         (kernel_imports, KERNELS, "from llvmlite import ir"),
@@ -48,6 +51,8 @@ def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None
     [
         (backend_imports, CPU, "from motet.compiler.codegen.llvm.text import to_llvmlite"),
         (backend_imports, CPU, "from motet.compiler.codegen.cpu.emit.builder import Builder"),
+        (lab_imports, "motet.tools.lab.show", "from motet.lab.space import Point"),
+        (lab_imports, FRONTEND, "from motet.records.record import Record"),
         (frontend_imports, FRONTEND, "from motet.compiler.passes.running import run_named"),
         (backend_imports, GPU, "from motet.compiler.codegen.gpu.tasks import LoopTask"),
         (kernel_imports, KERNELS, "from motet.compiler.ir._mlir import ir"),

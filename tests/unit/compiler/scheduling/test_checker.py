@@ -17,7 +17,7 @@ from tests.unit.compiler.scheduling.random_programs import (
 )
 
 from motet.artifact.schema import Command, Schedule, ScheduleBuffer, Signature, TensorSpec
-from motet.compiler.scheduling.arrangement import Options, arrange
+from motet.compiler.scheduling.arrangement import ArrangeOptions, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
 from motet.runtime.drivers.host.loader import NativeCode
@@ -32,7 +32,7 @@ def code() -> NativeCode:
 def plan(program: RandomProgram) -> Schedule:
     """With and without streams, chains, another order and limits, by seed."""
     seed = program.seed
-    options = Options(
+    options = ArrangeOptions(
         streams=(1, 2, 5)[seed % 3], filling=(0, 8, 64)[seed // 3 % 3], growth=(1.0, 1.25, 8.0)[seed // 9 % 3],
         chained=seed // 27 % 3 == 2, depth_first=seed // 2 % 3 == 2,
     )
@@ -72,7 +72,7 @@ def test_ten_thousand_random_programs_give_serial_results_in_every_order_allowed
 def test_results_are_written_over_what_is_read_for_the_last_time() -> None:
     found = 0
     for seed in range(40):
-        schedule = arrange(RandomProgram(seed).recorded, {}, 0, Options())
+        schedule = arrange(RandomProgram(seed).recorded, {}, 0, ArrangeOptions())
         for command in schedule.commands:
             found += bool({*command.buffers[: command.reads]} & {*command.buffers[command.reads :]})
     assert found > 5
@@ -81,7 +81,7 @@ def test_results_are_written_over_what_is_read_for_the_last_time() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_every_dependence_of_a_schedule_is_needed(seed: int) -> None:
     program = RandomProgram(seed)
-    schedule = arrange(program.recorded, {}, 0, Options())
+    schedule = arrange(program.recorded, {}, 0, ArrangeOptions())
     for number, command in enumerate(schedule.commands):
         for wait in command.after:
             fewer = structs.replace(command, after=[earlier for earlier in command.after if earlier != wait])
@@ -93,7 +93,7 @@ def test_every_dependence_of_a_schedule_is_needed(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_buffers_in_use_at_once_that_share_a_byte_are_found(seed: int) -> None:
     program = RandomProgram(seed)
-    schedule = arrange(program.recorded, {}, 0, Options())
+    schedule = arrange(program.recorded, {}, 0, ArrangeOptions())
     uses = [[n for n, c in enumerate(schedule.commands) if b in c.buffers] for b in range(len(schedule.buffers))]
     arena = [number for number, buffer in enumerate(schedule.buffers) if buffer.kind == "arena"]
     for a in arena:

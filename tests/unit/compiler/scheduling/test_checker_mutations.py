@@ -13,7 +13,7 @@ from tests.unit.compiler.scheduling.brute_force import BruteForce, allowed
 from tests.unit.compiler.scheduling.random_programs import RandomProgram
 
 from motet.artifact.schema import Command, Schedule, ScheduleBuffer
-from motet.compiler.scheduling.arrangement import Options, arrange
+from motet.compiler.scheduling.arrangement import ArrangeOptions, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
 
@@ -98,7 +98,7 @@ def verify(seeds: range) -> tuple[Counter[str], Counter[str]]:
     spared: Counter[str] = Counter()
     for seed in seeds:
         program = RandomProgram(seed, most=6)
-        schedule = arrange(program.recorded, {}, 0, Options(streams=1 + seed % 3))
+        schedule = arrange(program.recorded, {}, 0, ArrangeOptions(streams=1 + seed % 3))
         assert not is_refused(schedule, program)
         truth = BruteForce(schedule, program.signature)
         for by_streams in (False, True):

@@ -183,3 +183,16 @@ def test_plans_of_thousands_of_buffers_are_made_in_time(count: int) -> None:
     memory = plan_concurrent(before, [1.0] * count, [False] * count, lives)
     assert time.process_time() - begin < count / 300
     assert memory.least is not None and int(str(memory.plan.total)) <= 1.3 * memory.least
+
+
+def test_sizes_of_many_symbols_stay_shallow() -> None:
+    lives = [BufferLifetime(f"n{number}", 0b11 << number % 7) for number in range(200)]
+    plan = plan_memory(lives)
+    assert max(map(_depth, [plan.total, *plan.offsets])) < 24
+    values = {f"n{number}": number for number in range(200)}
+    ends = [evaluate(offset, values) + number for number, offset in enumerate(plan.offsets)]
+    assert evaluate(plan.total, values) >= max(ends)
+
+
+def _depth(expression: Expr) -> int:
+    return 1 + max(map(_depth, expression[1:])) if isinstance(expression, list) else 0

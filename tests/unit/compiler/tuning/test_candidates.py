@@ -13,15 +13,15 @@ from tests.unit.compiler.scheduling.test_checker import some_order
 
 from motet.artifact.schema import Command, Schedule
 from motet.compiler.scheduling import concurrency
-from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
+from motet.compiler.scheduling.arrangement import ArrangeOptions, Recorded, Storage, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.compiler.tuning.candidates import PLANNED, make_candidates
 from motet.compiler.tuning.schedule import Times, fastest, measure
 from motet.runtime.drivers.host.threads import HostThreads
 
 
-def candidates_of(recorded: list[Recorded], options: Options | None = None) -> dict[str, Schedule]:
-    return make_candidates(functools.partial(arrange, recorded, {}, 0), options or Options())
+def candidates_of(recorded: list[Recorded], options: ArrangeOptions | None = None) -> dict[str, Schedule]:
+    return make_candidates(functools.partial(arrange, recorded, {}, 0), options or ArrangeOptions())
 
 
 def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypat
     seen: dict[str, int] = {}
     for seed in range(120):
         program = RandomProgram(seed)
-        options = Options(streams=(1, 3)[seed % 2], filling=(64, 16)[seed % 3 == 0])
+        options = ArrangeOptions(streams=(1, 3)[seed % 2], filling=(64, 16)[seed % 3 == 0])
         for name, schedule in candidates_of(program.recorded, options).items():
             seen[name] = seen.get(name, 0) + 1
             where = f"seed {seed}, {name}"
@@ -48,7 +48,7 @@ def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypat
 
 def test_a_serial_candidate_leaves_nothing_free() -> None:
     for seed in range(40):
-        for name, schedule in candidates_of(RandomProgram(seed).recorded, Options(streams=4)).items():
+        for name, schedule in candidates_of(RandomProgram(seed).recorded, ArrangeOptions(streams=4)).items():
             if name.startswith("serial"):
                 chain = [list(range(number - 1, number)) if number else [] for number in range(len(schedule.commands))]
                 assert [command.after for command in schedule.commands] == chain
@@ -58,9 +58,9 @@ def test_a_serial_candidate_leaves_nothing_free() -> None:
 def test_memory_that_the_user_limits_is_not_traded() -> None:
     for seed in range(40):
         recorded = RandomProgram(seed).recorded
-        serial = arrange(recorded, {}, 0, Options()).serial
+        serial = arrange(recorded, {}, 0, ArrangeOptions()).serial
         assert serial is not None
-        found = candidates_of(recorded, Options(memory_limit=serial + 64))
+        found = candidates_of(recorded, ArrangeOptions(memory_limit=serial + 64))
         assert all(isinstance(s.arena, int) and s.arena <= serial + 64 for s in found.values())
         assert "concurrent, more memory" not in found
 
