@@ -10,7 +10,7 @@ JOBS   ?= auto
 INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') $(if $(PIP_INDEX_URL),UV_INDEX_URL='$(PIP_INDEX_URL)') \
 	$(if $(PIP_EXTRA_INDEX_URL),UV_EXTRA_INDEX_URL='$(PIP_EXTRA_INDEX_URL)') $(BIN)/uv pip install --quiet --python
 
-.PHONY: run test test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch intel lint clean environment firmware
+.PHONY: run test test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch intel lint docs clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -89,7 +89,8 @@ bench-corpus: $(STAMP) | build
 
 # PyTorch, JAX, transformers, timm and ONNX Runtime, in a separate environment that sees the packages of .venv.
 # PyTorch for CUDA is several gigabytes. A build for processors alone, some two hundred megabytes, is preferred where
-# pip's index or links have one, such as PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
+# pip's index or links have one, such as PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. timm needs torchvision; where
+# there is no build of it for processors, the one for CUDA cannot be imported, nor can transformers next to it, and it is removed.
 FRAMEWORKS := .frameworks
 CPU_TORCH   = $(BIN)/python -m pip index versions torch 2>/dev/null | grep -oE '[0-9.]+\+cpu' | head -n 1
 
@@ -108,6 +109,9 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["frameworks"], sep="\n")' \
 		> $(FRAMEWORKS)/requirements.txt
 	torch=$$($(CPU_TORCH)); $(INSTALL) $(FRAMEWORKS)/bin/python $${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
+	@$(FRAMEWORKS)/bin/python -c 'import torchvision' 2> /dev/null || { \
+		echo "note: torchvision does not fit this PyTorch, and is removed: timm cannot be used" >&2; \
+		$(BIN)/uv pip uninstall --quiet --python $(FRAMEWORKS)/bin/python torchvision; }
 	@touch $@
 
 # OpenVINO, and OpenCL platforms for processors, Intel's and PoCL: one gigabyte, in a separate environment. The driver finds them by
@@ -150,6 +154,16 @@ lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks conformance examples checks
 	$(BIN)/python -m checks.structure
 	$(BIN)/pyright
+
+# The documentation as a site in build/site; a warning is an error.
+DOCS := .venv/docs
+
+$(DOCS): pyproject.toml | $(STAMP)
+	$(INSTALL) $(BIN)/python -e '.[docs]'
+	@touch $@
+
+docs: $(DOCS)
+	$(BIN)/python -m checks.site build/site
 
 # Rebuilds what runs on the emulated accelerator and on microcontrollers and is part of the package; needs compilers for
 # RISC-V and Cortex-M (see there).

@@ -123,6 +123,15 @@ def frontend_imports(modules: Modules) -> Iterator[str]:
                     yield f"{module.name} imports {name}"
 
 
+def lab_imports(modules: Modules) -> Iterator[str]:
+    """Imports of the lab by what it is built on: the compiler reads the records that the lab writes."""
+    for module in modules:
+        if not module.name.startswith(("motet.lab", "motet.tools")):
+            for name in sorted(module.imports):
+                if name == "motet.lab" or name.startswith("motet.lab."):
+                    yield f"{module.name} imports {name}"
+
+
 def circles(modules: Modules) -> Iterator[str]:
     """Groups of modules that import each other, including imports for types and late imports."""
     names = {module.name for module in modules}
@@ -311,6 +320,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "backend-imports": ("imports between back ends", backend_imports),
     "kernel-imports": ("imports of llvmlite, triton or a back end under kernels/", kernel_imports),
     "frontend-imports": ("imports of placement under frontends/", frontend_imports),
+    "lab-imports": ("imports of the lab outside lab/ and tools/", lab_imports),
     "circles": ("circles of imports", circles),
     "long-modules": (f"modules above {LINES_OF_MODULE} lines", long_modules),
     "long-functions": (f"functions above {LINES_OF_FUNCTION} lines", long_functions),

@@ -491,6 +491,7 @@ def main() -> None:
     parser.add_argument("model", choices=sorted(MODELS))
     parser.add_argument("path", type=Path)
     arguments = parser.parse_args()
+    arguments.path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(MODELS[arguments.model](), arguments.path)
 
 
