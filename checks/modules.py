@@ -1,6 +1,6 @@
 """The table of all packages and modules, generated from their docstrings.
 
-    python -m checks.modules [--write docs/modules.md]
+    python -m checks.modules [--write build/modules.md]
 
 Each package is a section, each of its modules a row with the first paragraph of its docstring. Without `--write` the
 page is printed.
@@ -20,8 +20,8 @@ PACKAGE = "motet"
 _HEAD = """\
 # Modules
 
-The packages and modules of `src/motet`, generated from their docstrings by `python -m checks.modules --write
-docs/modules.md`. [`architecture.md`](architecture.md) describes how they work together.
+The packages and modules of `src/motet`, generated from their docstrings by `python -m checks.modules`.
+[`architecture.md`](architecture.md) describes how they work together.
 """
 
 

@@ -17,6 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from checks.modules import render_page
+from checks.structure import read_modules
+
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ("compile", "run", "bench", "devices", "inspect", "generate", "serve", "tune", "export", "opt", "lab",
             "doctor", "new-device", "completion")  # fmt: skip
@@ -35,6 +38,7 @@ GUIDES: dict[str, tuple[str, ...]] = {
     "Device makers": ("devices", "codegen", "walks"),
     "How Motet works": ("architecture", "passes", "memory", "glossary", "modules", "testing", "conformance"),
 }
+PROJECT = ("changelog", "contributing", "security")
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -51,14 +55,14 @@ def main() -> int:
 def write_pages(source: Path) -> None:
     """Writes the pages of the site into a new folder."""
     shutil.copytree(ROOT / "docs", source)
-    for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
-        shutil.copy(ROOT / f"{name}.md", source / f"{name.lower()}.md")
+    for name in PROJECT:
+        shutil.copy(ROOT / f"{name.upper()}.md", source / f"{name}.md")
     front = (ROOT / "README.md").read_text("utf-8").replace("](docs/", "](")
     (source / "index.md").write_text(front, "utf-8")
     for page in source.rglob("*.md"):
         page.write_text(_without_outside_links(page, source), "utf-8")
-    modules = source / "modules.md"  # docstrings, where [i][j] is an element and not a reference
-    modules.write_text(modules.read_text("utf-8").replace("][", "]\\["), "utf-8")
+    # Of docstrings, where [i][j] is an element and not a reference.
+    (source / "modules.md").write_text(render_page(read_modules()).replace("][", "]\\["), "utf-8")
     for folder in ("commands", "python"):
         (source / folder).mkdir()
     for command in COMMANDS:
@@ -91,7 +95,7 @@ def settings(source: Path, output: Path) -> dict[str, Any]:
     """mkdocs' configuration."""
     notes = sorted(path.stem for path in (source / "notes").glob("*.md"))
     listed = {page for pages in GUIDES.values() for page in pages}
-    if left := {path.stem for path in (ROOT / "docs").glob("*.md")} - listed:
+    if left := {path.stem for path in source.glob("*.md")} - {*listed, *PROJECT, "index"}:
         raise SystemExit(f"error: checks/site.py: pages that no guide lists: {', '.join(sorted(left))}")
     return {
         "site_name": "Motet", "docs_dir": str(source), "site_dir": str(output), "strict": True,
@@ -108,7 +112,7 @@ def settings(source: Path, output: Path) -> dict[str, Any]:
             {"Reference": [{"Command line": [f"commands/{name}.md" for name in COMMANDS]},
                            {"Python": [f"python/{name}.md" for name in API]}]},
             {"Notes": [f"notes/{name}.md" for name in notes]},
-            {"Project": ["changelog.md", "contributing.md", "security.md"]},
+            {"Project": [f"{name}.md" for name in PROJECT]},
         ],
     }  # fmt: skip
 
