@@ -109,6 +109,19 @@ def test_example_fragment_agrees_with_the_oracle(motet: Run) -> None:
     assert "verified: result 0" in outcome.stdout
 
 
+def test_devices_without_names_bind_in_the_order_of_the_program(motet: Run, tmp_path: Path) -> None:
+    program, artifact = EXAMPLES / "two_devices.mlir", tmp_path / "two.motet"
+    options = ["--device", "cpu=host", "--device", "acc=host,null", "--option", "keep-source=true"]
+    assert motet("compile", program, "-o", artifact, *options).returncode == 0
+    for file in (program, artifact):
+        for flag in ("--device", "--iree-hal-target-device"):
+            done = motet("run", file, flag, "host", flag, "host/1", "--input", "64x128xf32=random:1", "--verify")
+            assert "agrees" in done.stdout, done.stderr
+    done = motet("run", artifact, *["--device", "host"] * 3, "--input", "64x128xf32=1")
+    assert done.returncode == 1
+    assert "3 devices are given; expected at most 2, for cpu, acc" in done.stderr
+
+
 def test_inspect_shows_functions_and_kernels(motet: Run, compiled: Path) -> None:
     outcome = motet("inspect", compiled / "rows.motet")
     assert outcome.returncode == 0, outcome.stderr

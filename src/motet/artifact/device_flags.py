@@ -18,7 +18,7 @@ artifact. For a program, `run` accepts both.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 from motet.artifact.device_meshes import nodes_of
@@ -100,18 +100,37 @@ def _together(flags: Iterable[DeviceFlag]) -> tuple[DeviceFlag, ...]:
 # -- bindings --------------------------------------------------------------------------------------
 
 
-def parse_bindings(flags: Iterable[str]) -> dict[str, str]:
-    """Physical devices by the names of an artifact's devices, from a command line; one without a name applies to all
-    devices. Raises `OptionError` for a repeated name and for an empty device."""
+def parse_bindings(flags: Iterable[str], names: Sequence[str]) -> dict[str, str]:
+    """Physical devices by the names of an artifact's devices, `names`, from a command line. One without a name applies
+    to all devices, several bind to them in order. Raises `OptionError` for a repeated name, for an empty device, and
+    for more devices than names."""
     bindings: dict[str, str] = {}
+    unnamed: list[str] = []
     for text in (node for given in flags for node in nodes_of(given)):
         name, uri = _Parser(text).binding()
         if name in bindings:
             raise OptionError(f"--device {text}: the name '{name}' is given twice; expected each name once")
         if not uri:
             raise OptionError(f"--device {text}: expected NAME=PHYSICAL, such as gpu=cuda:0")
-        bindings[name] = uri
-    return bindings
+        if name:
+            bindings[name] = uri
+        else:
+            unnamed.append(uri)
+    if not unnamed:
+        return bindings
+    if len(unnamed) == 1:
+        return bindings | {"": unnamed[0]}
+    if bindings:
+        raise OptionError(
+            f"--device {unnamed[1]}: several devices have no name, but '{next(iter(bindings))}' has one; expected all "
+            f"or none to be named: write NAME={unnamed[1]}"
+        )
+    if len(unnamed) > len(names):
+        raise OptionError(
+            f"--device {unnamed[len(names)]}: {len(unnamed)} devices are given; expected at most {len(names)}, for "
+            f"{', '.join(names)}"
+        )
+    return dict(zip(names, unnamed, strict=False))
 
 
 def bindings_of(devices: Mapping[str, str] | str | None) -> dict[str, str]:

@@ -25,9 +25,9 @@ Devices = Annotated[list[str] | None, typer.Option(
     "@other. May be given several times.",
 )]
 Bindings = Annotated[list[str] | None, typer.Option(
-    "--device", metavar="[NAME=]DEVICE", show_default=False,
+    "--device", "--iree-hal-target-device", metavar="[NAME=]DEVICE", show_default=False,
     help="The physical device to bind NAME to, such as host or riscv:qemu. For a program also the target to compile "
-    "for, as with compile. May be given several times.",
+    "for, as with compile. May be given several times; devices without names bind in the program's order.",
 )]
 Placement = Annotated[str, typer.Option(
     metavar="default|auto", help="Where operations run that the program does not place: on its default device, or "

@@ -17,6 +17,7 @@ from motet.errors import OptionError
 if TYPE_CHECKING:
     from motet.artifact.device_flags import DeviceFlag
     from motet.artifact.reader import Artifact
+    from motet.artifact.schema import Manifest
     from motet.compiler.service import CompileRequest
     from motet.runtime.session import Session
 
@@ -144,26 +145,28 @@ def open_bound(
     if is_artifact(file):
         from motet.artifact.device_flags import parse_bindings
 
-        bindings = parse_bindings(devices)
         opened = open_artifact(
             file, format=format, placement=placement, places=places, mesh=mesh, shards=shards
         )
-        return opened, bindings
+        return opened, parse_bindings(devices, _names_in_order(opened.artifact.manifest))
     from motet.compiler.targets.device_flags import parse_device_flags_or_uris
 
     flags = parse_device_flags_or_uris(devices)
     opened = open_artifact(
         file, format=format, devices=flags, placement=placement, places=places, mesh=mesh, shards=shards
     )
-    manifest = opened.artifact.manifest
-    # Flags without names fill the devices in order, the default one first.
-    order = sorted(range(len(manifest.devices)), key=lambda index: index != manifest.default_device)
-    names = [manifest.devices[index].name for index in order]
+    names = _names_in_order(opened.artifact.manifest)
     bindings = {
         flag.name or (names[number] if number < len(names) else ""): flag.uri
         for number, flag in enumerate(flags) if flag.uri
     }
     return opened, bindings
+
+
+def _names_in_order(manifest: Manifest) -> list[str]:
+    """The devices that flags without names bind to, in order: as the program declares them, the default one first."""
+    order = sorted(range(len(manifest.devices)), key=lambda index: index != manifest.default_device)
+    return [manifest.devices[index].name for index in order]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from motet.errors import OptionError
 
 
 def test_a_mesh_stands_for_a_numbered_device_of_each_node() -> None:
-    found = parse_bindings(["grid[2x2]=riscv:qemu?harts=1&guard=1", "host=host"])
+    found = parse_bindings(["grid[2x2]=riscv:qemu?harts=1&guard=1", "host=host"], [])
     assert found == {
         "grid_0_0": "riscv:qemu?harts=1&guard=1", "grid_0_1": "riscv:qemu/1?harts=1&guard=1",
         "grid_1_0": "riscv:qemu/2?harts=1&guard=1", "grid_1_1": "riscv:qemu/3?harts=1&guard=1", "host": "host",
@@ -35,5 +35,5 @@ def test_flags_of_a_family_have_no_number() -> None:
 ])
 def test_meshes_that_cannot_be_are_refused(text: str, told: str) -> None:
     with pytest.raises(OptionError) as error:
-        parse_bindings([text])
+        parse_bindings([text], [])
     assert told in str(error.value)

@@ -152,13 +152,22 @@ def test_what_run_gets_for_a_program_is_a_uri_or_a_flag(text: str, uri: str, exp
 
 
 def test_bindings_are_physical_devices_by_name():
-    assert parse_bindings(["gpu=cuda:0", " cpu = host "]) == {"gpu": "cuda:0", "cpu": "host"}
-    assert parse_bindings(["GPU-1b2c-3d"]) == {"": "GPU-1b2c-3d"}
-    assert parse_bindings(["'null?latency=1e-3'"]) == {"": "null?latency=1e-3"}
+    assert parse_bindings(["gpu=cuda:0", " cpu = host "], ["cpu", "gpu"]) == {"gpu": "cuda:0", "cpu": "host"}
+    assert parse_bindings(["GPU-1b2c-3d"], ["cpu", "gpu"]) == {"": "GPU-1b2c-3d"}
+    assert parse_bindings(["'null?latency=1e-3'"], ["cpu"]) == {"": "null?latency=1e-3"}
     assert bindings_of("cuda:0") == {"": "cuda:0"} and bindings_of(None) == {}
-    for flags, fragment in ((["gpu=cuda:0", "gpu=host"], "given twice"), (["gpu="], "expected NAME=PHYSICAL")):
+    for flags, fragment in (
+        (["gpu=cuda:0", "gpu=host"], "given twice"), (["gpu="], "expected NAME=PHYSICAL"),
+        (["host", "host/1", "host/2"], r"host/2: 3 devices are given; expected at most 2, for cpu, gpu"),
+        (["gpu=cuda:0", "host", "host/1"], r"host/1: several devices have no name, but 'gpu' has one"),
+    ):
         with pytest.raises(OptionError, match=fragment):
-            parse_bindings(flags)
+            parse_bindings(flags, ["cpu", "gpu"])
+
+
+def test_devices_without_names_bind_in_order():
+    uris = ["cuda://GPU-1b2c", "cuda://GPU-3d4e"]
+    assert parse_bindings(uris, ["a", "b", "c"]) == {"a": uris[0], "b": uris[1]}
 
 
 @pytest.mark.parametrize("devices", [["cuda"], {"gpu": 0}, {0: "cuda"}, {"gpu": ["cuda", "@cpu"]}, 1, b"cuda"])
