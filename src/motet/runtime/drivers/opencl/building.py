@@ -32,31 +32,41 @@ from motet.runtime.drivers.opencl.api import (
 from motet.runtime.drivers.opencl.probing import inside
 
 _REQUEST, _CODE, _BINARY, _ERROR = "request.json", "code", "binary", "error.json"
-_LONGEST = 900  # seconds
+_SECONDS, _BYTES_PER_SECOND = 60, 4 << 10  # the time for a build grows with the program
 
 
-def build_apart(number: int, about: str, code: bytes, options: str) -> bytes | None:
+def build_apart(
+    number: int, about: str, code: bytes, options: str, seconds: float | None = None
+) -> bytes | None:
     """The code of a device for a program: of device `number` of all platforms together, described by `about`. None if
-    no process could be started, or found the same device. Raises OpenClError if the compiler rejects the program,
-    PlatformDied if it dies."""
+    no process could be started, or found the same device. Raises OpenClError if the compiler rejects the program or
+    leaves out its kernels, PlatformDied if it dies or has not ended after `seconds`."""
+    limit = seconds or _SECONDS + len(code) / _BYTES_PER_SECOND
     with tempfile.TemporaryDirectory(prefix="motet-opencl-") as name:
         folder = Path(name)
         (folder / _CODE).write_bytes(code)
         (folder / _REQUEST).write_text(json.dumps({"number": number, "about": about, "options": options}))
         try:
             status = subprocess.run(
-                [sys.executable, "-m", __name__, name], capture_output=True, timeout=_LONGEST, check=False, env=inside()
+                [sys.executable, "-m", __name__, name], capture_output=True, timeout=limit, check=False,
+                env={**inside(), **_private_caches(folder)},
             ).returncode
         except OSError:
             return None
         except subprocess.TimeoutExpired:
-            raise PlatformDied(f"the platform's compiler had not ended after {_LONGEST} seconds") from None
+            raise PlatformDied(f"the platform's compiler had not ended after {limit:.0f} seconds") from None
         if (folder / _ERROR).exists():
             text, number = json.loads((folder / _ERROR).read_text())
             raise OpenClError(text, number)
         if status < 0:
             raise PlatformDied(f"the platform's compiler died ({signal.Signals(-status).name})")
         return (folder / _BINARY).read_bytes() if (folder / _BINARY).exists() else None
+
+
+def _private_caches(folder: Path) -> dict[str, str]:
+    """The folders of platforms' own caches, for one build: what a compiler that dies leaves there, PoCL takes for a
+    program without kernels in the next build."""
+    return {"POCL_CACHE_DIR": str(folder / "pocl")}
 
 
 def describe_device(api: OpenClApi, device: Handle) -> str:
@@ -82,6 +92,8 @@ def main(folder: Path) -> None:
         context = api.context_create(devices[number])
         program = api.program_create(context, (folder / _CODE).read_bytes())
         api.build(program, devices[number], request["options"])
+        if not api.kernel_names(program):
+            raise OpenClError("the platform's compiler built a program without kernels")
         binary = api.program_binary(program)
     except OpenClError as error:
         (folder / _ERROR).write_text(json.dumps([str(error), error.code]))

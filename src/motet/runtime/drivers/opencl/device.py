@@ -24,7 +24,6 @@ from motet.runtime.drivers.common.work_queue import WorkQueue
 from motet.runtime.drivers.opencl.api import (
     DEVICE_COMPUTE_UNITS,
     DEVICE_EXTENSIONS,
-    DEVICE_FLOATS,
     DEVICE_ID_INTEL,
     DEVICE_IL,
     DEVICE_SINGLE_FP,
@@ -37,6 +36,7 @@ from motet.runtime.drivers.opencl.api import (
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart
 from motet.runtime.drivers.opencl.external import ExternalWork
 from motet.runtime.drivers.opencl.program import OpenClCommands, OpenClExecutable, load_programs, record_commands
+from motet.runtime.drivers.opencl.trial import wide_fault
 from motet.runtime.plan_executor import Alone
 from motet.runtime.timeline import Point
 
@@ -130,7 +130,7 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             taken |= {gpu.feature} if gpu is not None else set()
         lengths = np.frombuffer(self._api.device_bytes(device, DEVICE_SUB_GROUPS), np.uint64)
         taken |= {f"sub-groups-of-{length}" for length in lengths}
-        if self._api.device_number(device, DEVICE_FLOATS) >= 16:
+        if WIDE in variant.features and not wide_fault(self._api, device):
             taken.add(WIDE)
         if lacking := [feature for feature in variant.features if feature not in taken]:
             return f"needs {', '.join(lacking)}, which {self.info.name} lacks"

@@ -114,25 +114,21 @@ def test_a_library_is_opened_after_those_of_its_folder_that_it_needs(
         loader.open_beside(tmp_path / "d.so")
 
 
-def test_devices_whose_compiler_builds_nothing_are_not_available(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_trial_of_a_compiler_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tried: list[int] = []
 
-    def reject(number: int, about: str, code: bytes, options: str) -> bytes:
+    def reject(number: int, about: str, code: bytes, options: str, seconds: float) -> bytes:
         tried.append(number)
         raise OpenClError("clBuildProgram failed: unknown target CPU 'generic'", -11)
 
     monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(trial, "build_apart", reject)
-    trial.try_device.cache_clear()
+    trial.try_program.cache_clear()
     try:
-        faults = [trial.try_device(number, "a device") for number in (1, 1)]
-        trial.try_device.cache_clear()
-        faults.append(trial.try_device(1, "a device"))
+        faults = [trial.try_program(number, "a device", "a program") for number in (1, 1)]
+        trial.try_program.cache_clear()
+        faults.append(trial.try_program(1, "a device", "a program"))
     finally:
-        trial.try_device.cache_clear()
-    assert set(faults) == {
-        "its compiler builds no program: clBuildProgram failed: unknown target CPU 'generic'"
-    }
+        trial.try_program.cache_clear()
+    assert set(faults) == {"clBuildProgram failed: unknown target CPU 'generic'"}
     assert tried == [1]
