@@ -5,11 +5,12 @@ initializer), then large constants as parameters. A model is converted to anothe
 no lowering in the model's own. Large initializers never pass through text: they leave the graph as arrays, mapped from
 the file if possible.
 
-Steps: `model.py` reads; `domains.py` rewrites operators of other domains; `distrusted.py` refuses unsupported
-operators; `short_types.py` stores 8-bit floats and the like as bytes; `demands.py` asserts operators' requirements on
-extents; `simplify.py` folds constants; `sequences.py` resolves sequences; `rewrites.py` and its rules rewrite operators
-that torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg, with `integers.py` on the way; `cleanup.py`
-simplifies the result; `states.py` keeps the state of models that have some.
+Steps: `model.py` reads; `well_formed.py` sorts nodes, and refuses models that break ONNX's rules; `domains.py` rewrites
+operators of other domains; `distrusted.py` refuses unsupported operators; `short_types.py` stores 8-bit floats and the
+like as bytes; `demands.py` asserts operators' requirements on extents; `simplify.py` folds constants; `sequences.py`
+resolves sequences; `rewrites.py` and its rules rewrite operators that torch-mlir lacks or lowers wrongly;
+`mlir_import.py` lowers to linalg, with `integers.py` on the way; `cleanup.py` simplifies the result; `states.py` keeps
+the state of models that have some.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.states import keep_states
+from motet.compiler.frontends.onnx.well_formed import check_graph, label, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
@@ -70,7 +72,9 @@ def load_model(model: OnnxModel, sequences: str = "") -> Program:
     give_sequences(model, parse_sequences(sequences))
     resolve_optionals(model)
     check_types(model)
+    refuse_recursion(model)
     inline_functions(model)
+    check_graph(model)
     write_domains(model)
     check_operators(model)
     store_short_types(model)
@@ -169,7 +173,7 @@ def check_operators(model: OnnxModel) -> None:
         )
     for node in all_nodes(model.proto.graph):
         domain = "" if node.domain == "ai.onnx" else node.domain
-        where = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
+        where = label(node)
         if domain not in opsets:
             known = ", ".join(repr(name or "ai.onnx") for name in sorted(opsets))
             raise model.error(

@@ -1,0 +1,212 @@
+"""Brings the nodes of a model into order, and refuses models that break ONNX's rules for names, types and attributes,
+with the node and the value. Later steps rely on these rules.
+
+Source: ONNX Intermediate Representation Specification, sections "Graphs" and "Names Within a Graph".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
+from motet.compiler.frontends.onnx.writing import element_types
+
+if TYPE_CHECKING:
+    import onnx
+
+    from motet.compiler.frontends.onnx.model import OnnxModel
+
+_POSITIVE = ("group", "strides", "dilations", "kernel_shape")  # attributes of the following operators
+_WINDOWED = frozenset({
+    "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv", "AveragePool", "LpPool", "MaxPool",
+    "MaxUnpool", "Col2Im",
+})  # fmt: skip
+_SHOWN = 5  # nodes in an error
+
+
+def refuse_recursion(model: OnnxModel) -> None:
+    """Refuses functions of the model that call themselves, directly or through others."""
+    functions = {(function.domain, function.name): function for function in model.proto.functions}
+    done: set[tuple[str, str]] = set()
+    for first in functions:
+        path = [first]
+        waiting = [_calls(functions[first], functions)]
+        while path:
+            called = next(waiting[-1], None)
+            if called is None:
+                done.add(path.pop())
+                waiting.pop()
+            elif called in path:
+                raise model.error(f"function {called[1]!r} of domain {called[0]!r} calls itself; expected no recursion")
+            elif called not in done:
+                path.append(called)
+                waiting.append(_calls(functions[called], functions))
+
+
+def _calls(
+    function: onnx.FunctionProto, functions: Mapping[tuple[str, str], onnx.FunctionProto]
+) -> Iterator[tuple[str, str]]:
+    found = dict.fromkeys((node.domain, node.op_type) for node in all_nodes(function))
+    return (key for key in found if key in functions)
+
+
+def check_graph(model: OnnxModel) -> None:
+    """Sorts the nodes, and checks them. Raises CompileError."""
+    names = [value.name for value in model.proto.graph.input]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise model.error(f"input {twice!r}: two inputs have this name; expected each name once")
+    types = {name: kind for name, kind in element_types(model).items() if name in model.constants or name in set(names)}
+    _Rules(model).graph(model.proto.graph, types)
+
+
+def label(node: onnx.NodeProto) -> str:
+    """How errors name a node."""
+    return f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
+
+
+class _Rules:
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self._opsets = model.opsets
+
+    def graph(self, graph: onnx.GraphProto, outside: Mapping[str, int]) -> None:
+        """`outside` has the element types of the values that are known where the graph begins, 0 where they are not."""
+        types = dict(outside)
+        types |= {value.name: value.type.tensor_type.elem_type for value in graph.input if value.name not in types}
+        types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+        types |= dict.fromkeys((sparse.values.name for sparse in graph.sparse_initializer), 0)
+        self._sort(graph, types)
+        for node in graph.node:
+            self._check_attributes(node)
+            types |= self._types(node, types)
+            for body in graphs_of(node):
+                self.graph(body, types)
+        for value in graph.output:
+            if value.name not in types:
+                raise self._model.error(f"output {value.name!r}: no node makes it{_made(graph.node)}")
+
+    # -- names and order
+
+    def _sort(self, graph: onnx.GraphProto, known: Iterable[str]) -> None:
+        makers: dict[str, int] = {}
+        for index, node in enumerate(graph.node):
+            for name in filter(None, node.output):
+                if name in makers:
+                    raise self._model.error(
+                        f"{label(node)}: it makes {name!r}, which {label(graph.node[makers[name]])} makes as well; "
+                        "expected a name for each value"
+                    )
+                makers[name] = index
+        there = set(known)
+        needed: list[list[int]] = []
+        for node in graph.node:
+            before = [name for name in _free(node) if name not in there]
+            for name in before:
+                if name not in makers:
+                    raise self._model.error(
+                        f"{label(node)}: operator {node.op_type} reads {name!r}, which no node makes, and which is no "
+                        "input or initializer"
+                    )
+            needed.append([makers[name] for name in before])
+        if any(other >= index for index, others in enumerate(needed) for other in others):
+            order = self._order(graph, needed)
+            nodes = [graph.node[index] for index in order]
+            copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
+            del graph.node[:]
+            graph.node.extend(copies)
+
+    def _order(self, graph: onnx.GraphProto, needed: Sequence[Sequence[int]]) -> list[int]:
+        """The nodes after those that they need, otherwise as they are."""
+        order: list[int] = []
+        done: set[int] = set()
+        for first in range(len(needed)):
+            waiting = [first]
+            on_the_way: set[int] = set()
+            while waiting:
+                index = waiting[-1]
+                if index in done:
+                    waiting.pop()
+                    continue
+                open_ones = [other for other in needed[index] if other not in done]
+                if not open_ones:
+                    done.add(index)
+                    order.append(index)
+                    waiting.pop()
+                elif index in on_the_way:
+                    circle = ", ".join(repr(graph.node[each].name) for each in sorted(on_the_way)[:_SHOWN])
+                    raise self._model.error(
+                        f"{label(graph.node[index])}: it waits for its own result; in the circle: {circle}"
+                    )
+                else:
+                    on_the_way.add(index)
+                    waiting += open_ones
+        return order
+
+    # -- attributes and types
+
+    def _check_attributes(self, node: onnx.NodeProto) -> None:
+        if node.op_type not in _WINDOWED or node.domain not in ("", "ai.onnx"):
+            return
+        for item in node.attribute:
+            values = [item.i] if item.name == "group" else list(item.ints)
+            if item.name in _POSITIVE and any(value < 1 for value in values):
+                given = values[0] if item.name == "group" else values
+                raise self._model.error(
+                    f"{label(node)}: operator {node.op_type}: {item.name} is {given}; expected numbers from 1"
+                )
+
+    def _types(self, node: onnx.NodeProto, types: Mapping[str, int]) -> dict[str, int]:
+        """The element types of a node's results, 0 where they are not known. Refuses operands of two types where
+        the operator has one."""
+        import onnx
+
+        unknown = dict.fromkeys(node.output, 0)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        version = self._opsets.get(domain)
+        if version is None or not onnx.defs.has(node.op_type, version, domain):
+            return unknown
+        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        bound: dict[str, tuple[int, str]] = {}
+        for formal, name in _paired(schema.inputs, node.input):
+            kind = types.get(name, 0)
+            if not kind or (formal.option == schema.FormalParameterOption.Variadic and not formal.is_homogeneous):
+                continue
+            first, other = bound.setdefault(formal.type_str, (kind, name))
+            if first != kind:
+                one, two = (onnx.TensorProto.DataType.Name(each).lower() for each in (first, kind))
+                raise self._model.error(
+                    f"{label(node)}: operator {node.op_type} takes operands of one type: {other!r} is {one}, {name!r} "
+                    f"is {two}"
+                )
+        found = {name: bound.get(formal.type_str, (0, ""))[0] for formal, name in _paired(schema.outputs, node.output)}
+        if node.op_type == "Cast":
+            found |= dict.fromkeys(node.output, next((item.i for item in node.attribute if item.name == "to"), 0))
+        return unknown | found
+
+
+def _paired(
+    formals: Sequence[onnx.defs.OpSchema.FormalParameter], names: Sequence[str]
+) -> Iterator[tuple[onnx.defs.OpSchema.FormalParameter, str]]:
+    """The parameters of a schema with the names given for them; the last may be given several times."""
+    for index, name in enumerate(names):
+        if formals and name:
+            yield formals[min(index, len(formals) - 1)], name
+
+
+def _free(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node reads, with those of outer values that its bodies read."""
+    yield from filter(None, node.input)
+    for body in graphs_of(node):
+        own = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+        own |= {sparse.values.name for sparse in body.sparse_initializer}
+        own |= {name for inner in body.node for name in inner.output}
+        for inner in body.node:
+            yield from (name for name in _free(inner) if name not in own)
+        yield from (value.name for value in body.output if value.name not in own)
+
+
+def _made(nodes: Sequence[onnx.NodeProto]) -> str:
+    names = [name for node in nodes for name in node.output][-_SHOWN:]
+    return f"; made are {', '.join(map(repr, names))}" if names else ""
