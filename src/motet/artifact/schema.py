@@ -68,13 +68,14 @@ class Constraint(Struct, frozen=True):
     """A condition on a call's extents, for example that loops over several tensors have equal extents.
 
     `left` and `right` are related by `relation`: `equal`; `at-most` (left ≤ right); `multiple` (left is divisible by
-    right); `stretch` (left is right, or 1); `broadcast` (equal, or one of them is 1). `text` is the error message,
-    which names the operator as in the source; the two numbers are appended. Without it, the expressions are shown.
+    right); `stretch` (left is right, or 1); `broadcast` (equal, or one of them is 1); `true` (left is not 0, whatever
+    right is). `text` is the error message, which names the operator as in the source; the two numbers are appended,
+    except of `true`. Without it, the expressions are shown.
     """
 
     left: Expr
     right: Expr
-    relation: Literal["equal", "at-most", "multiple", "stretch", "broadcast"] = "equal"
+    relation: Literal["equal", "at-most", "multiple", "stretch", "broadcast", "true"] = "equal"
     text: str = ""
 
 

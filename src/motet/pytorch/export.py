@@ -27,7 +27,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_map
 
 from motet.builder.serialized import write_serialized
-from motet.compiler.frontends.torch.interface import Interface
+from motet.compiler.frontends.torch.interface import Guard, Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import (
@@ -49,6 +49,7 @@ from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
 from motet.pytorch.factorisations import refuse_factorisations
+from motet.pytorch.guards import read_guards
 from motet.pytorch.kept import keep_whole
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
@@ -141,6 +142,7 @@ def serialize_archive(data: bytes, name: str) -> bytes:
 def serialize_program(program: ExportedProgram, name: str) -> bytes:
     """The serialised form of an exported program, named `name` in errors. Raises CompileError."""
     table = _decompositions()
+    guards = read_guards(program, name)
     try:
         program = program.run_decompositions(table)
     except RuntimeError as error:
@@ -169,7 +171,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
         raise CompileError(f"the program cannot be imported: {_first_line(error)}", Location(name)) from error
     _take_arguments(function)
     text = importer.module.operation.get_asm(enable_debug_info=True)
-    interface = msgspec.json.encode(_interface(program, list(parameters))).decode()
+    interface = msgspec.json.encode(_interface(program, list(parameters), guards)).decode()
     return write_serialized(text, parameters, interface)
 
 
@@ -328,7 +330,7 @@ def _take_arguments(function: ir.Operation) -> None:
         attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(arguments, list(results)))
 
 
-def _interface(program: ExportedProgram, parameters: list[str]) -> Interface:
+def _interface(program: ExportedProgram, parameters: list[str], guards: list[Guard]) -> Interface:
     inputs: list[str] = []
     dims: list[list[str]] = []
     nodes = {node.name: node for node in program.graph.nodes}
@@ -347,7 +349,7 @@ def _interface(program: ExportedProgram, parameters: list[str]) -> Interface:
         spec.arg.name for spec in program.graph_signature.output_specs
         if spec.kind == OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
     ]
-    return Interface(inputs, dims, parameters, results)
+    return Interface(inputs, dims, parameters, results, guards)
 
 
 def _why_untraced(error: Exception) -> str:

@@ -145,7 +145,8 @@ def check_constraints(signature: Signature, symbols: Mapping[str, int], where: s
             for symbol in signature.symbols
             if symbol.name in used and signature.inputs[symbol.input].value is None
         ]
-        raise CallError(f"{where}: {text}: {left} and {right}" + (f"; {', '.join(named)}" if named else ""))
+        numbers = [] if constraint.relation == "true" else [f"{left} and {right}"]
+        raise CallError(f"{where}: {text}: " + "; ".join([*numbers, *([", ".join(named)] if named else [])]))
 
 
 _FULFILLED: dict[str, Callable[[int, int], bool]] = {
@@ -154,4 +155,5 @@ _FULFILLED: dict[str, Callable[[int, int], bool]] = {
     "multiple": lambda left, right: left % right == 0 if right else left == 0,
     "stretch": lambda left, right: left in (right, 1),
     "broadcast": lambda left, right: left == right or 1 in (left, right),
+    "true": lambda left, _: left != 0,
 }

@@ -24,6 +24,12 @@ def signature(relation: str) -> Signature:
     return Signature("main", inputs, [], [Symbol("n", 0, 0), Symbol("m", 1, 1)], [constraint])
 
 
+def test_a_condition_is_refused_with_the_extents_alone() -> None:
+    check_constraints(signature("true"), {"n": 1, "m": 0}, "main")
+    with pytest.raises(CallError, match=r"must fit: axis 0 of x is 0, axis 1 of y is 7$"):
+        check_constraints(signature("true"), {"n": 0, "m": 7}, "main")
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_relation_holds_or_is_refused_with_both_numbers(relation: str) -> None:
     right, wrong = RELATIONS[relation]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from motet.artifact.expressions import apply
 from motet.artifact.schema import Constraint, Expr
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.shapes import PASSED_ON, Shapes
 
-_EQUAL = 0  # a predicate of arith.cmpi
+_EQUAL, _DIFFERENT = 0, 1  # predicates of arith.cmpi
 _ORDERED = {2: ("<", False), 3: ("<=", False), 4: ("<", True), 5: ("<=", True), 6: ("<", False), 7: ("<=", False),
             8: ("<", True), 9: ("<=", True)}  # fmt: skip
+# Of conditions that are 0 or 1.
+_JOINED: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "arith.andi": lambda left, right: apply("min", left, right),
+    "arith.ori": lambda left, right: apply("max", left, right),
+    "arith.xori": lambda left, right: apply("-", apply("max", left, right), apply("min", left, right)),
+}
 
 
 def read_assertion(condition: ir.Value, shapes: Shapes) -> list[Constraint] | None:
@@ -25,8 +33,37 @@ def read_assertion(condition: ir.Value, shapes: Shapes) -> list[Constraint] | No
         both = [assertion for side in sides if side is not None for assertion in side]
         return None if None in sides else both
     if operation.name == "arith.ori":
-        return _read_alternatives(condition, shapes)
-    return _read_comparison(operation, shapes) if operation.name == "arith.cmpi" else None
+        found = _read_alternatives(condition, shapes)
+    else:
+        found = _read_comparison(operation, shapes) if operation.name == "arith.cmpi" else None
+    if found is None and (truth := _truth(condition, shapes)) is not None:
+        return [Constraint(truth, 1, "true")]
+    return found
+
+
+def _truth(condition: ir.Value, shapes: Shapes) -> Expr | None:
+    """1 in calls in which a condition about extents holds, 0 in others; None for other conditions."""
+    known = shapes.numbers.get(condition)
+    if known is not None or isinstance(condition.owner, ir.Block):
+        return known
+    operation = condition.owner.operation
+    if operation.name in _JOINED:
+        left, right = (_truth(operand, shapes) for operand in operation.operands)
+        return None if left is None or right is None else _JOINED[operation.name](left, right)
+    if operation.name != "arith.cmpi":
+        return None
+    left, right = (shapes.numbers.get(operand) for operand in operation.operands)
+    predicate = ir.IntegerAttr(operation.attributes["predicate"]).value
+    if left is None or right is None:
+        return None
+    if predicate in (_EQUAL, _DIFFERENT):
+        differ = apply("min", apply("max", apply("-", left, right), apply("-", right, left)), 1)
+        return differ if predicate == _DIFFERENT else apply("-", 1, differ)
+    order, swapped = _ORDERED[predicate]
+    if swapped:
+        left, right = right, left
+    above = apply("-", right, left) if order == "<" else apply("+", apply("-", right, left), 1)
+    return apply("min", apply("max", above, 0), 1)
 
 
 def _read_comparison(operation: ir.Operation, shapes: Shapes) -> list[Constraint] | None:

@@ -15,6 +15,7 @@ from motet.compiler.frontends.torch.blocks import lower_blocks
 from motet.compiler.frontends.torch.extents import settle_extents
 from motet.compiler.frontends.torch.grids import lower_grids
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
+from motet.compiler.frontends.torch.guards import assert_guards
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.pads import settle_pads
@@ -72,6 +73,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
         raise _without_lowering(error, file) from None
     function = module.body.operations[0].operation
     _name_interface(function, known)
+    assert_guards(function, known.guards, file)
     with context:
         show_unsigned(function, *without_sign)
     return Program(module, parameters, file=file, resources=data)

@@ -1,0 +1,122 @@
+"""Asserts, where a function begins, the conditions on extents under which a program of torch.export is right.
+
+    extent_0_1 % 2 == 0    →    %d = tensor.dim %arg0, 1; cf.assert (%d rem 2 eq 0), "a guard of torch.export is …"
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from motet.compiler.frontends.torch.interface import Guard
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import OF_EXTENTS
+from motet.compiler.ir.sizes import constant_index, extent_of
+from motet.errors import CompileError, Location
+
+_NUMBERS: Mapping[type[ast.operator], str] = {
+    ast.Add: "arith.addi", ast.Sub: "arith.subi", ast.Mult: "arith.muli", ast.FloorDiv: "arith.floordivsi",
+}
+_COMPARED: Mapping[type[ast.cmpop], int] = {
+    ast.Eq: 0, ast.NotEq: 1, ast.Lt: 2, ast.LtE: 3, ast.Gt: 4, ast.GtE: 5,
+}  # to predicates of arith.cmpi
+_CALLED = {"max": "arith.maxsi", "min": "arith.minsi"}
+_EXTENT = re.compile(r"extent_(\d+)_(\d+)")
+
+
+def assert_guards(function: ir.Operation, guards: Sequence[Guard], file: str) -> None:
+    """Raises CompileError for a guard with an operator that has no counterpart."""
+    block = function.regions[0].blocks[0]
+    with function.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(block):
+        for guard in guards:
+            try:
+                condition = _Condition(block).boolean(ast.parse(guard.condition, mode="eval").body)
+            except _Unknown as unknown:
+                raise CompileError(
+                    f"a guard of torch.export cannot be checked in calls: {guard.text} ({unknown})", Location(file)
+                ) from None
+            said = f"the program was exported for inputs with {guard.text}"
+            attributes = {"msg": ir.StringAttr.get(said), OF_EXTENTS: ir.UnitAttr.get()}
+            ir.Operation.create("cf.assert", operands=[condition], attributes=attributes)
+
+
+class _Unknown(Exception):
+    """Syntax that is not translated."""
+
+
+class _Condition:
+    """Creates the operations of a condition at the current insertion point."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self._arguments = block.arguments
+
+    def boolean(self, node: ast.expr) -> ir.Value:
+        if isinstance(node, ast.BoolOp):
+            name = "arith.andi" if isinstance(node.op, ast.And) else "arith.ori"
+            return _joined(lambda left, right: _flag(name, left, right), [self.boolean(each) for each in node.values])
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return _flag("arith.xori", self.boolean(node.operand), _true())
+        if isinstance(node, ast.Compare):
+            sides = [self.number(side) for side in (node.left, *node.comparators)]
+            parts = [
+                self._compared(operator, left, right)
+                for operator, left, right in zip(node.ops, sides, sides[1:], strict=False)
+            ]
+            return _joined(lambda left, right: _flag("arith.andi", left, right), parts)
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            return _true() if node.value else _flag("arith.xori", _true(), _true())
+        raise _Unknown(ast.unparse(node))
+
+    def number(self, node: ast.expr) -> ir.Value:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return constant_index(node.value)
+        if isinstance(node, ast.Name) and (found := _EXTENT.fullmatch(node.id)):
+            return extent_of(self._arguments[int(found[1])], int(found[2]))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return _number("arith.subi", constant_index(0), self.number(node.operand))
+        if isinstance(node, ast.BinOp) and type(node.op) in _NUMBERS:
+            return _number(_NUMBERS[type(node.op)], self.number(node.left), self.number(node.right))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):  # Python's, which rounds down
+            left, right = self.number(node.left), self.number(node.right)
+            whole = _number("arith.muli", _number("arith.floordivsi", left, right), right)
+            return _number("arith.subi", left, whole)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.right, ast.Constant):
+            times = node.right.value
+            if isinstance(times, int) and times > 0:
+                base = self.number(node.left)
+                return _joined(lambda left, right: _number("arith.muli", left, right), [base] * times)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.lower() in _CALLED:
+            name = _CALLED[node.func.id.lower()]
+            return _joined(lambda left, right: _number(name, left, right), [self.number(each) for each in node.args])
+        raise _Unknown(ast.unparse(node))
+
+    def _compared(self, operator: ast.cmpop, left: ir.Value, right: ir.Value) -> ir.Value:
+        if type(operator) not in _COMPARED:
+            raise _Unknown(type(operator).__name__)
+        predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _COMPARED[type(operator)])
+        return _flag("arith.cmpi", left, right, {"predicate": predicate})
+
+
+def _joined(join: Callable[[ir.Value, ir.Value], ir.Value], values: Sequence[ir.Value]) -> ir.Value:
+    result = values[0]
+    for value in values[1:]:
+        result = join(result, value)
+    return result
+
+
+def _number(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    return ir.Operation.create(name, results=[ir.IndexType.get()], operands=[left, right]).result
+
+
+def _flag(
+    name: str, left: ir.Value, right: ir.Value, attributes: dict[str, ir.Attribute] | None = None
+) -> ir.Value:
+    flag = ir.IntegerType.get_signless(1)
+    return ir.Operation.create(name, results=[flag], operands=[left, right], attributes=attributes or {}).result
+
+
+def _true() -> ir.Value:
+    flag = ir.IntegerType.get_signless(1)
+    value = {"value": ir.IntegerAttr.get(flag, 1)}
+    return ir.Operation.create("arith.constant", results=[flag], attributes=value).result
