@@ -10,7 +10,7 @@ JOBS   ?= auto
 INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') $(if $(PIP_INDEX_URL),UV_INDEX_URL='$(PIP_INDEX_URL)') \
 	$(if $(PIP_EXTRA_INDEX_URL),UV_EXTRA_INDEX_URL='$(PIP_EXTRA_INDEX_URL)') $(BIN)/uv pip install --quiet --python
 
-.PHONY: run test test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch intel lint docs clean environment firmware
+.PHONY: run test test-changed test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch intel lint docs clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -60,6 +60,10 @@ run: $(STAMP) build/resnet18.onnx
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow' --timeout 600  # seconds, for each test
+
+# The tests that the changes of this branch can reach, the nearest first, in about three minutes.
+test-changed: $(STAMP)
+	$(BIN)/python -m checks.changed
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -20,6 +20,7 @@ settings.load_profile("motet")
 CACHE = "MOTET_CACHE_DIR"
 CHECKED = "MOTET_CHECK"
 _own_cache = pytest.StashKey[str]()
+_seconds: dict[str, float] = {}  # of the tests of each file
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +46,19 @@ def hide_unfit_torchvision() -> None:
         return
     if torch.endswith("+cpu") and not vision.endswith("+cpu"):
         sys.modules["torchvision"] = None  # pyright: ignore[reportArgumentType]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    file = report.nodeid.partition("::")[0]
+    _seconds[file] = _seconds.get(file, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep how long each file took, for `checks.changed`."""
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        known = cache.get("motet/durations", {})
+        cache.set("motet/durations", known | {file: round(seconds, 1) for file, seconds in _seconds.items()})
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,0 +1,94 @@
+"""Runs the tests that a change can reach, the nearest first, in about three minutes.
+
+    python -m checks.changed [--base main] [--seconds 160] [--list]
+
+A test is the nearer, the fewer imports lead from it to a changed module. How long a file of tests takes is known from
+earlier runs, in pytest's cache (`tests/conftest.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from checks.structure import ROOT, Module, read_modules
+
+TOP = ROOT.parent
+DURATIONS = TOP / ".pytest_cache/v/motet/durations"
+_UNKNOWN = 5.0  # seconds of a file that has not been run
+_LEAST = 2.0  # seconds to start a worker's part of a file, whatever its tests take
+
+
+def changed_files(base: str) -> list[str]:
+    """The files that differ from where this branch left `base`, with those that git does not know yet."""
+    origin = _git("merge-base", "HEAD", base)[0]
+    return sorted({*_git("diff", "--name-only", origin), *_git("ls-files", "--others", "--exclude-standard")})
+
+
+def _git(*arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=TOP, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"error: git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout.split("\n")[:-1]
+
+
+def distances(changed: Collection[str], modules: Sequence[Module]) -> dict[str, int]:
+    """The number of imports that lead from each module to one of `changed`; modules from which none do are left
+    out."""
+    names = {module.name for module in modules}
+    importers: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for name in module.imports & names:
+            importers[name].append(module.name)
+    found = dict.fromkeys((name for name in changed if name in names), 0)
+    ring = list(found)
+    while ring:
+        reached = {importer: found[name] + 1 for name in reversed(ring) for importer in importers[name]}
+        ring = [name for name in reached if name not in found]
+        found |= {name: reached[name] for name in ring}
+    return found
+
+
+def choose(near: Mapping[str, int], seconds: Mapping[str, float], limit: float) -> list[str]:
+    """The files of tests, the nearest and quickest first, that take `limit` seconds together."""
+    chosen: list[str] = []
+    for file in sorted(near, key=lambda file: (near[file], seconds.get(file, _UNKNOWN))):
+        limit -= max(seconds.get(file, _UNKNOWN), _LEAST)
+        if limit < 0 and near[file]:
+            break
+        chosen.append(file)
+    return chosen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--base", default="main", help="the branch that the change is compared with (main)")
+    parser.add_argument("--seconds", type=float, default=160, help="how long the tests may take (160)")
+    parser.add_argument("--list", action="store_true", help="only print the files")
+    options = parser.parse_args()
+    tests = [Module(f"tests.{module.name}", module.path, module.text) for module in read_modules(TOP / "tests")]
+    modules = [*read_modules(), *tests]
+    names = {str(module.path.relative_to(TOP)): module.name for module in modules}
+    changed = [names[file] for file in changed_files(options.base) if file in names]
+    near = distances(changed, modules)
+    files = {
+        str(module.path.relative_to(TOP)): near[module.name] for module in tests
+        if module.name in near and module.path.name.startswith("test_")
+    }
+    seconds = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    chosen = choose(files, seconds, options.seconds * (os.cpu_count() or 1))
+    print(f"{len(changed)} changed modules reach {len(files)} files of tests; the nearest {len(chosen)}:", flush=True)
+    if options.list or not chosen:
+        print("\n".join(chosen))
+        return 0
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "-m", "not slow", "--timeout", "600"]
+    return subprocess.run([*command, *chosen], cwd=TOP, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

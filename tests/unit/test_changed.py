@@ -1,0 +1,32 @@
+"""Which tests `checks.changed` chooses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from checks.changed import choose, distances
+from checks.structure import Module
+
+MODULES = [
+    Module(name, Path(name), text) for name, text in {
+        "motet.a": "", "motet.b": "from motet import a\n", "motet.c": "import motet.b\nimport motet.d\n",
+        "motet.d": "def f():\n    from motet.c import x\n", "motet.other": "import os\n",
+        "tests.unit.test_c": "from motet.c import x\n", "tests.unit.test_a": "import motet.a\n",
+        "tests.unit.test_other": "import motet.other\n",
+    }.items()
+]
+
+
+def test_distances_count_imports() -> None:
+    assert distances(["motet.a"], MODULES) == {
+        "motet.a": 0, "motet.b": 1, "tests.unit.test_a": 1, "motet.c": 2, "motet.d": 3, "tests.unit.test_c": 3,
+    }
+    assert distances(["tests.unit.test_c", "no.module"], MODULES) == {"tests.unit.test_c": 0}
+
+
+def test_the_nearest_and_quickest_are_chosen_until_the_time_is_used() -> None:
+    near = {"changed": 0, "far": 3, "slow": 1, "quick": 1, "unknown": 2}
+    seconds = {"changed": 90.0, "slow": 60.0, "quick": 2.5, "far": 1.0}
+    assert choose(near, seconds, 200) == ["changed", "quick", "slow", "unknown", "far"]
+    assert choose(near, seconds, 100) == ["changed", "quick"]
+    assert choose(near, seconds, 10) == ["changed"]  # what was changed runs in any case
