@@ -34,6 +34,7 @@ _LOWER = (
     "func.func(convert-linalg-to-loops),func.func(expand-realloc),memref-expand,"
     "expand-strided-metadata,"
     "lower-affine,"
+    "math-extend-to-supported-types{extra-types=f16 target-type=f32},"  # bf16: not all processors have its functions
     "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-complex-to-libm,"
     "convert-complex-to-standard,convert-math-to-llvm,convert-math-to-libm"
 )
@@ -64,6 +65,28 @@ llvm.func @__truncdfhf2(%x: f64) -> f16 {
   %sticky = llvm.bitcast %chosen : i32 to f32
   %half = llvm.fptrunc %sticky : f32 to f16
   llvm.return %half : f16
+}
+"""
+# Called by LLVM on CPUs without bf16, also for constants, to the nearest number, the even one of two.
+_TO_BRAIN = """
+llvm.func @__truncsfbf2(%x: f32) -> bf16 {
+  %half = llvm.mlir.constant(16 : i32) : i32
+  %one = llvm.mlir.constant(1 : i32) : i32
+  %below = llvm.mlir.constant(32767 : i32) : i32
+  %quiet = llvm.mlir.constant(64 : i16) : i16
+  %bits = llvm.bitcast %x : f32 to i32
+  %high = llvm.lshr %bits, %half : i32
+  %odd = llvm.and %high, %one : i32
+  %more = llvm.add %below, %odd : i32
+  %sum = llvm.add %bits, %more : i32
+  %rounded = llvm.lshr %sum, %half : i32
+  %number = llvm.trunc %rounded : i32 to i16
+  %kept = llvm.trunc %high : i32 to i16
+  %undefined = llvm.or %kept, %quiet : i16
+  %nan = llvm.fcmp "uno" %x, %x : f32
+  %chosen = llvm.select %nan, %undefined, %number : i1, i16
+  %brain = llvm.bitcast %chosen : i16 to bf16
+  llvm.return %brain : bf16
 }
 """
 _COMPLEX = {"complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.complex128)}
@@ -201,7 +224,7 @@ def _lower(module: ir.Module) -> None:
         run_pipeline(module, _EXPAND)
         guard_divisions(module)
         run_pipeline(module, _TO_LLVM)
-        _define_to_half(module)
+        _define_conversions(module)
     except ir.MLIRError as error:
         raise CompileError(f"upstream's lowering fails: {' '.join(str(error).split())}") from error
     for operation in foreign_operations(module):
@@ -210,12 +233,15 @@ def _lower(module: ir.Module) -> None:
         )
 
 
-def _define_to_half(module: ir.Module) -> None:
-    for operation in find_operations(module, "llvm.fptrunc"):
-        if str(operation.operands[0].type) == "f64" and str(operation.results[0].type) == "f16":
-            definition = ir.Module.parse(_TO_HALF)
-            module.body.append(definition.body.operations[0].detach_from_parent())
-            return
+def _define_conversions(module: ir.Module) -> None:
+    """Defines the functions that LLVM may call for conversions that the CPU lacks."""
+    to_half = any(
+        str(operation.operands[0].type) == "f64" and str(operation.results[0].type) == "f16"
+        for operation in find_operations(module, "llvm.fptrunc")
+    )
+    for text in [_TO_HALF] * to_half + [_TO_BRAIN] * ("bf16" in str(module)):
+        definition = ir.Module.parse(text)
+        module.body.append(definition.body.operations[0].detach_from_parent())
 
 
 # -- calling -------------------------------------------------------------------------------------------
