@@ -1,16 +1,20 @@
 """Settings of all tests."""
 
+import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Generator, Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from motet.errors import DeviceError
 from motet.runtime.drivers.opencl.loader import environment_platforms, openable
 
 # Deadlines measure the machine's load, not the code; a failure prints what repeats it.
@@ -46,6 +50,31 @@ def hide_unfit_torchvision() -> None:
         return
     if torch.endswith("+cpu") and not vision.endswith("+cpu"):
         sys.modules["torchvision"] = None  # pyright: ignore[reportArgumentType]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    with _skipped_without_instructions():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with _skipped_without_instructions():
+        return (yield)
+
+
+@contextlib.contextmanager
+def _skipped_without_instructions() -> Iterator[None]:
+    """Skip a test that runs code for a level of processors whose instructions this processor lacks."""
+    try:
+        yield
+    except DeviceError as error:
+        reason = r"none of its variants runs on this machine .*: x86-64-v4.* \(needs (.*?), which the"
+        lacking = re.search(reason, str(error))
+        if lacking is None:
+            raise
+        pytest.skip(f"this processor lacks {lacking[1]}")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
