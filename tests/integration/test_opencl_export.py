@@ -67,7 +67,7 @@ cl_event clCreateUserEvent(cl_context, cl_int *);
 cl_int clSetUserEventStatus(cl_event, cl_int), clWaitForEvents(cl_uint, const cl_event *), clReleaseEvent(cl_event);
 cl_int clGetEventInfo(cl_event, cl_uint, size_t, void *, size_t *);
 #endif
-#define CHECK(call) do { cl_int code = (call); if (code) { printf("%s: %d\n", #call, code); return 2; } } while (0)
+#define CHECK(call) do { cl_int bad = (call); if (bad) { printf("%s: %d\n", #call, bad); return 2; } } while (0)
 int main(int count, char **values) {
     cl_platform_id platforms[8]; cl_device_id device; cl_uint found; cl_int code;
     CHECK(clGetPlatformIDs(8, platforms, &found));

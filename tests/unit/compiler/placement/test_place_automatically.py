@@ -407,5 +407,5 @@ def test_three_thousand_operations_are_placed_in_time() -> None:
     with opened(text, FILE) as program:
         begin = time.process_time()
         Place(parse_device_flags((HOST, NULL, OTHER)), automatic=True).run(program)
-        assert time.process_time() - begin < 4.0  # about one on an idle core
+        assert time.process_time() - begin < 60  # about one alone on a core; a quadratic way takes minutes
         assert program.placement is not None

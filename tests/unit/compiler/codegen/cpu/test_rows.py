@@ -75,7 +75,7 @@ def test_softmax_keeps_short_rows_in_scratch_and_long_ones_where_the_result_will
 def test_softmax_of_rows_that_are_asked_for_ahead(count, columns):
     x = (RNG.standard_normal((count, columns)) * 6).astype(np.float32)
     (got,) = build(rows.emit, softmax(count, columns))(x, split=3)
-    np.testing.assert_allclose(got, reference_softmax(x), rtol=2e-6, atol=1e-12)
+    np.testing.assert_allclose(got, reference_softmax(x), rtol=4e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=lambda target: target.name)
@@ -240,7 +240,7 @@ def test_argmax_takes_the_first_of_equals(shape):
 
 
 def test_division_by_one_number_per_row_holds_at_the_ends_of_the_range():
-    shape = (8, 24)
+    shape = (8, 64)
     found = kernel(
         [value(shape), value(shape, role="result"), value((8,), role="temporary")],
         stage(shape, "pr", [at(0, 2, 0, 1)], [at(2, 2, 0)], [op("maximumf", 0, 1)], inits=[float("-inf")]),
