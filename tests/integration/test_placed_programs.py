@@ -27,7 +27,12 @@ def check(session: Session, inputs: list[np.ndarray], wanted: list[np.ndarray]) 
             np.testing.assert_allclose(result, value, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("seed", range(100))
+_QUICK = 30  # programs; the others take minutes
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(_QUICK), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(_QUICK, 100))]
+)
 def test_random_programs_agree_with_the_oracle(seed: int) -> None:
     program = random_program(seed)
     session = load(build_placed(program.graph, FLAGS), devices=BINDINGS[seed % len(BINDINGS)], threads=2)
