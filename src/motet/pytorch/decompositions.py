@@ -1,10 +1,12 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
-Wrong: products of bytes, and bytes with numbers, isclose of NaN, fmod of 16-bit floats, where the largest and the
-smallest number are if there is a NaN. Missing: rolls of all dimensions and of dynamic ones, tensors of given strides,
-padding with what is on the other side, powers of integers and quotients of narrow ones, fmod, or and xor by a number,
-shifts by their Python operators, all over several dimensions, distances, isfinite, signbit, hypot, copysign, fmax and
-fmin of tensors that are broadcast.
+Wrong: products of bytes, and bytes with numbers, isclose of NaN, fmod, where the largest and the smallest number are if
+there is a NaN, integers negated or divided in floats, and tensors of several types that are joined, chosen from or
+compared, which it converts as if all integers were signed.
+
+Missing: rolls of all dimensions and of dynamic ones, tensors of given strides, padding with what is on the other side,
+powers of integers and quotients of narrow ones, or and xor by a number, shifts by their Python operators, all over
+several dimensions, distances, isfinite, signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
 
 Scans and what is found by sorting are in `orders.py`, writes to chosen elements in `writes.py`.
 """
@@ -34,10 +36,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.as_strided.default: _as_strided,
         aten.arange.start_step: _arange,
         aten.isclose.default: _isclose,
+        aten.cat.default: _cat,
+        aten.where.self: _where,
+        **{getattr(aten, name).Tensor: functools.partial(_of_one_type, getattr(torch, name))
+           for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+        aten.maximum.default: functools.partial(_of_one_type, torch.maximum),
+        aten.minimum.default: functools.partial(_of_one_type, torch.minimum),
+        aten.neg.default: _neg,
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
         aten.div.Tensor_mode: _divide,
         aten.div.Scalar_mode: _divide,
+        aten.floor_divide.default: functools.partial(_divide, rounding_mode="floor"),
         aten.remainder.Scalar: _remainder,
         aten.mul.Tensor: _mul,
         aten.mul.Scalar: _mul,
@@ -158,12 +168,42 @@ def _isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
     return close | (torch.isnan(a) & torch.isnan(b)) if equal_nan and a.dtype.is_floating_point else close
 
 
+def _cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    kinds = [tensor.dtype for tensor in tensors]
+    if len(set(kinds)) == 1:
+        return NotImplemented
+    kind = functools.reduce(torch.promote_types, kinds)
+    return torch.cat([tensor.to(kind) for tensor in tensors], dim)
+
+
+def _where(condition: Any, a: Any, b: Any) -> Any:
+    if a.dtype == b.dtype:
+        return NotImplemented
+    kind = torch.result_type(a, b)
+    return torch.where(condition, a.to(kind), b.to(kind))
+
+
+def _of_one_type(operator: Callable[..., Any], a: Any, b: Any) -> Any:
+    if a.dtype == b.dtype:
+        return NotImplemented
+    kind = torch.result_type(a, b)
+    return operator(a.to(kind), b.to(kind))
+
+
+def _neg(x: Any) -> Any:
+    return NotImplemented if x.dtype.is_floating_point or x.dtype.is_complex else torch.rsub(x, 0)
+
+
 def _fmod(a: Any, b: Any) -> Any:
+    """By the remainder of positive numbers, which is exact and the same; the wheel subtracts a multiple."""
     if not isinstance(b, torch.Tensor):
         return torch.fmod(*_with_number(a, b))
-    if a.dtype not in (torch.float16, torch.bfloat16):
+    kind = torch.result_type(a, b)
+    if not kind.is_floating_point:
         return NotImplemented
-    return torch.fmod(a.float(), b.float()).to(a.dtype)
+    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+    found = torch.remainder(a.to(wide).abs(), b.to(wide).abs())
+    return torch.where((a == 0) & (found == 0), a.to(wide), torch.where(a < 0, -found, found)).to(kind)
 
 
 def _with_number(a: Any, number: Any) -> tuple[Any, Any]:
@@ -189,7 +229,9 @@ def _bytes(*factors: Any) -> bool:
 
 
 def _mul(a: Any, b: Any) -> Any:
-    """Of bytes and a number, of which the wheel's pass dies."""
+    """Of bytes and a number, or with truth values, of which the wheel's pass dies."""
+    if isinstance(b, torch.Tensor) and a.dtype != b.dtype:
+        return _of_one_type(torch.mul, a, b)
     return (a.to(torch.int32) * b).to(a.dtype) if _bytes(a, b) and isinstance(b, int) else NotImplemented
 
 
@@ -217,8 +259,16 @@ def _narrow(x: Any) -> bool:
     return x.dtype in (torch.int8, torch.int16)
 
 
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and not x.dtype.is_floating_point and not x.dtype.is_complex
+
+
 def _divide(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
     """Of integers that the wheel divides by no mode."""
+    if rounding_mode == "floor" and a.dtype == torch.int64 and (isinstance(b, int) or _is_whole(b)):
+        toward_zero = torch.div(a, b, rounding_mode="trunc")  # the wheel rounds down in floats, which have 53 bits
+        rest = a - toward_zero * b
+        return toward_zero - ((rest != 0) & ((rest < 0) != (b < 0))).to(a.dtype)
     of_narrow = _narrow(a) and (isinstance(b, int) or (isinstance(b, torch.Tensor) and b.dtype == a.dtype))
     if not of_narrow or rounding_mode is None:
         return NotImplemented

@@ -19,12 +19,13 @@ from motet.pytorch.places import SOURCE, find_place
 
 _WIDER = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 _UNSIGNED = (*_WIDER, torch.uint64)
-# Operators with the same bits for signed and unsigned integers, or with results of another type.
+# Operators with the same bits for signed and unsigned integers of one type, or with results of another type.
 _SIGNLESS = frozenset({
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "cat", "clone",
-    "unsqueeze", "squeeze", "flip", "constant_pad_nd", "index", "index_select", "gather", "where", "alias", "detach",
-    "lift_fresh_copy", "copy", "eq", "ne", "logical_not", "_to_copy", "stack", "split", "split_with_sizes", "repeat",
-    "roll", "embedding", "full_like", "convert_element_type", "_assert_tensor_metadata", "sym_size",
+    "unsqueeze", "squeeze", "flip", "index", "index_select", "gather", "where", "alias", "detach", "lift_fresh_copy",
+    "copy", "logical_not", "eq.Tensor", "ne.Tensor", "_to_copy", "stack", "split",
+    "split_with_sizes", "repeat", "roll", "embedding", "full_like", "convert_element_type", "_assert_tensor_metadata",
+    "sym_size",
 })  # fmt: skip
 
 
@@ -34,8 +35,9 @@ def widen_unsigned(graph: Graph, name: str) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function" or not any(_is_unsigned(n.meta.get("val")) for n in node.all_input_nodes):
             continue
-        operator = str(node.target).removeprefix("aten.").removeprefix("prims.").split(".")[0]
-        if operator in _SIGNLESS or "getitem" in operator:
+        whole = str(node.target).removeprefix("aten.").removeprefix("prims.")
+        operator = whole.split(".")[0]
+        if operator in _SIGNLESS or whole in _SIGNLESS or "getitem" in operator or _pads_by_zeros(node):
             continue
         before = node.meta["val"]
         given = [n.meta.get("val") for n in node.all_input_nodes]
@@ -45,6 +47,10 @@ def widen_unsigned(graph: Graph, name: str) -> None:
                 "as by x.int()", find_place(node, name),
             )
         _widen(graph, node)
+
+
+def _pads_by_zeros(node: Node) -> bool:
+    return node.target == torch.ops.aten.constant_pad_nd.default and not any(node.args[2:])
 
 
 def _is_unsigned(value: Any) -> bool:

@@ -90,7 +90,7 @@ ROWS = (2, 3, 4, 5, 6, 7, 8, 9)
 
 
 @pytest.mark.parametrize("name", BRANCHES)
-@pytest.mark.parametrize("example", [(4, 3), (8, 6)])
+@pytest.mark.parametrize("example", [pytest.param((4, 3), marks=pytest.mark.slow), (8, 6)])
 def test_the_other_side_of_a_branch_is_refused(name: str, example: tuple[int, int]) -> None:
     program = torch.export.export(
         Applied(BRANCHES[name]), (torch.ones(example),), dynamic_shapes=(({0: AUTO, 1: AUTO},),)
