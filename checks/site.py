@@ -4,6 +4,9 @@ The pages of docs/ are the source. README.md is the first page; the reference is
 `--help`, of Python from docstrings. Links to files outside the site become text. Warnings are errors.
 """
 
+# mkdocs is installed with the extra `docs` only.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import argparse

@@ -16,7 +16,7 @@ SUITE = SUITES["onnx-node"]
 PARTS = 2  # which two processors can run at the same time
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_cases_that_passed_pass(part: int) -> None:
     child = Child(sys.executable, SUITE.module, SUITE.name)
     results: list[Result] = []

@@ -25,7 +25,7 @@ def kernel(x, y):
 """
 
 
-@pytest.mark.parametrize("size", [32, 256])
+@pytest.mark.parametrize("size", [32, pytest.param(256, marks=pytest.mark.slow)])
 def test_registers_and_spills_are_those_of_the_assembly(tmp_path: Path, size: int) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
