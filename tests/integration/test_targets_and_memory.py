@@ -60,7 +60,8 @@ def test_a_session_holds_its_parameters_one_arena_and_its_results() -> None:
     x = np.zeros((1, 3, 32, 32), np.float32)
     for _ in range(3):
         session(x)
-    schedule = artifact.manifest.variants[0].schedules["main"]
+    [variant] = session.variants
+    schedule = variant.schedules["main"]
     used = {buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"}
     assert session.memory.parameters == sum(artifact.parameter(index).nbytes for index in used)
     assert int(str(schedule.arena)) <= session.memory.arena <= 2 * int(str(schedule.arena)) + 4096
