@@ -82,6 +82,26 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _seconds[file] = _seconds.get(file, 0.0) + report.duration
 
 
+class _FailuresAtOnce:
+    """Names each failed test when it fails, not only at the end of a run of an hour."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            lines = report.longreprtext.splitlines()
+            message = next((line for line in lines if line.startswith("E ")), "")
+            self._terminal.write_line("")
+            self._terminal.write_line(f"failed: {report.nodeid} ({report.when}) {message}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if isinstance(terminal, pytest.TerminalReporter) and not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(_FailuresAtOnce(terminal))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep how long each file took, for `checks.changed`."""
     cache = getattr(session.config, "cache", None)
