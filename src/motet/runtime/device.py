@@ -24,6 +24,7 @@ import numpy as np
 from motet.artifact.places import rank_of, split_place
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
+from motet.plug_ins import plug_ins
 from motet.runtime.launching import how_to_launch
 from motet.runtime.timeline import Point
 from motet.runtime.uri import family_of, split_uri
@@ -420,5 +421,4 @@ def open_device(info: DeviceInfo) -> Device:
 
 
 def _entries() -> dict[str, metadata.EntryPoint]:
-    found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
-    return found | {name: metadata.EntryPoint(name, module, GROUP) for name, module in BUILT_IN.items()}
+    return {**plug_ins(GROUP)} | {name: metadata.EntryPoint(name, module, GROUP) for name, module in BUILT_IN.items()}

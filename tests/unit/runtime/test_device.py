@@ -98,7 +98,7 @@ def test_a_driver_that_is_broken_is_shown_as_unavailable(monkeypatch):
     old.api = device.API_VERSION - 1
     monkeypatch.setitem(sys.modules, "motet_good_driver", good)
     monkeypatch.setitem(sys.modules, "motet_old_driver", old)
-    monkeypatch.setattr(device.metadata, "entry_points", lambda group: entries)
+    monkeypatch.setattr(device, "plug_ins", lambda group: {entry.name: entry for entry in entries})
     monkeypatch.setattr(device, "BUILT_IN", {"host": device.BUILT_IN["host"]})
     host, gone, found, outdated = devices()
     assert host.uri == "host"

@@ -15,6 +15,7 @@ from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import MotetError, OptionError
+from motet.plug_ins import plug_ins
 
 if TYPE_CHECKING:  # imports MLIR, which `prepare` must not wait for
     from motet.compiler.codegen.backend import Backend, CodeGenerator
@@ -54,7 +55,7 @@ def load_generator(name: str) -> CodeGenerator:
     """The code generator `name`. Raises OptionError if it is not installed, cannot be loaded, or implements another
     version of the protocol."""
     own = BUILT_IN.get(name)  # plug-ins cannot replace it
-    entry = metadata.EntryPoint(name, own, GROUP) if own is not None else _entries().get(name)
+    entry = metadata.EntryPoint(name, own, GROUP) if own is not None else plug_ins(GROUP).get(name)
     if entry is None:
         users = [family for family, known in families().items() if known.codegen == name]
         raise OptionError(
@@ -76,7 +77,7 @@ def load_generator(name: str) -> CodeGenerator:
 
 def generator_names() -> list[str]:
     """The names of all code generators, including those that cannot be loaded, Motet's own first."""
-    return [*BUILT_IN, *sorted(_entries().keys() - BUILT_IN.keys())]
+    return [*BUILT_IN, *sorted(plug_ins(GROUP).keys() - BUILT_IN.keys())]
 
 
 def families_without_code() -> dict[str, str]:
@@ -109,7 +110,3 @@ def _install(entry: metadata.EntryPoint) -> str:
     """The command that installs the requirements of the distribution of `entry`."""
     distribution = entry.dist.name if entry.dist is not None else "motet[compile]"
     return f"install what {distribution} needs: pip install '{distribution}'"
-
-
-def _entries() -> dict[str, metadata.EntryPoint]:
-    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}

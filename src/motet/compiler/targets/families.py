@@ -21,6 +21,7 @@ from motet.compiler.targets.intel import INTEL
 from motet.compiler.targets.opencl import OPENCL
 from motet.compiler.targets.riscv import RISCV
 from motet.errors import OptionError
+from motet.plug_ins import plug_ins
 
 GROUP = "motet.targets"
 HOST = "host"
@@ -42,7 +43,7 @@ def families() -> dict[str, Family]:
         "hip": HIP,
         "intel": INTEL,
     }
-    for entry in metadata.entry_points(group=GROUP):
+    for entry in plug_ins(GROUP).values():
         if entry.name not in known and isinstance(found := _load(entry), Family):
             known[entry.name] = found
     return known
@@ -55,7 +56,7 @@ def families_with_code() -> list[str]:
 
 def broken_families() -> dict[str, str]:
     """The families of other distributions that cannot be loaded, with the reason."""
-    loaded = {entry.name: _load(entry) for entry in metadata.entry_points(group=GROUP)}
+    loaded = {name: _load(entry) for name, entry in plug_ins(GROUP).items()}
     return {name: found for name, found in loaded.items() if isinstance(found, str)}
 
 
