@@ -58,8 +58,11 @@ run: $(STAMP) build/resnet18.onnx
 	$(BIN)/motet run build/resnet18.motet --input 1x3x224x224xf32=random:0
 	$(BIN)/motet bench build/resnet18.motet
 
+# LEVELS="x86-64-v3 x86-64-v4" runs them for each of these levels of processors, as if this one had no more.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' --timeout 600  # seconds, for each test
+
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow' --timeout 600  # seconds, for each test
+	$(if $(LEVELS),set -e; for level in $(LEVELS); do echo "$$level:"; MOTET_MAX_CPU=$$level $(PYTEST); done,$(PYTEST))
 
 # The tests that the changes of this branch can reach, the nearest first, in about three minutes.
 test-changed: $(STAMP)

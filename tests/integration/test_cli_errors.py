@@ -170,3 +170,15 @@ def test_artifact_for_another_processor_says_what_it_needs(motet: Run, fails: Fa
     assert motet("compile", add.name, "--device", f"host{{cpu={other}}}").returncode == 0
     message = fails("run", "add.motet", *INPUTS)
     assert other in message and machine in message
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="speaks of x86-64")
+@pytest.mark.parametrize("highest, message", [
+    ("x86-64-v2", "cpu target native: this machine"),
+    ("skylake", "MOTET_MAX_CPU=skylake: no such level; expected one of x86-64-v2, x86-64-v3"),
+])
+def test_a_processor_below_every_level_has_no_native_code(
+    fails: Fails, add: Path, monkeypatch: pytest.MonkeyPatch, highest: str, message: str
+) -> None:
+    monkeypatch.setenv("MOTET_MAX_CPU", highest)
+    assert fails("compile", add.name, "--device", "host{cpu=native}").startswith(message)

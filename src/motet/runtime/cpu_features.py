@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
+
+from motet.errors import OptionError
+
+MAX_CPU = "MOTET_MAX_CPU"  # environment variable
 
 # Linux's names that differ from LLVM's by more than the underscore.
 _X86 = {
@@ -34,7 +39,7 @@ _LEVELS = {
     "x86-64-v3": {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
     "x86-64-v2": {"cx16", "sahf", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"},
 }
-
+_VECTORS = ("avx", "amx", "vaes", "vpclmul", "fma4", "xop")  # how the names of vector extensions begin
 
 # Linux grants AMX's tile registers on request, so that only processes that use them pay for saving them.
 _SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
@@ -48,12 +53,35 @@ def machine() -> str:
 
 @functools.cache
 def host_features() -> frozenset[str]:
-    """The features of this machine's CPU."""
+    """The features of this machine's CPU, up to the level in `MOTET_MAX_CPU`, if it is set. Raises OptionError for a
+    level that is none."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return frozenset()
-    return parse(text, machine())
+    return up_to(max_level(), parse(text, machine()))
+
+
+def max_level() -> str | None:
+    """The level beyond which Motet uses no instructions on this machine, or None: what `MOTET_MAX_CPU` says. With it a
+    machine shows what a program does on an older one."""
+    given = os.environ.get(MAX_CPU) or None
+    if given is None or machine() != "x86_64":
+        return None
+    if given not in _LEVELS:
+        raise OptionError(f"{MAX_CPU}={given}: no such level; expected one of {', '.join(reversed(_LEVELS))}")
+    return given
+
+
+def up_to(highest: str | None, features: frozenset[str]) -> frozenset[str]:
+    """The features of x86-64 without the vector extensions that the level `highest` does not have."""
+    if highest is None:
+        return features
+    names = list(_LEVELS)
+    position = names.index(highest)
+    kept = frozenset[str]().union(*(_LEVELS[name] for name in names[position:]))
+    above = frozenset[str]().union(*(_LEVELS[name] for name in names[:position]))
+    return frozenset(f for f in features if f in kept or not (f in above or f.startswith(_VECTORS)))
 
 
 def allow(features: Collection[str]) -> bool:

@@ -11,9 +11,9 @@ from importlib import metadata
 import pytest
 
 from motet.artifact.schema import Variant
-from motet.errors import DeviceError
+from motet.errors import DeviceError, OptionError
 from motet.runtime import device
-from motet.runtime.cpu_features import host_features, level, parse
+from motet.runtime.cpu_features import MAX_CPU, host_features, level, max_level, parse, up_to
 from motet.runtime.device import DeviceInfo, devices
 from motet.runtime.selection import choose
 
@@ -35,6 +35,26 @@ def test_x86_flags_become_names_of_llvm():
 def test_only_what_every_core_has_counts():
     features = parse(X86_V4 + X86_V3, "x86_64")
     assert "avx2" in features and "avx512f" not in features
+
+
+@pytest.mark.parametrize("highest", [
+    "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-bf16", "x86-64-v4-amx",
+])
+def test_features_up_to_a_level_reach_it_and_no_more(highest: str):
+    everything = parse(X86_V4.strip() + " amx_int8 amx_bf16 amx_fp16 avx512_fp16 avx_vnni vaes sha_ni\n", "x86_64")
+    kept = up_to(highest, everything)
+    assert kept <= everything and level(kept, "x86_64") == highest
+    assert "sha" in kept and not kept & {"avx512fp16", "avxvnni", "amx-fp16", "vaes"}
+    assert up_to(None, everything) == everything
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="speaks of x86-64")
+def test_an_unknown_highest_level_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(MAX_CPU, "skylake")
+    with pytest.raises(OptionError, match="MOTET_MAX_CPU=skylake: no such level; expected one of x86-64-v2, x86-64-v3"):
+        max_level()
+    monkeypatch.setenv(MAX_CPU, "")
+    assert max_level() is None
 
 
 def test_arm_and_riscv_are_read_too():

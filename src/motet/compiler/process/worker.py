@@ -55,9 +55,9 @@ def work(folder: Path) -> int:
     _log.addHandler(_WarningSender(logging.WARNING))
     _log.propagate = False
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
-    if job.kind == "compile":
-        expect(job.targets)
     try:
+        if job.kind == "compile":
+            expect(job.targets)
         perform(job, folder)
     except MotetError as error:
         _say(_message(error))
