@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -79,27 +81,29 @@ def _global_options(
     """Options before the command."""
 
 
-def make_app() -> typer.Typer:
-    """The command line as a typer application."""
+def make_app(only: str | None = None) -> typer.Typer:
+    """The command line as a typer application: all commands, or `only` that one, because typer needs a tenth of a
+    second to read the parameters of all. A name that is not among them gives all."""
     app = typer.Typer(
         name="motet", cls=Commands, help=HELP, no_args_is_help=True, add_completion=False,
         # Plain help: importing rich would take longer than everything else.
         rich_markup_mode=None, pretty_exceptions_enable=False, callback=_global_options,
     )
-    app.command("compile", help=compile.HELP, epilog=compile.option_list())(compile.compile_program)
-    app.command("run", help=run.HELP)(run.run_function)
-    app.command("bench", help=bench.HELP)(bench.bench_function)
-    app.command("devices", help=devices.HELP)(devices.show_devices)
-    app.command("inspect", help=inspect.HELP)(inspect.inspect_artifact)
-    app.command("generate", help=generate.HELP)(generate.generate_text)
-    app.command("serve", help=serve.HELP)(serve.serve_models)
-    app.command("tune", help=tune.HELP)(tune.tune_artifact)
-    app.command("export", help=export.HELP)(export.export_function)
-    app.command("opt", help=opt.HELP)(opt.run_passes)
-    app.command("doctor", help=doctor.HELP)(_doctor)
-    app.command("new-device", help=new_device.HELP)(new_device.write_package)
-    app.command("completion", help=completion.HELP)(completion.print_script)
-    app.add_typer(make_lab_app(), name="lab")
+    commands: dict[str, tuple[Callable[..., None], str]] = {
+        "compile": (compile.compile_program, compile.HELP), "run": (run.run_function, run.HELP),
+        "bench": (bench.bench_function, bench.HELP), "devices": (devices.show_devices, devices.HELP),
+        "inspect": (inspect.inspect_artifact, inspect.HELP), "generate": (generate.generate_text, generate.HELP),
+        "serve": (serve.serve_models, serve.HELP), "tune": (tune.tune_artifact, tune.HELP),
+        "export": (export.export_function, export.HELP), "opt": (opt.run_passes, opt.HELP),
+        "doctor": (_doctor, doctor.HELP), "new-device": (new_device.write_package, new_device.HELP),
+        "completion": (completion.print_script, completion.HELP),
+    }
+    for name in [only] if only in commands else commands:
+        function, text = commands[name]
+        epilog = compile.option_list() if name == "compile" else None
+        app.command(name, help=text, epilog=epilog)(function)
+    if only not in commands:
+        app.add_typer(make_lab_app(), name="lab")
     return app
 
 
@@ -118,4 +122,4 @@ def run_app(context: object) -> None:
     """Runs the command of this process; `context` becomes the typer context's object."""
     logging.getLogger("motet").addHandler(_WarningPrinter(logging.WARNING))
     completion.prepare_completion()
-    make_app()(prog_name="motet", obj=context)
+    make_app(next(iter(sys.argv[1:]), None))(prog_name="motet", obj=context)
