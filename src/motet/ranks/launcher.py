@@ -1,28 +1,14 @@
-"""Finds out whether this process is one of several that an MPI launcher started."""
+"""Joins this process to the others that an MPI launcher started."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from motet.errors import DeviceError
-from motet.runtime.launching import INSTALL
+from motet.runtime.launching import INSTALL, launched
 
 if TYPE_CHECKING:
     from motet.ranks.mpi import MpiTransport
-
-# What launchers set: mpich's and Intel's (PMI), Open MPI's, Slurm's with PMIx.
-_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
-
-
-def launched() -> int:
-    """The number of ranks that a launcher has started; 1 for a process started without one."""
-    for name in _SIZES:
-        text = os.environ.get(name, "")
-        if text.isdecimal():
-            return int(text)
-    return 1
-
 
 def transport_of_launcher() -> MpiTransport:
     """The transport of this process among those of its launcher. Raises DeviceError if mpi4py is missing, and if its

@@ -1,12 +1,24 @@
-"""How to start a program on several processes, for errors."""
+"""Whether this process is one of several that an MPI launcher started, and how to start several."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
 
 INSTALL = "pip install 'motet[mpi]'"
+# What launchers set: mpich's and Intel's (PMI), Open MPI's, Slurm's with PMIx.
+_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
+
+
+def launched() -> int:
+    """The number of ranks that a launcher has started; 1 for a process started without one."""
+    for name in _SIZES:
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return 1
 
 
 def how_to_launch(ranks: int) -> str:

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from motet.errors import MotetError
+from motet.runtime.launching import launched
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
@@ -79,8 +80,6 @@ class RankRun:
 @contextlib.contextmanager
 def ranks_of_launcher() -> Generator[RankRun | None]:
     """The run of this process among those of a launcher; None without one."""
-    from motet.ranks.launcher import launched
-
     if launched() == 1:
         yield None
         return
