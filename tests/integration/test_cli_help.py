@@ -66,7 +66,7 @@ def modules_after(statement: str) -> set[str]:
     ("statement", "absent"),
     [
         ("import motet", {"numpy", "typer", "rich", "llvmlite", "torch_mlir", "onnx", "motet.compiler"}),
-        ("import motet.runtime", {"llvmlite", "torch_mlir", "onnx", "motet.compiler", "typer", "rich"}),
+        ("import motet.runtime", {"llvmlite", "torch_mlir", "onnx", "motet.compiler", "typer", "rich", "asyncio"}),
         ("import motet; motet.load; motet.Session", {"llvmlite", "torch_mlir", "onnx", "motet.compiler"}),
         ("from motet.tools.app import make_app; make_app()", {"numpy", "torch_mlir", "rich.console"}),
         ("import motet.compiler.service", {"llvmlite", "torch_mlir", "onnx"}),

@@ -7,7 +7,6 @@ artifact → its devices are bound to the machine's → code is loaded, paramete
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,6 +193,8 @@ class Session:
     async def acall(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         """Call the default function on a thread of the session, and wait in the running event loop; see
         `Function.submit`. A cancelled task cancels a call that has not started."""
+        import asyncio  # which takes longer than all else that loading a session imports
+
         return await asyncio.wrap_future(self.submit(*arguments, out=out, **named))
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
