@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -48,3 +50,32 @@ def test_programs_are_compiled_as_ever_after_it():
 def test_onnx_is_known_by_its_first_byte(source, text, format, expected):
     job = Job("compile", "file", source, text, format)
     assert may_be_onnx(job) is expected
+
+
+LATER_JOB = """
+import sys
+from motet.compiler.ir._mlir import ir
+from motet.compiler.process.prefork import load_compiler
+from motet.compiler.process.warm_up import rehearse
+
+load_compiler()
+rehearse()
+known = set(sys.modules)
+
+from motet.compiler import pipeline
+from motet.compiler.frontends.mlir import load_mlir
+from motet.compiler.targets.cpu import X86_64_V3
+
+program = load_mlir(sys.argv[1], "job")
+pipeline.prepare(program)
+with program.module.context, ir.Location.unknown():
+    pipeline.build(program, [X86_64_V3], 1, lambda what, fraction: None)
+print(*sorted(name for name in set(sys.modules) - known if name.startswith("motet.compiler.")))
+"""
+
+
+def test_later_jobs_import_little_more_of_the_compiler():
+    done = subprocess.run([sys.executable, "-c", LATER_JOB, PROGRAM], capture_output=True, text=True, check=True)
+    imported = done.stdout.split()
+    assert len(imported) <= 6, imported
+    assert not any(name.startswith(("motet.compiler.codegen", "motet.compiler.passes")) for name in imported)

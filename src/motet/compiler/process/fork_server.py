@@ -16,6 +16,7 @@ folder of the requesting process. If Triton is installed, the keeper keeps it lo
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import os
@@ -142,6 +143,7 @@ def main(handle: int) -> int:
             folder = Path(os.fsdecode(message))
             wanted = msgspec.json.decode((folder / _SURROUNDINGS).read_bytes(), type=Surroundings)
             _expect(wanted)
+            gc.freeze()  # collections of a job would write to, and so copy, every page of the compiler
             guard = os.fork()
             if guard == 0:
                 requests.close()

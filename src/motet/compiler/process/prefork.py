@@ -132,5 +132,5 @@ def _expect_families(arguments: Sequence[str]) -> None:
 def load_compiler() -> None:
     """Import the modules that most compilations need."""
     for name in ("artifact.writer", "compiler.process.worker", "compiler.frontends.mlir", "compiler.placement.place",
-                 "compiler.pipeline"):
+                 "compiler.pipeline", "compiler.codegen.cpu.backend"):
         importlib.import_module(f"motet.{name}")

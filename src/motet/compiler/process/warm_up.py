@@ -53,9 +53,10 @@ def rehearse_onnx() -> None:
 
 
 def _partition(load: Callable[[], Program]) -> None:
-    from motet.compiler.build.partitioning import partition
+    from motet.compiler.build.partitioning import partition_for
     from motet.compiler.ir._mlir import ir
     from motet.compiler.pipeline import normalise, prepare
+    from motet.compiler.targets.cpu import X86_64_V3
 
     program = load()
     context = program.module.context
@@ -63,4 +64,4 @@ def _partition(load: Callable[[], Program]) -> None:
     prepare(program)
     with context, ir.Location.unknown():
         normalise(program)
-        partition(program)
+        partition_for(program, [X86_64_V3])  # a target of another processor needs the same modules
