@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.integration import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,10 +49,7 @@ def environment() -> dict[str, str]:
 def run_motet(
     *arguments: str | Path, folder: Path, timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "motet", *map(str, arguments)], cwd=folder, env=environment(), text=True,
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
-    )
+    return command_line.run([*map(str, arguments)], folder, environment(), timeout)
 
 
 @pytest.fixture
