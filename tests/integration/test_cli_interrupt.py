@@ -68,6 +68,13 @@ class Compile:
     folder: Path
     temporary: Path
 
+    def hold(self) -> None:
+        """Stop the command's own processes, lest a fast machine ends the work before the signal comes."""
+        for pid in processes_of_session(self.process.pid):
+            if pid != self.process.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+
     def left(self) -> list[int]:
         """Processes that are still there after some seconds of grace."""
         deadline = time.monotonic() + 60
@@ -113,6 +120,7 @@ def test_interrupted_compile_leaves_nothing(
     compiling: Compile, number: signal.Signals, whole_group: bool, moment: str
 ) -> None:
     wait_for_processes(compiling, MOMENTS[moment])
+    compiling.hold()
     time.sleep(0.3)
     # A terminal signals every process of the group; `kill` just the one it is given.
     if whole_group:
