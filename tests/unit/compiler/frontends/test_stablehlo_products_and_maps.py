@@ -36,6 +36,21 @@ func.func @maps(%x: tensor<2x3xi64>, %y: tensor<f32>, %s: tensor<i64>) -> (tenso
   }) {dimensions = array<i64>} : (tensor<f32>) -> tensor<f32>
   return %p, %q : tensor<2x3xi1>, tensor<f32>
 }
+func.func @no_dimensions(%x: tensor<f32>, %y: tensor<2x3xf32>, %n: tensor<2x3xi32>, %s: tensor<f32>, %t: tensor<i32>)
+    -> (tensor<f32>, tensor<2x3xf32>, tensor<2x3xi32>) {
+  %a = stablehlo.reduce(%x init: %s) applies stablehlo.add across dimensions = [] : (tensor<f32>, tensor<f32>)
+    -> tensor<f32>
+  %b:2 = stablehlo.reduce(%y init: %s), (%n init: %t) across dimensions = []
+    : (tensor<2x3xf32>, tensor<2x3xi32>, tensor<f32>, tensor<i32>) -> (tensor<2x3xf32>, tensor<2x3xi32>)
+    reducer(%p: tensor<f32>, %q: tensor<f32>) (%i: tensor<i32>, %j: tensor<i32>) {
+      %two = stablehlo.constant dense<2.0> : tensor<f32>
+      %0 = stablehlo.multiply %q, %two : tensor<f32>
+      %1 = stablehlo.subtract %p, %0 : tensor<f32>
+      %2 = stablehlo.maximum %i, %j : tensor<i32>
+      stablehlo.return %1, %2 : tensor<f32>, tensor<i32>
+    }
+  return %a, %b#0, %b#1 : tensor<f32>, tensor<2x3xf32>, tensor<2x3xi32>
+}
 func.func @reshape(%x: tensor<?xf32>, %y: tensor<?x2xf32>) -> tensor<?x2xf32> {
   %two = stablehlo.constant dense<2> : tensor<1xi32>
   %n = stablehlo.get_dimension_size %y, dim = 0 : (tensor<?x2xf32>) -> tensor<i32>
@@ -79,6 +94,14 @@ def test_maps_of_any_rank_and_with_scalars_from_outside(session: motet.Session) 
     truths, negative = session.maps(x, np.float32(1.5), np.int64(-1))
     np.testing.assert_array_equal(truths, x * x - 1 > 2)
     assert negative == -1.5
+
+
+def test_reductions_over_no_dimensions_apply_their_body_once(session: motet.Session) -> None:
+    y, n = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(-3, 3, dtype=np.int32).reshape(2, 3)
+    total, less, most = session.no_dimensions(np.float32(2), y, n, np.float32(0.5), np.int32(-1))
+    assert total == 2.5
+    np.testing.assert_array_equal(less, 0.5 - 2 * y)
+    np.testing.assert_array_equal(most, np.maximum(n, -1))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7])

@@ -1,10 +1,11 @@
-"""Writes StableHLO's maps as the element-wise operations of their bodies.
+"""Writes StableHLO's maps, and reductions over no dimensions, as the element-wise operations of their bodies.
 
     stablehlo.map %x, %y { %c = stablehlo.constant 2.0          %c = chlo.constant_like %x, 2.0
                            %0 = stablehlo.multiply %a, %b   →   %0 = stablehlo.multiply %x, %y
                            stablehlo.add %0, %c }               stablehlo.add %0, %c
 
-A map whose body has control flow is left unchanged. Complex constants must already be split into parts.
+A reduction over no dimensions applies its body to the initial value and each element; JAX writes one for the sum of a
+scalar. Bodies that have control flow are left unchanged. Complex constants must already be split into parts.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from motet.compiler.ir.find import find_operations
 
 
 def spread_maps(module: ir.Module) -> None:
-    """Rewrites each `stablehlo.map` in place."""
-    for op in find_operations(module, "stablehlo.map"):
+    """Rewrites each `stablehlo.map`, and each `stablehlo.reduce` over no dimensions, in place."""
+    for op in find_operations(module, "stablehlo.map", "stablehlo.reduce"):
         block = op.regions[0].blocks[0]
+        reduces = op.name == "stablehlo.reduce"
+        if reduces and len(ir.DenseI64ArrayAttr(op.attributes["dimensions"])):
+            continue
         if op.operands and not any(len(entry.operation.regions) for entry in block.operations):
-            _Map(op, block).write()
+            _Map(op, block).write(len(op.results) if reduces else 0)
 
 
 class _Map:
@@ -26,14 +30,19 @@ class _Map:
         self.op, self.block = op, block
         self.at = ir.InsertionPoint(op)
         self.kind = ir.RankedTensorType(op.results[0].type)
-        self.values = dict(zip(block.arguments, op.operands, strict=True))
+        self.values: dict[ir.Value, ir.Value] = {}
 
-    def write(self) -> None:
+    def write(self, initial: int) -> None:
+        """The last `initial` operands are scalars, which are the body's first arguments."""
+        given = list(self.op.operands)
+        scalars = [self._broadcast(scalar) for scalar in given[len(given) - initial :]]
+        self.values.update(zip(self.block.arguments, scalars + given[: len(given) - initial], strict=True))
         *body, last = [entry.operation for entry in self.block.operations]
         for operation in body:
             if operation.name != "stablehlo.constant":
                 self._spread(operation)
-        self.op.results[0].replace_all_uses_with(self._of(last.operands[0]))
+        for result, value in zip(self.op.results, last.operands, strict=True):
+            result.replace_all_uses_with(self._of(value))
         self.op.erase()
 
     def _spread(self, operation: ir.Operation) -> None:
@@ -69,6 +78,8 @@ class _Map:
         ).result  # fmt: skip
 
     def _broadcast(self, scalar: ir.Value) -> ir.Value:
+        if self.kind.rank == 0:
+            return scalar
         shape = ir.Operation.create(
             "shape.shape_of", operands=[self.op.operands[0]], loc=self.op.location, ip=self.at,
             results=[ir.RankedTensorType.get([self.kind.rank], ir.IndexType.get())],
