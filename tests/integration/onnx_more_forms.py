@@ -34,7 +34,9 @@ def moves() -> Iterator[Form]:
         yield Form("Flatten", [x], {"axis": 0})
     x = Values("x").floats(3, 4, 5)
     for starts, ends, axes, steps in (([3], [0], [1], [-1]), ([-1], [-100], [2], [-1]), ([1], [1000], [0], [1]),
-                                      ([0, 1], [3, -1], [0, 2], [2, 3]), ([10], [-10], [1], [-3])):
+                                      ([0, 1], [3, -1], [0, 2], [2, 3]), ([10], [-10], [1], [-3]),
+                                      ([3], [-(1 << 63)], [2], [-(1 << 63)]), ([1], [5], [2], [(1 << 63) - 1]),
+                                      ([-1], [-9], [1], [-4]), ([0], [(1 << 63) - 1], [1], [4])):
         yield Form("Slice", [x, *map(_i, (starts, ends, axes, steps))], constants=(1, 2, 3, 4))
     yield Form("Slice", [x, *map(_i, ([1], [2]))], constants=(1, 2))
     for mode in ("constant", "reflect", "edge", "wrap"):

@@ -197,19 +197,22 @@ def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
     starts, _, axes, steps = known
     if (reversed_ := _reversed(node, facts, extents, known)) is not None:
         return reversed_
-    changed = starts.copy()
+    changed, short = starts.copy(), steps.copy()
     for number, (start, axis, step) in enumerate(zip(starts.tolist(), axes.tolist(), steps.tolist(), strict=True)):
         extent = extents[axis]
+        longest = _LARGE if extent is None else max(extent, 1)  # longer steps end as soon
+        short[number] = min(max(step, -longest), longest)
         if step < 0 and start >= _LARGE:
             changed[number] = -1
         elif step < 0 and extent is not None and start >= extent:
             changed[number] = extent - 1
         elif step < 0 and start > 0 and extent is None:
             raise refused(node, facts, f"from element {start} backwards, where there may be fewer", "a negative start")
-    if (changed == starts).all():
+    if (changed == starts).all() and (short == steps).all():
         return None
     sliced = copy(node)
     sliced.input[1] = facts.constant(node, "starts", changed.astype(facts.dtype(node.input[1])))
+    sliced.input[4] = facts.constant(node, "steps", short.astype(facts.dtype(node.input[4])))
     return [sliced]
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ROUNDS = 16
+_LONGEST_STEP = (1 << 31) - 1  # of a Slice: longer ones take one element of any axis, too
 
 
 def simplify(model: OnnxModel) -> None:
@@ -76,9 +77,12 @@ def infer_shapes(model: OnnxModel) -> None:
     whole.CopyFrom(model.proto)
     forget(whole.graph)
     used = count_uses(model.proto.graph)
+    steps = {node.input[4] for node in whole.graph.node if node.op_type == "Slice" and len(node.input) > 4}
     for name, array in model.constants.items():
         if name not in used:
             continue
+        if name in steps:
+            array = array.clip(-_LONGEST_STEP, _LONGEST_STEP)  # inference adds steps without a check
         if array.nbytes <= FOLD_BYTES:
             whole.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
         else:
