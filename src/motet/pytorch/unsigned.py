@@ -33,7 +33,7 @@ def widen_unsigned(graph: Graph, name: str) -> None:
     """Rewrites the graph in place. Raises CompileError for an operator on integers without a wider type; `name` is the
     program's."""
     for node in list(graph.nodes):
-        if node.op != "call_function" or not any(_is_unsigned(n.meta.get("val")) for n in node.all_input_nodes):
+        if node.op != "call_function" or not _is_of_unsigned(node):
             continue
         whole = str(node.target).removeprefix("aten.").removeprefix("prims.")
         operator = whole.split(".")[0]
@@ -41,12 +41,21 @@ def widen_unsigned(graph: Graph, name: str) -> None:
             continue
         before = node.meta["val"]
         given = [n.meta.get("val") for n in node.all_input_nodes]
-        if any(_is_unsigned(v) and v.dtype not in _WIDER for v in given) or not isinstance(before, torch.Tensor):
+        kinds = [v.dtype for v in given if _is_unsigned(v)] + [node.kwargs.get("dtype")]
+        if any(kind in _UNSIGNED and kind not in _WIDER for kind in kinds) or not isinstance(before, torch.Tensor):
             raise CompileError(
                 f"{node.target} of unsigned integers: the lowering takes them for signed ones; convert them first, "
                 "as by x.int()", find_place(node, name),
             )
         _widen(graph, node)
+
+
+def _is_of_unsigned(node: Node) -> bool:
+    """Whether the operator takes tensors of unsigned integers, or takes tensors and is asked to compute in such."""
+    given = [n.meta.get("val") for n in node.all_input_nodes]
+    if node.kwargs.get("dtype") in _UNSIGNED and any(isinstance(value, torch.Tensor) for value in given):
+        return True
+    return any(map(_is_unsigned, given))
 
 
 def _pads_by_zeros(node: Node) -> bool:
@@ -61,6 +70,8 @@ def _widen(graph: Graph, node: Node) -> None:
     before = node.meta["val"]
 
     def wide(argument: Any) -> Any:
+        if isinstance(argument, torch.dtype):
+            return _WIDER.get(argument, argument)
         if not isinstance(argument, Node) or not _is_unsigned(argument.meta.get("val")):
             return argument
         with graph.inserting_before(node):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
-import motet
-from motet.errors import CompileError
+torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
-torch = pytest.importorskip("torch")
+from tests.unit.pytorch.functions import Functions  # noqa: E402
+
+import motet  # noqa: E402
+from motet.errors import CompileError  # noqa: E402
+
 F = torch.nn.functional
 
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
@@ -243,3 +247,15 @@ def test_operators_of_two_types(kind: str) -> None:
     for other in TYPES:
         if other != kind:
             check(MIXED, x, edges(other).roll(7), refused=2)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64", "float32", "bool"])
+def test_sums_in_unsigned_integers(kind: str) -> None:
+    x = torch.tensor([[100, 3, 200], [0, 255, 1], [7, 0, 90]]).to(getattr(torch, kind))
+    module = Functions([
+        lambda x: x.sum(1, dtype=torch.uint8), lambda x: x.cumsum(1, dtype=torch.uint8),
+        lambda x: x.prod(1, dtype=torch.uint8), lambda x: x.sum(dtype=torch.uint8),
+    ])
+    found = motet.load(motet.compile(module, inputs=[x]))(x)
+    for got, wanted in zip(found, module(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), wanted.numpy())
