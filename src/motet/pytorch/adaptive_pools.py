@@ -1,9 +1,11 @@
 """Decompositions of adaptive pools whose windows differ in size: the parts of each axis, reduced one by one.
 
     adaptive_avg_pool1d(x, 2)  // of [5]  →  cat([mean(x[0:3]), mean(x[2:5])])
+    adaptive_avg_pool1d(x, 2)  // of [n]  →  sum(where(places < ends, x[min(places, ends - 1)], 0)) / (ends - begins)
 
 PyTorch gathers windows of one size, and masks what is too much. Pools with many windows are left to it, since each
-window is a part of the program here. Places of maxima come from gathered windows.
+window is a part of the program here, but not those with dynamic extents, for which it takes the windows of the extents
+that were exported. Places of maxima come from gathered windows.
 """
 
 # torch may not be installed, and much of it has no types.
@@ -35,6 +37,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def _mean(operator: Any) -> Callable[..., Any]:
     def run(x: Any, output_size: Sequence[Any]) -> Any:
         sizes = x.shape[x.ndim - len(output_size) :]
+        if not all(isinstance(extent, int) for extent in (*sizes, *output_size)):
+            wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+            return _means_of_any_extent(wide, output_size).to(x.dtype)
         if not _is_static(sizes, output_size) or not _is_short(sizes, output_size) or _divides(sizes, output_size):
             other = decomposition_table.get(operator)
             return NotImplemented if other is None else other(x, output_size)
@@ -47,10 +52,10 @@ def _mean(operator: Any) -> Callable[..., Any]:
 def _largest(x: Any, output_size: Sequence[Any]) -> Any:
     """Maxima, and their places in the plane of the image; those that are not used are not computed."""
     sizes = x.shape[x.ndim - len(output_size) :]
-    if not _is_static(sizes, output_size):
+    if any(isinstance(extent, int) and extent == 0 for extent in (*sizes, *output_size)):
         return NotImplemented
     values, places = _gathered(x, output_size)
-    if _is_short(sizes, output_size):
+    if _is_static(sizes, output_size) and _is_short(sizes, output_size):
         values = _along_each(x, output_size, torch.amax)
     return values, places
 
@@ -87,6 +92,21 @@ def _window(number: int, size: int, count: int) -> tuple[int, int]:
     return begin, -(-(number + 1) * size // count) - begin
 
 
+def _means_of_any_extent(x: Any, outputs: Sequence[Any]) -> Any:
+    """The last axes of `x` reduced to `outputs` windows, whose sizes are known when running."""
+    for axis, count in enumerate(outputs, x.ndim - len(outputs)):
+        size = x.shape[axis]
+        number = torch.arange(count, device=x.device)
+        begin = torch.div(number * size, count, rounding_mode="floor").unsqueeze(-1)
+        end = torch.div((number + 1) * size + (count - 1), count, rounding_mode="floor").unsqueeze(-1)
+        places = begin + torch.arange((size + count - 1) // count + 1, device=x.device)
+        own = [*places.shape, *[1] * (x.ndim - 1 - axis)]
+        taken = x[(slice(None),) * axis + (torch.minimum(places, end - 1),)]
+        inside = torch.where((places < end).reshape(own), taken, 0)
+        x = inside.sum(axis + 1) / (end - begin).reshape([own[0], *own[2:]])
+    return x
+
+
 def _gathered(x: Any, outputs: Sequence[int]) -> tuple[Any, Any]:
     """The maxima, and the place of each in the plane of the last axes."""
     rank, first = len(outputs), x.ndim - len(outputs)
@@ -107,9 +127,11 @@ def _gathered(x: Any, outputs: Sequence[int]) -> tuple[Any, Any]:
     return values, chosen
 
 
-def _places(size: int, outputs: int) -> Any:
+def _places(size: Any, outputs: Any) -> Any:
     """Places of the window of each output, as many for all: the last is repeated, which changes no maximum."""
-    most = max(_window(number, size, outputs)[1] for number in range(outputs))
+    most = (size + outputs - 1) // outputs + 1
+    if _is_static([size, outputs]):
+        most = max(_window(number, size, outputs)[1] for number in range(outputs))
     number = torch.arange(outputs).unsqueeze(-1)
     begin = torch.div(number * size, outputs, rounding_mode="trunc")
     end = torch.div((number + 1) * size + outputs - 1, outputs, rounding_mode="trunc")
