@@ -15,6 +15,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import ml_dtypes
@@ -155,6 +156,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     widen_unsigned(program.graph, name)
     _refuse_extents_of_data(program, name)
     _refuse_chance(program, name)
+    _refuse_functions_of_extents(program, name)
     make_nothing(program.graph)
     settle_views(program.graph)
     settle_dims(program.graph)
@@ -213,6 +215,18 @@ def _forget_same(program: ExportedProgram) -> None:
     if len(kept) < len(pairs):
         output.args = (tuple(node for node, _ in kept),)
         signature.output_specs[:] = [spec for _, spec in kept]
+
+
+def _refuse_functions_of_extents(program: ExportedProgram, name: str) -> None:
+    """Refuses what the importer has no operator for: Python's functions of extents, such as float and min."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, FunctionType):
+            raise CompileError(
+                f"{node.target.__name__.removeprefix('sym_')} of extents: it has no lowering; expected sums, "
+                "differences, products, // and % of extents; give a size instead of a scale, or pass the number as a "
+                "tensor",
+                find_place(node, name),
+            )
 
 
 def _origin(node: Any) -> Any:

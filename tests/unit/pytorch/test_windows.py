@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
@@ -92,3 +95,29 @@ def test_adaptive_pools_of_windows_of_several_sizes(dtype: torch.dtype) -> None:
         lambda x: own.adaptive_max_pool1d(x[0, 0], 4),
     ]
     _check(functions, [x])
+
+
+def test_adaptive_pools_of_any_extents() -> None:
+    own, auto = torch.nn.functional, torch.export.Dim.AUTO
+    module = Functions([
+        lambda x: own.adaptive_avg_pool2d(x, (2, 3)),
+        lambda x: own.adaptive_avg_pool2d(x, (7, 1)),
+        lambda x: own.adaptive_avg_pool1d(x[0], 5),
+        lambda x: own.interpolate(x, size=(4, 6), mode="area"),
+        lambda x: own.adaptive_max_pool2d(x, (3, 2)),
+    ])
+    session = motet.load(motet.compile(
+        module, inputs=[torch.ones(1, 2, 11, 13)], dynamic_shapes=(({2: auto, 3: auto},),), cache=False,
+    ))
+    for rows, columns in itertools.product([*range(2, 16), 33], (2, 5, 6, 12, 17)):
+        x = torch.arange(2.0 * rows * columns).reshape(1, 2, rows, columns).sin()
+        x[0, 1, rows // 2, 1] = float("inf")
+        for got, wanted in zip(session(x), module(x), strict=True):
+            np.testing.assert_allclose(np.asarray(got), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_functions_of_extents_are_refused_with_what_to_write() -> None:
+    auto = torch.export.Dim.AUTO
+    module = Functions([lambda x: torch.nn.functional.interpolate(x, scale_factor=0.3, mode="area")])
+    with pytest.raises(motet.CompileError, match=r"functions\.py:\d+: float of extents: it has no lowering; expected"):
+        motet.compile(module, inputs=[torch.ones(1, 2, 11, 13)], dynamic_shapes=(({2: auto, 3: auto},),))
