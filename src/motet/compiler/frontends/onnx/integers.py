@@ -5,8 +5,9 @@
                                                  %1 = torch_c.from_builtin_tensor %b
 
 The wheel has no conversions of 16-bit and unsigned types. It lowers division, bounds and absolute values of unsigned
-integers as signed, negates integers as 32-bit floats, crashes on remainders of narrow integers, and calculates those of
-floats with the errors of a quotient and a product, where C's `fmod` is exact. A shift by the width or more, or by a
+integers as signed, negates integers as 32-bit floats, takes powers of integers as floats, crashes on remainders of
+narrow integers, and calculates those of floats with the errors of a quotient and a product, where C's `fmod` is exact.
+A shift by the width or more, or by a
 negative number, is undefined as one instruction. Conversions of floats to integers go through 64 bits, or 32 bits for
 narrower integers, like a processor's instructions.
 """
@@ -71,6 +72,8 @@ def _rule(op: ir.Operation) -> _Body | None:
         return functools.partial(_UNARY[name], kind=first)
     if len(known) < 3:
         return None
+    if name == "onnx.Pow" and not known[1].floating:
+        return lambda at, values: at.power(values, first, known[1])
     if name == "onnx.Mod":
         if first.unsigned:
             return lambda at, values: at.make("arith.remui", values)
@@ -199,6 +202,12 @@ class _ScalarOperations:
         differ = self.compare("arith.cmpi", _NOT_EQUAL, signs)
         both = self.make("arith.andi", [differ, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
         return self.make("arith.select", [both, self.make("arith.addi", [found, values[1]]), found], found.type)
+
+    def power(self, values: Sequence[ir.Value], base: TorchKind, exponent: TorchKind) -> ir.Value:
+        """A power modulo 2 to the width of the base; a negative exponent gives 0 for all bases but 1 and -1."""
+        wide = TorchKind(base.extents, "si64")
+        numbers = [self.convert(value, kind, wide) for value, kind in zip(values, (base, exponent), strict=True)]
+        return self.convert(self.make("math.ipowi", numbers), wide, base)
 
     def shift(self, values: Sequence[ir.Value], kind: TorchKind, left: bool) -> ir.Value:
         """A shift; by the width or more, all bits become the fill bit."""
