@@ -62,3 +62,29 @@ def test_large_floats_become_unsigned_numbers_of_64_bits() -> None:
     x = np.array([2.0**63, 2.0**64 - 2.0**40, 2.0**62, 5.0], np.float32)
     session = compiled("Cast", [(np.float32, [4])], (np.uint64, [4]), to=13)
     np.testing.assert_array_equal(session(x), [2**63, 2**64 - 2**40, 2**62, 5])
+
+
+@pytest.mark.parametrize("exponent", KINDS, ids=str)
+@pytest.mark.parametrize("base", [np.int32, np.int64])
+def test_powers_are_exact_modulo_the_width(base: Any, exponent: np.dtype[Any]) -> None:
+    session = compiled("Pow", [(base, ["n", 1]), (exponent, ["m"])], (base, ["n", "m"]))
+    bits = np.iinfo(base).bits
+    a = np.array([0, 1, -1, 2, 3, -3, 7, 1000, np.iinfo(base).max, np.iinfo(base).min], base)
+    b = np.array([0, 1, 2, 3, 31, 39, 40, 62, 63, 64, 65, 127], exponent)
+    wanted = np.array([[pow(int(x), int(y), 1 << bits) for y in b] for x in a], np.uint64).astype(f"u{bits // 8}")
+    np.testing.assert_array_equal(session(a[:, None], b), wanted.view(base))
+    if exponent.kind == "i":
+        below = session(np.array([[1], [-1], [2], [-3]], base), np.array([-1, -2], exponent))
+        np.testing.assert_array_equal(below, [[1, 1], [-1, 1], [0, 0], [0, 0]])
+
+
+def test_elements_that_may_have_any_order_are_the_largest() -> None:
+    x = np.random.default_rng(1).permutation(30).astype(np.float32).reshape(3, 10)
+    infos = [helper.make_tensor_value_info("x", 1, [3, 10]), helper.make_tensor_value_info("k", 7, [1])]
+    results = [helper.make_tensor_value_info("y", 1, None), helper.make_tensor_value_info("p", 7, None)]
+    node = helper.make_node("TopK", ["x", "k"], ["y", "p"], sorted=0)
+    graph = helper.make_graph([node], "g", infos[:1], results, [helper.make_tensor("k", 7, [1], [4])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    largest, places = motet.load(motet.compile(model, cache=False))(x)
+    np.testing.assert_array_equal(np.sort(largest), np.sort(x)[:, -4:])
+    np.testing.assert_array_equal(np.take_along_axis(x, places, 1), largest)

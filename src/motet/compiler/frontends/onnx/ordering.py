@@ -2,7 +2,8 @@
 
     TopK(x: u8)  →  Cast(TopK(Cast(x: i32)))
 
-64-bit integers have no wider type: subtracting 2⁶³ maps their order to that of signed integers.
+64-bit integers have no wider type: subtracting 2⁶³ maps their order to that of signed integers. The wheel has no TopK
+whose elements may have any order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -49,4 +50,14 @@ def _on_signed(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
     return w.done(values)
 
 
-RULES: dict[str, Rule] = dict.fromkeys(_ORDERED, _on_signed)
+def _top_k(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """Elements that may have any order get that of their sizes."""
+    if attribute(node, "sorted", 1):
+        return _on_signed(node, facts)
+    ordered = copy(node)
+    del ordered.attribute[:]
+    ordered.attribute.extend(item for item in node.attribute if item.name != "sorted")
+    return [ordered]
+
+
+RULES: dict[str, Rule] = {**dict.fromkeys(_ORDERED, _on_signed), "TopK": _top_k}
