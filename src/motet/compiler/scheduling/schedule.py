@@ -138,10 +138,12 @@ class _Scheduler:
         copies: list[tuple[Storage, Storage]] = []
         for index, operand in enumerate(terminator.operands):
             storage = self.storage[operand]
+            if storage is over[index]:  # the caller's buffer keeps its value
+                continue
             if storage.kind == "arena" and not self._is_read(destinations[index], operand):
                 storage.kind, storage.index, storage.over = "result", index, over[index]
                 continue
-            if storage in over and storage is not over[index]:  # another result may be written over it first
+            if storage in over:  # another result may be written over it first
                 storage = saved.setdefault(storage, Storage("arena", storage.bytes))
             copies.append((storage, Storage("result", storage.bytes, index, over=over[index])))
         return [*saved.items(), *copies]

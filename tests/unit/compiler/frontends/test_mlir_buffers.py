@@ -139,3 +139,45 @@ def test_buffers_of_one_type_that_a_loop_writes_are_different_memory() -> None:
     np.testing.assert_array_equal(run_oracle(load_mlir(text, "x.mlir"), "main", [x, out.copy()])[0], b - a)
     build(text, X86_64_V3)(x, out)
     np.testing.assert_array_equal(out, b - a)
+
+
+LEFT_AS_THEY_ARE = """
+func.func @itself(%o: memref<?xf32>) {
+  %c0 = arith.constant 0 : index
+  %n = memref.dim %o, %c0 : memref<?xf32>
+  affine.for %i = 0 to %n {
+    %v = affine.load %o[%i] : memref<?xf32>
+    affine.store %v, %o[%i] : memref<?xf32>
+  }
+  return
+}
+func.func @nothing(%x: memref<8xf32>, %o: memref<8xf32>) -> memref<8xf32> {
+  affine.for %i = 5 to 5 {
+    %v = affine.load %x[%i] : memref<8xf32>
+    affine.store %v, %o[%i] : memref<8xf32>
+  }
+  return %x : memref<8xf32>
+}
+func.func @one_of_two(%x: memref<8xf32>, %o: memref<8xf32>) {
+  affine.for %i = 0 to 8 {
+    %v = affine.load %x[%i] : memref<8xf32>
+    affine.store %v, %o[%i] : memref<8xf32>
+    affine.store %v, %x[%i] : memref<8xf32>
+  }
+  return
+}
+"""
+
+
+def test_buffers_that_a_function_leaves_as_they_are() -> None:
+    session = build(LEFT_AS_THEY_ARE, X86_64_V3)
+    x, o = np.arange(8, dtype=np.float32), np.full(8, -1, np.float32)
+    for count in (0, 1, 8):
+        session["itself"](x[:count])
+    for found, wanted in zip(session["nothing"](x, o), (np.arange(8), np.full(8, -1)), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(x, np.arange(8))
+    np.testing.assert_array_equal(o, np.full(8, -1))
+    session["one_of_two"](x, o)
+    np.testing.assert_array_equal(x, np.arange(8))
+    np.testing.assert_array_equal(o, np.arange(8))
