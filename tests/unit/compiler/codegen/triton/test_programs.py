@@ -237,8 +237,8 @@ def test_softmax_of_short_floats_agrees(dtype: str) -> None:
     check(softmax(9, 65, dtype), [random(9, 65).astype(DTYPES[dtype])], 2e-2)
 
 
-@pytest.mark.parametrize("dtype, columns", [("f32", 17001), ("bf16", 16400), *(
-    pytest.param(*long, marks=pytest.mark.slow) for long in (("f32", 32768), ("f16", 40001))
+@pytest.mark.parametrize("dtype, columns", [("f32", 17001), *(
+    pytest.param(*long, marks=pytest.mark.slow) for long in (("f32", 32768), ("f16", 40001), ("bf16", 16400))
 )])
 @pytest.mark.parametrize("form", [0, 1])
 def test_long_rows_stay_in_registers_or_are_gone_over(dtype: str, columns: int, form: int) -> None:
