@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 _READ_AT_THE_START = ("PYTHON", "LD_", "MALLOC_", "OPENBLAS_", "OMP_")  # prefixes of variables
+_PROGRAM = Path(__file__).resolve().parents[2] / "src" / "motet" / "__main__.py"  # what Python calls `-m motet`
 _LONGEST = 1 << 17  # bytes of a request
 # Modules that most commands import when they run.
 _EXPECTED = ("compiler.service", "runtime.binding", "runtime.session", "runtime.drivers.host.driver",
@@ -66,10 +67,9 @@ class _Server:
         self.lock = threading.Lock()
         self._own = _read_at_the_start(os.environ)
         self._socket = ours
-        source = Path(__file__).resolve()
-        environment = {**os.environ, "PYTHONPATH": str(source.parents[2] / "src")}
+        environment = {**os.environ, "PYTHONPATH": str(_PROGRAM.parents[1])}
         self._process = subprocess.Popen(
-            [sys.executable, str(source), str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()],
+            [sys.executable, __file__, str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
@@ -137,7 +137,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[0] = request["folder"]
-    sys.argv[1:] = request["arguments"]
+    sys.argv[:] = [str(_PROGRAM), *request["arguments"]]
 
 
 def _main(connection: int) -> None:
