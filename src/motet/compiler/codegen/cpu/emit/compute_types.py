@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I8, I16, I32, Builder
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I8, I16, I32, I64, Builder
 from motet.compiler.codegen.cpu.emit.float_lanes import Value, like, same_lanes, scalar_type
 from motet.compiler.kernels.kernel import ITEM_BITS
 
@@ -81,6 +81,21 @@ def round_bf16(b: Builder, value: Value) -> Value:
     quiet = b.or_(bits, like(kind, 0x400000))
     chosen = b.select(b.fcmp_unordered("uno", value, value), quiet, rounded)
     return b.bitcast(b.and_(chosen, like(kind, -0x10000)), value.type)
+
+
+def round_to_odd(b: Builder, value: Value) -> Value:
+    """A double as a float: if it is none, that of the two next to it whose last bit is 1, so that rounding the result
+    again is as rounding the double once (Boldo and Melquiond, "When double rounding is odd", 2005)."""
+    near = b.fptrunc(value, same_lanes(value.type, F32))
+    back = b.fpext(near, value.type)
+    bits: Value = b.bitcast(near, same_lanes(value.type, I32))
+    words = [b.bitcast(each, same_lanes(value.type, I64)) for each in (back, value)]
+    sizes = [b.and_(word, like(word.type, (1 << 63) - 1)) for word in words]
+    beyond = b.icmp_unsigned(">", sizes[0], sizes[1])
+    even = b.icmp_unsigned("==", b.and_(bits, like(bits.type, 1)), like(bits.type, 0))
+    moves = b.and_(b.fcmp_ordered("!=", back, value), even)
+    moved = b.add(bits, b.select(beyond, like(bits.type, -1), like(bits.type, 1)))
+    return b.bitcast(b.select(moves, moved, bits), near.type)
 
 
 def constant(dtype: str, value: float | int, lanes: int = 1) -> ir.Constant:

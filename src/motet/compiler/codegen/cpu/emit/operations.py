@@ -16,6 +16,7 @@ from motet.compiler.codegen.cpu.emit.compute_types import (
     constant,
     from_storage,
     round_bf16,
+    round_to_odd,
     to_storage,
     widen,
 )
@@ -241,8 +242,10 @@ def _typed(b: Builder, name: str, scalar: Scalar, operands: Sequence[Value]) -> 
     if name in ("extf", "truncf"):
         return _convert_float(b, x, target, scalar.dtype)
     if name in ("sitofp", "uitofp"):
-        result = b.sitofp(x, target) if name == "sitofp" else b.uitofp(x, target)
-        return round_bf16(b, result) if scalar.dtype == "bf16" else result
+        signed = name == "sitofp"
+        if scalar.dtype == "bf16":
+            return _integer_to_bf16(b, x, signed)
+        return b.sitofp(x, target) if signed else b.uitofp(x, target)
     if name in ("fptosi", "fptoui"):
         return b.fptosi(x, target) if name == "fptosi" else b.fptoui(x, target)
     if name in ("extsi", "extui", "trunci", "index_cast", "index_castui"):
@@ -265,9 +268,26 @@ def resize(b: Builder, x: Value, target: Any, signed: bool) -> Value:
 _FLOAT_BITS: dict[Any, int] = {F16: 16, F32: 32, F64: 64}
 
 
+def _integer_to_bf16(b: Builder, x: Value, signed: bool) -> Value:
+    """An integer rounded once: by way of a double, in which the bits that it has no room for are one bit."""
+    width = scalar_type(x.type).width
+    if width == 64:
+        some = b.icmp_unsigned("!=", b.and_(x, like(x.type, 0xFFF)), like(x.type, 0))
+        rest = b.select(some, like(x.type, 0x800), like(x.type, 0))
+        short = b.or_(b.and_(x, like(x.type, ~0xFFF)), rest)
+        size = b.add(x, like(x.type, 1 << 52)) if signed else x
+        exact = b.icmp_unsigned("<", size, like(x.type, (1 << 53) if signed else (1 << 52)))
+        x = b.select(exact, x, short)
+    kind = same_lanes(x.type, F32 if width <= 16 else F64)
+    number = b.sitofp(x, kind) if signed else b.uitofp(x, kind)
+    return round_bf16(b, number if width <= 16 else round_to_odd(b, number))
+
+
 def _convert_float(b: Builder, x: Value, target: Any, dtype: str) -> Value:
     have, want = _FLOAT_BITS[scalar_type(x.type)], _FLOAT_BITS[scalar_type(target)]
-    if have != want:
+    if have == 64 and dtype == "bf16":
+        x = round_to_odd(b, x)
+    elif have != want:
         x = b.fptrunc(x, target) if have > want else b.fpext(x, target)
     return round_bf16(b, x) if dtype == "bf16" else x
 
