@@ -36,10 +36,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _mean(operator: Any) -> Callable[..., Any]:
     def run(x: Any, output_size: Sequence[Any]) -> Any:
+        if x.ndim == len(output_size) + 1:  # torch-mlir lowers pools of batches only
+            return operator(x.unsqueeze(0), output_size).squeeze(0)
         sizes = x.shape[x.ndim - len(output_size) :]
         if not all(isinstance(extent, int) for extent in (*sizes, *output_size)):
             wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
             return _means_of_any_extent(wide, output_size).to(x.dtype)
+        if len(sizes) == 1 and _is_static(sizes, output_size) and _divides(sizes, output_size):
+            return torch.avg_pool1d(x, sizes[0] // output_size[0])
         if not _is_static(sizes, output_size) or not _is_short(sizes, output_size) or _divides(sizes, output_size):
             other = decomposition_table.get(operator)
             return NotImplemented if other is None else other(x, output_size)

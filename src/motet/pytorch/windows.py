@@ -1,7 +1,7 @@
-"""Decompositions of operators over windows: fold (col2im) and unfold (im2col).
+"""Decompositions of operators over windows: fold (col2im), unfold (im2col), and pools of images without a batch.
 
-PyTorch writes them as gathers and scatters by tables of places. Here they are views, which become part of the kernels
-that read them, and sums of views.
+PyTorch writes the first two as gathers and scatters by tables of places. Here they are views, which become part of the
+kernels that read them, and sums of views. torch-mlir lowers pools of batches only.
 """
 
 # torch may not be installed, and much of it has no types.
@@ -17,13 +17,30 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch.utils._pytree import tree_map
 
 _TERMS = 16  # more shifted parts than this are summed along one axis first
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
-    return {aten.col2im.default: _fold, aten.im2col.default: _unfold}
+    pools = {
+        aten.avg_pool2d.default: 2, aten.avg_pool3d.default: 3, aten.max_pool2d_with_indices.default: 2,
+        aten.max_pool3d_with_indices.default: 3,
+    }
+    batched = {pool: _as_batch(pool, rank) for pool, rank in pools.items()}
+    return {aten.col2im.default: _fold, aten.im2col.default: _unfold, **batched}
+
+
+def _as_batch(pool: Callable[..., Any], rank: int) -> Callable[..., Any]:
+    """`pool`, over `rank` axes, of a single image."""
+
+    def run(x: Any, *options: Any, **named: Any) -> Any:
+        if x.ndim != rank + 1:
+            return NotImplemented
+        return tree_map(lambda result: result.squeeze(0), pool(x.unsqueeze(0), *options, **named))
+
+    return run
 
 
 @dataclass(frozen=True)

@@ -121,3 +121,21 @@ def test_functions_of_extents_are_refused_with_what_to_write() -> None:
     module = Functions([lambda x: torch.nn.functional.interpolate(x, scale_factor=0.3, mode="area")])
     with pytest.raises(motet.CompileError, match=r"functions\.py:\d+: float of extents: it has no lowering; expected"):
         motet.compile(module, inputs=[torch.ones(1, 2, 11, 13)], dynamic_shapes=(({2: auto, 3: auto},),))
+
+
+def test_pools_of_images_without_a_batch() -> None:
+    own = torch.nn.functional
+    torch.manual_seed(6)
+    _check([
+        lambda x: own.max_pool3d(x, 2, stride=1, padding=1),
+        lambda x: own.avg_pool3d(x, (1, 3, 2), ceil_mode=True),
+        lambda x: own.max_pool2d(x[0], 3, return_indices=True),
+        lambda x: own.avg_pool2d(x[0], 2, padding=1, count_include_pad=False),
+        lambda x: own.max_pool1d(x[0, 0], 3, stride=2),
+        lambda x: own.avg_pool1d(x[0, 0], 2),
+        lambda x: own.adaptive_avg_pool1d(x[0, 0], 3),
+        lambda x: own.adaptive_avg_pool1d(x[0], 3),
+        lambda x: own.adaptive_avg_pool2d(x[0], (4, 3)),
+        lambda x: own.adaptive_avg_pool3d(x, (2, 4, 3)),
+        lambda x: own.lp_pool2d(x[0].abs(), 2, 2),
+    ], [torch.randn(2, 7, 8, 9)])
