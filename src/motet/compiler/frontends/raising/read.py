@@ -114,7 +114,7 @@ class _NestReader:
         lowers = self._bounds(loop.operands[0], "arith.maxsi")
         uppers = self._bounds(loop.operands[1], "arith.minsi")
         step = self._linear(loop.operands[2])
-        if step.terms or step.constant < 1:
+        if step.terms or not is_known(step.constant) or step.constant < 1:
             raise Unraisable("a step that is no positive constant")
         dim = len(self.extents)
         bounds = [*lowers, *uppers]
