@@ -30,6 +30,7 @@ READ = frozenset({
     SHARD_OP, TO_LOCAL, TO_GLOBAL, DEVICE_INDEX,
 })
 
+_AT_LEAST = 5  # a predicate of arith.cmpi
 _LOWERED = ("linalg.", "tosa.")  # dialects whose operations become others, which keep their names
 
 
@@ -48,6 +49,7 @@ def load_mlir(text: str, file: str) -> Program:
         split_complex_constants(module)
         read_shardy(module)
         read_shard_dialect(module)
+        _check_steps(module)
         run_named("read-devices", program)
     return program
 
@@ -91,6 +93,27 @@ def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
             f"{unknown[0].name}: unknown operation; expected one of upstream MLIR's dialects",
             locate(unknown[0].location),
         )
+
+
+def _check_steps(module: ir.Module) -> None:
+    """Loops whose steps a call decides end also for those that are 0 or negative, which MLIR leaves undefined; where a
+    call can check them, it refuses them."""
+    for op in find_operations(module, "scf.for"):
+        step = op.operands[2]
+        if not isinstance(step.owner, ir.Block) and step.owner.operation.name == "arith.constant":
+            continue  # MLIR has checked it
+        with op.location, ir.InsertionPoint(op):
+            one = ir.Operation.create(
+                "arith.constant", results=[step.type], attributes={"value": ir.IntegerAttr.get(step.type, 1)},
+            ).result
+            op.operands[2] = ir.Operation.create("arith.maxsi", results=[step.type], operands=[step, one]).result
+            if op.parent is not None and op.parent.operation.name == "func.func":
+                positive = ir.Operation.create(
+                    "arith.cmpi", results=[ir.IntegerType.get_signless(1)], operands=[step, one],
+                    attributes={"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _AT_LEAST)},
+                ).result
+                message = ir.StringAttr.get("scf.for: the step must be positive")
+                ir.Operation.create("cf.assert", operands=[positive], attributes={"msg": message})
 
 
 def _drop_public(module: ir.Module) -> None:

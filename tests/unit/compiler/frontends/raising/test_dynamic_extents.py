@@ -3,6 +3,8 @@ loops say, for extents of every kind."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from tests.unit.compiler.building import X86_64_V3, build, kinds, random
 from tests.unit.compiler.frontends.raising.loops import Loops, loop_nests
 
 from motet.compiler.verify.oracle import run_oracle
+from motet.errors import CallError
 
 
 def is_raised(text: str) -> bool:
@@ -384,3 +387,65 @@ def test_random_nests_of_unknown_extents_compute_what_their_loops_say(
     nest.run(arrays)
     written = [arrays[name] for name in arrays if any(store.array == name for store in nest.stores)]
     check(text, [inputs], [written])
+
+
+STEPS_OF_A_CALL = """
+func.func @every(%x: memref<?xf32>, %n: index, %s: index) {
+  %c0 = arith.constant 0 : index
+  scf.for %i = %c0 to %n step %s {
+    %v = memref.load %x[%i] : memref<?xf32>
+    %w = arith.addf %v, %v : f32
+    memref.store %w, %x[%i] : memref<?xf32>
+  }
+  return
+}
+func.func @tiles(%x: memref<?xf32>, %y: memref<?xf32>, %n: index, %s: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.for %i = %c0 to %n step %s {
+    %past = arith.addi %i, %s : index
+    %end = arith.minsi %past, %n : index
+    scf.for %j = %i to %end step %c1 {
+      %v = memref.load %x[%j] : memref<?xf32>
+      %w = memref.load %y[%i] : memref<?xf32>
+      %t = arith.addf %w, %v : f32
+      memref.store %t, %y[%i] : memref<?xf32>
+    }
+  }
+  return
+}
+func.func @carried(%x: tensor<4xf32>, %n: index, %s: index) -> tensor<4xf32> {
+  %c0 = arith.constant 0 : index
+  %r = scf.for %i = %c0 to %n step %s iter_args(%a = %x) -> (tensor<4xf32>) {
+    %e = tensor.empty() : tensor<4xf32>
+    %b = linalg.add ins(%a, %x : tensor<4xf32>, tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+    scf.yield %b : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}
+"""
+
+
+def test_loops_with_steps_that_a_call_gives() -> None:
+    session = build(STEPS_OF_A_CALL, X86_64_V3)
+    for n, s in itertools.product((0, 1, 5, 17), (1, 2, 3, 7, 40)):
+        x = np.arange(1, 18, dtype=np.float32)
+        wanted = x.copy()
+        wanted[:n:s] *= 2
+        session["every"](x, n, s)
+        np.testing.assert_array_equal(x, wanted)
+        y, sums = np.zeros(17, np.float32), np.zeros(17, np.float32)
+        for i in range(0, n, s):
+            sums[i] = x[i : min(i + s, n)].sum()
+        session["tiles"](x, y, n, s)
+        np.testing.assert_allclose(y, sums, rtol=1e-6)
+        np.testing.assert_array_equal(session["carried"](x[:4], n, s), x[:4] * (1 + len(range(0, n, s))))
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_steps_that_are_not_positive_are_refused(step: int) -> None:
+    session = build(STEPS_OF_A_CALL, X86_64_V3)
+    x = np.ones(17, np.float32)
+    for name, arguments in (("every", [x]), ("tiles", [x, x.copy()]), ("carried", [x[:4]])):
+        with pytest.raises(CallError, match=r"scf\.for: the step must be positive"):
+            session[name](*arguments, 5, step)
