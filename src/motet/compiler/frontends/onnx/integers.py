@@ -7,9 +7,8 @@
 The wheel has no conversions of 16-bit and unsigned types. It lowers division, bounds and absolute values of unsigned
 integers as signed, negates integers as 32-bit floats, takes powers of integers as floats, crashes on remainders of
 narrow integers, and calculates those of floats with the errors of a quotient and a product, where C's `fmod` is exact.
-A shift by the width or more, or by a
-negative number, is undefined as one instruction. Conversions of floats to integers go through 64 bits, or 32 bits for
-narrower integers, like a processor's instructions.
+A shift by the width or more, or by a negative number, is undefined as one instruction. Conversions of floats to
+integers go through 64 bits, or 32 bits for narrower integers, like a processor's instructions.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def always_equal(left: Expr, right: Expr) -> bool:
 
 
 def _samples(symbols: list[str], numbers: list[int]) -> Iterator[dict[str, Expr]]:
-    """Sample values for `symbols`: all small, all large, all next to one of `numbers` or far from all, then each of them
-    while the others are small; the same in every compilation."""
+    """Sample values for `symbols`: all small, all large, all next to one of `numbers` or far from all, then each of
+    them while the others are small; the same in every compilation."""
     chosen = random.Random(0)
     for number in range(_SAMPLES):
         large = number % 2
