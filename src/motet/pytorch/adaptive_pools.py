@@ -100,10 +100,8 @@ def _means_of_any_extent(x: Any, outputs: Sequence[Any]) -> Any:
     """The last axes of `x` reduced to `outputs` windows, whose sizes are known when running."""
     for axis, count in enumerate(outputs, x.ndim - len(outputs)):
         size = x.shape[axis]
-        number = torch.arange(count, device=x.device)
-        begin = torch.div(number * size, count, rounding_mode="floor").unsqueeze(-1)
-        end = torch.div((number + 1) * size + (count - 1), count, rounding_mode="floor").unsqueeze(-1)
-        places = begin + torch.arange((size + count - 1) // count + 1, device=x.device)
+        begin, end = _bounds(size, count)
+        places = begin + torch.arange((size + count - 1) // count + 1)
         own = [*places.shape, *[1] * (x.ndim - 1 - axis)]
         taken = x[(slice(None),) * axis + (torch.minimum(places, end - 1),)]
         inside = torch.where((places < end).reshape(own), taken, 0)
@@ -131,12 +129,17 @@ def _gathered(x: Any, outputs: Sequence[int]) -> tuple[Any, Any]:
     return values, chosen
 
 
+def _bounds(size: Any, outputs: Any) -> tuple[Any, Any]:
+    """The first element of each window, and the one after its last, [outputs, 1]."""
+    number = torch.arange(outputs).unsqueeze(-1)
+    begin = torch.div(number * size, outputs, rounding_mode="trunc")
+    return begin, torch.div((number + 1) * size + outputs - 1, outputs, rounding_mode="trunc")
+
+
 def _places(size: Any, outputs: Any) -> Any:
     """Places of the window of each output, as many for all: the last is repeated, which changes no maximum."""
     most = (size + outputs - 1) // outputs + 1
     if _is_static([size, outputs]):
         most = max(_window(number, size, outputs)[1] for number in range(outputs))
-    number = torch.arange(outputs).unsqueeze(-1)
-    begin = torch.div(number * size, outputs, rounding_mode="trunc")
-    end = torch.div((number + 1) * size + outputs - 1, outputs, rounding_mode="trunc")
+    begin, end = _bounds(size, outputs)
     return torch.minimum(begin + torch.arange(most), end - 1)
