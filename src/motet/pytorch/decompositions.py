@@ -177,10 +177,7 @@ def _cat(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
-    if a.dtype == b.dtype:
-        return NotImplemented
-    kind = torch.result_type(a, b)
-    return torch.where(condition, a.to(kind), b.to(kind))
+    return _of_one_type(functools.partial(torch.where, condition), a, b)
 
 
 def _of_one_type(operator: Callable[..., Any], a: Any, b: Any) -> Any:
@@ -191,7 +188,7 @@ def _of_one_type(operator: Callable[..., Any], a: Any, b: Any) -> Any:
 
 
 def _neg(x: Any) -> Any:
-    return NotImplemented if x.dtype.is_floating_point or x.dtype.is_complex else torch.rsub(x, 0)
+    return torch.rsub(x, 0) if _is_whole(x) else NotImplemented
 
 
 def _fmod(a: Any, b: Any) -> Any:
