@@ -10,6 +10,7 @@ from motet.runtime.launching import INSTALL, launched
 if TYPE_CHECKING:
     from motet.ranks.mpi import MpiTransport
 
+
 def transport_of_launcher() -> MpiTransport:
     """The transport of this process among those of its launcher. Raises DeviceError if mpi4py is missing, and if its
     MPI is not the one of the launcher."""

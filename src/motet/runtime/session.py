@@ -193,7 +193,7 @@ class Session:
     async def acall(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         """Call the default function on a thread of the session, and wait in the running event loop; see
         `Function.submit`. A cancelled task cancels a call that has not started."""
-        import asyncio  # which takes longer than all else that loading a session imports
+        import asyncio  # slow to import, and no other call needs it
 
         return await asyncio.wrap_future(self.submit(*arguments, out=out, **named))
 
