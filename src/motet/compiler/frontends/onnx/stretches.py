@@ -13,7 +13,7 @@ are still compared in every call.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from motet.artifact.expressions import substitute, symbols_of
 from motet.artifact.schema import Expr
@@ -101,7 +101,7 @@ def always_equal(left: Expr, right: Expr) -> bool:
     return bool(known) and all(one == other for one, other in known)
 
 
-def _samples(symbols: list[str], numbers: list[int]) -> Iterator[dict[str, Expr]]:
+def _samples(symbols: list[str], numbers: list[int]) -> Iterator[Mapping[str, Expr]]:
     """Sample values for `symbols`: all small, all large, all next to one of `numbers` or far from all, then each of
     them while the others are small; the same in every compilation."""
     chosen = random.Random(0)
@@ -121,7 +121,7 @@ def _numbers(expression: Expr) -> set[int]:
     return {expression} if isinstance(expression, int) else set()
 
 
-def _value(expression: Expr, values: dict[str, Expr]) -> Expr | None:
+def _value(expression: Expr, values: Mapping[str, Expr]) -> Expr | None:
     try:
         return substitute(expression, values)
     except CallError:
