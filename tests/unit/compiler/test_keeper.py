@@ -1,4 +1,5 @@
-"""Jobs of a process that compiles again and again are done by forks of one that has the compiler loaded."""
+"""Jobs of a process that compiles again and again are done by forks of one that has the compiler loaded, one after the
+other."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import motet
 from motet.compiler.process.fork_server import Hired, Keeper
 from motet.compiler.process.job import REQUEST, RESULT, Job
 
@@ -36,7 +38,7 @@ def hire(keeper: Keeper, folder: Path, source: bytes, path: str = "in.mlir") -> 
     folder.mkdir(exist_ok=True)
     job = Job("optimise", path, source, True, pipeline="cse")
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
-    return keeper.hire(folder, folder / "stderr", (), False)
+    return keeper.hire(folder, folder / "stderr", (), False, True)
 
 
 def processes() -> set[int]:
@@ -76,7 +78,7 @@ def test_a_job_has_the_environment_and_folder_of_who_asks(
     folder.mkdir()
     job = Job("optimise", "here.mlir", pipeline="cse")  # the name is relative
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
-    with keeper.hire(folder, folder / "stderr", (), False) as hired:
+    with keeper.hire(folder, folder / "stderr", (), False, True) as hired:
         assert hired.wait() == 0
     assert b"@main" in (folder / RESULT).read_bytes()
 
@@ -107,6 +109,57 @@ def test_nobody_goes_on_when_nobody_waits(keeper: Keeper, tmp_path: Path) -> Non
     while keeper.is_there and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not keeper.is_there
+
+
+def test_workers_take_jobs_of_one_environment(
+    keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worker(name: str) -> int:
+        with hire(keeper, tmp_path / name, SLOW.encode()) as hired:
+            while (pid := job_of(tmp_path / name)) is None:
+                time.sleep(0.001)
+            assert hired.wait() == 0
+            return pid
+
+    first = worker("first")
+    assert worker("next") == first
+    monkeypatch.setenv("MOTET_MAX_CPU", "x86-64-v3")
+    other = worker("in another environment")
+    assert other != first and worker("again") == other
+    monkeypatch.delenv("MOTET_MAX_CPU")
+    assert worker("as before") == first
+
+
+def test_artifacts_do_not_depend_on_earlier_jobs(tmp_path: Path) -> None:
+    programs = [program(body) for body in BODIES]
+    both = [{text: compiled(text, tmp_path) for text in order} for order in (programs, programs[::-1])]
+    assert both[0] == both[1] and len(set(both[0].values())) == len(BODIES)
+
+
+BODIES = (
+    "%r = math.exp %x : tensor<8x12xf32>",
+    "%r = arith.addf %x, %x : tensor<8x12xf32>",
+    "%c = arith.constant dense<2.5> : tensor<8x12xf32>\n  %r = arith.mulf %x, %c : tensor<8x12xf32>",
+    "%n = tensor.empty() : tensor<12x8xf32>\n"
+    "  %t = linalg.transpose ins(%x : tensor<8x12xf32>) outs(%n : tensor<12x8xf32>) permutation = [1, 0]\n"
+    "  %z = arith.constant dense<0.0> : tensor<8x8xf32>\n"
+    "  %p = linalg.matmul ins(%x, %t : tensor<8x12xf32>, tensor<12x8xf32>) outs(%z : tensor<8x8xf32>) "
+    "-> tensor<8x8xf32>\n"
+    "  %r = linalg.matmul ins(%p, %x : tensor<8x8xf32>, tensor<8x12xf32>) outs(%x : tensor<8x12xf32>) "
+    "-> tensor<8x12xf32>",
+)
+
+
+def program(body: str) -> str:
+    return "func.func @main(%x: tensor<8x12xf32>) -> tensor<8x12xf32> {\n  " \
+        f"{body}\n  return %r : tensor<8x12xf32>\n}}\n"
+
+
+def compiled(text: str, folder: Path) -> bytes:
+    """The file of a program that is compiled anew."""
+    file = folder / "program.motet"
+    motet.compile(text, cache=False).save(file)
+    return file.read_bytes()
 
 
 def job_of(folder: Path) -> int | None:

@@ -102,7 +102,7 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
                     _keepers[:] = [Keeper(_environment())]
                     atexit.register(_keepers[0].stop)
                 with contextlib.suppress(OSError):  # it has just ended
-                    return _keepers[0].hire(folder, log, job.targets, may_be_onnx(job))
+                    return _keepers[0].hire(folder, log, job.targets, may_be_onnx(job), _may_share(job))
     with log.open("wb") as stderr:
         return subprocess.Popen(
             [*command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
@@ -113,6 +113,12 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
 def may_be_onnx(job: Job) -> bool:
     """Whether the source looks like an ONNX model, which begins with its version field, or is unknown."""
     return job.format == "onnx" or (not job.text and (job.source is None or job.source.startswith(b"\x08")))
+
+
+def _may_share(job: Job) -> bool:
+    """Whether a worker may do this job between others: it opens no device, and needs no tools for others than the
+    host."""
+    return job.kind != "verify" and not job.tune and not job.tune_schedule and not any(":" in t for t in job.targets)
 
 
 def _environment() -> dict[str, str]:

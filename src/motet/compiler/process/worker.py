@@ -51,8 +51,8 @@ def main() -> int:
 
 def work(folder: Path) -> int:
     """Run the job of a folder, with progress on standard output; returns the exit status."""
-    gc.set_threshold(100_000, 50, 50)  # a compiler creates little garbage, and this process ends soon
-    _log.addHandler(_WarningSender(logging.WARNING))
+    gc.set_threshold(100_000, 50, 50)  # little garbage comes up, and is collected between jobs
+    _log.handlers = [_WarningSender(logging.WARNING)]
     _log.propagate = False
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
     try:
@@ -222,12 +222,11 @@ def _targets(job: Job, program: Program) -> list[Target]:
 
 def _host_targets(job: Job) -> list[Target]:
     """The targets of the host, on which kernels can be compared with the oracle."""
-    from motet.compiler.targets.cpu import DEFAULT_TARGETS
-    from motet.compiler.targets.families import HOST, resolve_target
+    from motet.compiler.targets.families import HOST, default_levels, resolve_target
 
     targets = [resolve_target(name) for name in job.targets]
     own = [target for target in targets if target.family == HOST]
-    return own or [resolve_target(name) for name in DEFAULT_TARGETS]
+    return own or [resolve_target(name) for name in default_levels()]
 
 
 def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
