@@ -17,8 +17,8 @@ from motet.compiler.ir.hal_attributes import ALIASES, own_family
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.process.job import NO_REPORTS, Job, PassReports, Precision
 from motet.compiler.source_files import content_of, large_file, read_file
-from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, CpuTarget, multiplies
-from motet.compiler.targets.families import HOST, driver_options, target_names
+from motet.compiler.targets.cpu import CPU_TARGETS, CpuTarget, multiplies
+from motet.compiler.targets.families import HOST, default_levels, driver_options, target_names
 from motet.errors import OptionError
 from motet.options import option_help
 from motet.runtime.cpu_features import host_features
@@ -74,7 +74,7 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "
         model = str(Path(request.path).absolute())
         with content_of(request.path, file, data) as content:
             data_files = external_data.data_files(model, content)
-    targets = tuple(_targets(flags) if flags else DEFAULT_TARGETS)
+    targets = tuple(_targets(flags) if flags else default_levels())
     strict = _flag("strict", options.get("strict"), default=False)
     return Job(
         kind, request.path or "<string>", data, isinstance(source, str), request.format,

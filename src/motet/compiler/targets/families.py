@@ -7,6 +7,7 @@ a `Family`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
@@ -25,13 +26,14 @@ from motet.plug_ins import plug_ins
 
 GROUP = "motet.targets"
 HOST = "host"
+DEFAULT_CPU = "MOTET_CPU"  # environment variable
 PRECISION, REGISTERS, SUB_GROUP = "precision", "registers", "subgroup"
 
 
 def families() -> dict[str, Family]:
     """All families by name; those of other distributions that cannot be loaded are omitted."""
     known = {
-        HOST: Family(HOST, CPU_TARGETS, DEFAULT_TARGETS, native=True, options=("threads", "cores")),
+        HOST: Family(HOST, CPU_TARGETS, default_levels(), native=True, options=("threads", "cores")),
         "null": Family(
             "null", {t.name: t for t in (X86_64_V4, X86_64_V3)}, (X86_64_V3.name,),
             options=("latency", "bandwidth", "memory-bandwidth", "memory", "queues"),
@@ -47,6 +49,17 @@ def families() -> dict[str, Family]:
         if entry.name not in known and isinstance(found := _load(entry), Family):
             known[entry.name] = found
     return known
+
+
+def default_levels() -> tuple[str, ...]:
+    """The CPU levels for which programs are compiled that request none, in order of preference: those in `MOTET_CPU`,
+    joined by `+` as in a device expression, else those of the host's kind. Raises OptionError for an unknown one."""
+    given = os.environ.get(DEFAULT_CPU)
+    names = tuple(part.strip() for part in given.split("+")) if given else DEFAULT_TARGETS
+    for name in names:
+        if name not in (known := (*CPU_TARGETS, "native")):
+            raise OptionError(f"{DEFAULT_CPU}={given}: no level {name or '(empty)'}; available: {', '.join(known)}")
+    return names
 
 
 def families_with_code() -> list[str]:
