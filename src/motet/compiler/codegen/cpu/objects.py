@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import shlex
 import signal
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
@@ -35,16 +36,18 @@ from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
 from motet.errors import CompileError, MotetError, WorkerCrash
 
+_log = logging.getLogger("motet")
+
 
 @dataclass(frozen=True)
 class ObjectUnit:
     """LLVM IR to compile to one object. `llvm` has neither triple nor data layout.
 
-    `optimise` requests LLVM's whole mid-level pipeline with its vectorisers, which IR made from loops needs.
-    IR that is emitted with vectors goes directly to instruction selection; `parts` are such modules, linked to the
-    optimised one. `entries` are the symbols of its phases with the numbers of their buffers and sizes, for OpenCL.
-    Without them, a unit for SPIR-V is a program (see `programs.py`), of which `llvm` and `parts` are ready for LLVM's
-    code generator.
+    `optimise` requests LLVM's whole mid-level pipeline, which IR made from loops needs, with its vectorisers if
+    `vectorise`. IR that is emitted with vectors goes directly to instruction selection; `parts` are such modules,
+    linked to the optimised one. `entries` are the symbols of its phases with the numbers of their buffers and sizes,
+    for OpenCL. Without them, a unit for SPIR-V is a program (see `programs.py`), of which `llvm` and `parts` are ready
+    for LLVM's code generator.
     """
 
     name: str
@@ -52,21 +55,30 @@ class ObjectUnit:
     optimise: bool
     parts: tuple[str, ...] = ()
     entries: tuple[tuple[str, int, int], ...] = ()
+    vectorise: bool = True
 
 
 def compile_units(units: Sequence[ObjectUnit], target: CpuTarget, jobs: int) -> list[bytes]:
     """One relocatable object per unit, in order; equal units give equal bytes. For SPIR-V and OpenCL C, the parts of a
     program, which `programs.py` joins.
 
-    Up to `jobs` worker processes share the work; with one job or one unit, the caller's process compiles. Raises
-    `CompileError` for IR that LLVM rejects and `WorkerCrash` if LLVM aborts.
+    Up to `jobs` worker processes share the work; with one job or one unit, the caller's process compiles, unless LLVM's
+    vectorisers run, which abort on some loops ("VPlan cost model and legacy cost model disagreed"): such a unit is then
+    compiled without them, and a warning says so. Raises `CompileError` for IR that LLVM rejects and `WorkerCrash` if
+    LLVM aborts.
     """
-    if jobs <= 1 or len(units) <= 1:
+    at_risk = _forks() and any(unit.optimise for unit in units)
+    if (jobs <= 1 or len(units) <= 1) and not at_risk:
         return [_emit_object(unit, target) for unit in units]
-    try:
-        return _Workers(units, target, min(jobs, len(units))).run()
-    except UnitDied as died:
-        raise worker_crash(died.unit, target, died.how) from died
+    while True:
+        try:
+            return _Workers(units, target, max(1, min(jobs, len(units)))).run()
+        except UnitDied as died:
+            if not died.unit.optimise or not died.unit.vectorise:
+                raise worker_crash(died.unit, target, died.how) from died
+            _log.warning("kernel %s: LLVM died while it vectorised its loops for %s; they are left as they are, and "
+                         "slower (%s)", died.unit.name, target.name, died.how.partition(":")[0])  # fmt: skip
+            units = [replace(unit, vectorise=unit.vectorise and unit != died.unit) for unit in units]
 
 
 def compile_apart(unit: ObjectUnit, target: CpuTarget) -> bytes:
@@ -122,7 +134,8 @@ def _prepare(unit: ObjectUnit, target: CpuTarget, conversions: Collection[str]) 
     module, *parts = (
         _parsed(unit, text, target, machine) for text in (with_conversions(unit.llvm, conversions), *unit.parts)
     )
-    _run_passes(module, machine, unit.optimise)
+    if unit.optimise:
+        _run_passes(module, machine, unit.vectorise)
     for part in parts:
         module.link_in(part)
     return machine, module
@@ -165,12 +178,10 @@ def target_machine(target: CpuTarget) -> Any:
     )
 
 
-def _run_passes(module: Any, machine: Any, optimise: bool) -> None:
-    if not optimise:
-        return
+def _run_passes(module: Any, machine: Any, vectorise: bool) -> None:
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-    tuning.loop_vectorization = True
-    tuning.slp_vectorization = True
+    tuning.loop_vectorization = vectorise
+    tuning.slp_vectorization = vectorise
     passes = llvm.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(module, passes)
 
@@ -281,7 +292,7 @@ def _start() -> _ObjectWorker:
     ours, theirs = _duplex()
     log = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - without a name: nothing stays if this dies
     with theirs:
-        if sys.platform == "linux" and threading.active_count() == 1:
+        if _forks():
             llvm.initialize_all_targets()  # once, instead of in every worker
             llvm.initialize_all_asmprinters()
             parent = os.getpid()
@@ -296,6 +307,10 @@ def _start() -> _ObjectWorker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         return _ObjectWorker(ours, log, child.pid, child)
+
+
+def _forks() -> bool:
+    return sys.platform == "linux" and threading.active_count() == 1
 
 
 def _duplex() -> tuple[Connection, Connection]:

@@ -122,6 +122,27 @@ def test_a_worker_that_dies_names_its_unit_and_leaves_a_reproducer() -> None:
     assert "nosuch" in again.stderr
 
 
+ABORTS = """
+import os
+from motet.compiler.codegen.cpu import objects
+from motet.compiler.targets.cpu import X86_64_V3
+passes = objects._run_passes
+objects._run_passes = lambda module, machine, vectorise: os.abort() if vectorise else passes(module, machine, False)
+units = [objects.ObjectUnit(f"k{i}", TEXT.replace("{name}", f"k{i}"), True) for i in range(COUNT)]
+plain = [objects.ObjectUnit(each.name, each.llvm, True, vectorise=False) for each in units]
+assert objects.compile_units(units, X86_64_V3, 1) == objects.compile_units(plain, X86_64_V3, 1)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_loops_on_which_vectorisers_abort_are_left_as_they_are(count: int) -> None:
+    text = f"TEXT = {LOOP.replace('{{', '{').replace('}}', '}')!r}\nCOUNT = {count}\n{ABORTS}"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"kernel (k\d): LLVM died while it vectorised its loops for x86-64-v3; .* \(SIGABRT", done.stderr)
+    assert sorted(told) == [f"k{i}" for i in range(count)]
+
+
 def test_native_reaches_what_the_machine_has() -> None:
     target = native_target()
     assert target.name == "native"
