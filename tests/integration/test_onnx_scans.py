@@ -45,3 +45,21 @@ def test_scan_in_any_direction(axes: tuple[int, int], backwards: tuple[int, int]
     np.testing.assert_allclose(last, value, rtol=1e-5, atol=1e-6)
     wanted = np.moveaxis(np.stack(found[:: -1 if backwards[1] else 1]), 0, axes[1])
     np.testing.assert_allclose(every, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (1, -1)])
+@pytest.mark.parametrize("backwards", [(0, 0), (1, 1)])
+def test_scan_over_a_number_of_slices_that_a_call_gives(axes: tuple[int, int], backwards: tuple[int, int]) -> None:
+    extents: list[Any] = [2, 4]
+    extents.insert(axes[0], "n")
+    session = motet.load(motet.compile(_scan(axes, backwards, extents), cache=False))
+    chance = np.random.default_rng(4)
+    for count in (5, 1, 0, 33):
+        slices, value = chance.standard_normal((count, 2, 4)).astype(F32), chance.standard_normal((2, 4)).astype(F32)
+        last, every = (np.asarray(each) for each in session(value, np.moveaxis(slices, 0, axes[0]).copy()))
+        found = np.zeros((count, 2, 4), F32)
+        for step in range(count):
+            found[step] = value = slices[count - 1 - step if backwards[0] else step] - value
+        np.testing.assert_allclose(last, value, rtol=1e-4, atol=1e-5)
+        wanted = np.moveaxis(found[:: -1 if backwards[1] else 1], 0, axes[1])
+        np.testing.assert_allclose(every, wanted, rtol=1e-4, atol=1e-5)

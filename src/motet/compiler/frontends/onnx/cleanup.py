@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from motet.compiler.frontends.onnx.appended import give_room
 from motet.compiler.frontends.onnx.stretches import read_in_place, settle_stretches
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions
 
 _REFUSES_ZERO = "unimplemented: tensor with zero element"
@@ -11,17 +13,11 @@ _REFUSES_ZERO = "unimplemented: tensor with zero element"
 
 def clean_up(module: ir.Module) -> None:
     """Simplifies the module and removes its assertions that divisors are not zero: 1/0 must be an infinity."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        operation = op.operation
-        if operation.name == "cf.assert" and ir.StringAttr(operation.attributes["msg"]).value == _REFUSES_ZERO:
-            found.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for operation in found:
-        operation.erase()
+    for operation in find_operations(module, "cf.assert"):
+        if ir.StringAttr(operation.attributes["msg"]).value == _REFUSES_ZERO:
+            operation.erase()
+    with module.context, ir.Location.unknown():
+        give_room(module)
     for function in public_functions(module):
         settle_stretches(function)
     run_pipeline(module, "canonicalize,cse")
