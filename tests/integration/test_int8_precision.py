@@ -49,6 +49,16 @@ def test_results_are_products_of_rounded_rows_and_columns(shape: tuple[int, ...]
     assert np.abs(found - exact).max() <= 0.03 * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("size", [1e30, 1e-20, 1e-31, 1e-34, 1e-36])
+def test_rows_of_any_size_keep_their_precision(size: float) -> None:
+    random = np.random.default_rng(0)
+    x = (random.standard_normal((3, 64)) * size).astype(np.float32)
+    weights = random.standard_normal((64, 5)).astype(np.float32)
+    made = motet.compile(_model([3, 64], weights, np.zeros(5, np.float32), False), options={"precision": "int8"})
+    exact = x.astype(np.float64) @ weights
+    assert np.abs(np.asarray(motet.load(made)(x)) - exact).max() <= 0.03 * np.abs(exact).max()
+
+
 def test_a_level_without_instructions_is_refused_if_strict() -> None:
     model = _model([4, 32], np.ones((32, 8), np.float32), np.ones(8, np.float32), transposed=False)
     options = {"precision": "int8", "strict": True}

@@ -29,7 +29,7 @@ from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 
 _SHORTEST = 16  # sums
 _MOST = 127.0
-_TINY = 1e-30  # instead of the greatest magnitude of a row of zeros
+_TINY = 2.0**-120  # instead of lesser greatest magnitudes, whose reciprocals times 127 are not finite
 _STEPS = 8  # operations between a parameter and a product
 
 
