@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_LONGEST = 4000  # characters of a text: names and types in it may be of any length
+
 
 @dataclass(frozen=True)
 class Location:
@@ -24,7 +26,13 @@ class Location:
 
 
 class MotetError(Exception):
-    """Base class of all errors that Motet raises for a mistake of the user or a limit of the machine."""
+    """Base class of all errors that Motet raises for a mistake of the user or a limit of the machine. The middle of a
+    text of more than some thousand characters is left out."""
+
+    def __init__(self, text: str = "") -> None:
+        if (more := len(text) - _LONGEST) > 0:
+            text = f"{text[: _LONGEST // 2]} … ({more:,} characters more) … {text[-_LONGEST // 2 :]}"
+        super().__init__(text)
 
 
 class CompileError(MotetError):

@@ -26,7 +26,7 @@ from motet.artifact.states import check_states
 from motet.errors import ArtifactError
 
 _DEPTH = 64
-_MAXIMUM_RANK = 64
+MAXIMUM_RANK = 64
 _MAXIMUM_STREAMS = 1 << 16
 _LEAST_PIECE = 1 << 16
 
@@ -49,7 +49,7 @@ def validate(manifest: Manifest, where: str) -> None:
         place = f"{where}: parameter {index} ({parameter.key!r})"
         _check_dtype(parameter.dtype, place)
         bounded = all(0 <= extent < LIMIT for extent in parameter.shape)
-        if len(parameter.shape) > _MAXIMUM_RANK or not bounded:
+        if len(parameter.shape) > MAXIMUM_RANK or not bounded:
             raise ArtifactError(f"{place}: shape {parameter.shape}")
     for variant in manifest.variants:
         _check_variant(variant, manifest, signatures, f"{where}: variant {variant.target!r}")
@@ -80,8 +80,8 @@ def _check_signature(signature: Signature, where: str) -> None:
         for index, spec in enumerate(specs):
             place = f"{where}: {group} {index}"
             _check_dtype(spec.dtype, place)
-            if len(spec.shape) > _MAXIMUM_RANK:
-                raise ArtifactError(f"{place}: {len(spec.shape)} axes; at most {_MAXIMUM_RANK} expected")
+            if len(spec.shape) > MAXIMUM_RANK:
+                raise ArtifactError(f"{place}: {len(spec.shape)} axes; at most {MAXIMUM_RANK} expected")
             for extent in spec.shape:
                 check_expression(extent, names, place)
             if spec.destination is None:
@@ -177,8 +177,8 @@ def _check_buffer(
 ) -> None:
     check_expression(buffer.bytes, symbols, f"{where}: bytes")
     check_expression(buffer.offset, symbols, f"{where}: offset")
-    if len(buffer.shape) > _MAXIMUM_RANK:
-        raise ArtifactError(f"{where}: {len(buffer.shape)} axes; at most {_MAXIMUM_RANK} expected")
+    if len(buffer.shape) > MAXIMUM_RANK:
+        raise ArtifactError(f"{where}: {len(buffer.shape)} axes; at most {MAXIMUM_RANK} expected")
     for extent in buffer.shape:
         check_expression(extent, symbols, f"{where}: shape")
     if buffer.kind == "status" and (buffer.bytes, buffer.offset) != (STATUS_BYTES, 0):

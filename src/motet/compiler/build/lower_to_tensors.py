@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.artifact.validation import MAXIMUM_RANK
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.complex_constants import split_complex_constants
 from motet.compiler.frontends.crop_pads import CropPads
@@ -201,6 +202,8 @@ def _tensors_only(function: func.FuncOp) -> None:
 def _tensor_for(kind: ir.Type, what: str, location: ir.Location) -> ir.RankedTensorType:
     if isinstance(kind, ir.UnrankedTensorType):
         raise CompileError(f"{what} is the unranked {kind}; expected a ranked tensor", locate(location))
+    if isinstance(kind, ir.RankedTensorType) and kind.rank > MAXIMUM_RANK:
+        raise CompileError(f"{what} has {kind.rank} axes; expected at most {MAXIMUM_RANK}", locate(location))
     element = kind.element_type if isinstance(kind, ir.RankedTensorType) else kind
     if str(element) not in ITEM_BITS and str(element) not in SHORT_TYPES:
         known = ", ".join(dict.fromkeys([*ITEM_BITS, *SHORT_TYPES]))

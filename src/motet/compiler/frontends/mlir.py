@@ -30,6 +30,7 @@ READ = frozenset({
     SHARD_OP, TO_LOCAL, TO_GLOBAL, DEVICE_INDEX,
 })
 
+_DEEPEST = 2000  # brackets inside each other: MLIR's parser, and passes, call themselves for each
 _AT_LEAST = 5  # a predicate of arith.cmpi
 _LOWERED = ("linalg.", "tosa.")  # dialects whose operations become others, which keep their names
 
@@ -62,6 +63,7 @@ def parse_module(text: str, file: str, context: ir.Context) -> tuple[ir.Module, 
     if "\0" in text:
         raise CompileError("not a text: it contains NUL characters; expected MLIR", Location(file))
     source = Source(text, file)
+    source.check_depth(_DEEPEST)
     data = resources(source)
     edited = modernise(source)
     # Generic-form constants of other compilers are accepted; every other unknown operation is refused below.

@@ -27,6 +27,7 @@ _TOKEN = re.compile(
 )
 
 _OPENING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_CLOSING = frozenset(_OPENING.values())
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,17 @@ class Source:
     def slice(self, begin: int, end: int) -> str:
         """The text from token `begin` up to token `end`, the latter exclusive."""
         return self.text[self.tokens[begin].start : self.tokens[end - 1].end] if begin < end else ""
+
+    def check_depth(self, most: int) -> None:
+        """Raises CompileError if more than `most` brackets are inside each other."""
+        depth = 0
+        for index, token in enumerate(self.tokens):
+            if token.text in _OPENING:
+                depth += 1
+                if depth > most:
+                    raise self.error(f"{depth:,} brackets inside each other; expected at most {most:,}", index)
+            elif token.text in _CLOSING:
+                depth -= 1
 
     def group_end(self, index: int) -> int:
         """The token after the bracket that closes the one at `index`."""

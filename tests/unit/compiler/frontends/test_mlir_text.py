@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.prepared import load_mlir, load_source
 
+import motet
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
 from motet.compiler.placement.place import Place
 from motet.compiler.verify.oracle import run_oracle
@@ -414,3 +415,31 @@ def test_a_message_is_not_as_long_as_the_file():
         load_source("a" * 100_000, "model")
     assert caught.value.message.startswith("aaa")
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("tuple<", ">"), ("scf.if %c {\n", "}\n"), ("(", ")")])
+def test_brackets_inside_each_other_have_a_limit(opening: str, closing: str):
+    depth = 50_000
+    text = f"func.func @f(%c: i1) {{\n{opening * depth}{closing * depth}\nreturn }}"
+    with pytest.raises(CompileError, match="2,001 brackets inside each other; expected at most 2,000"):
+        load_source(text, FILE)
+
+
+def test_brackets_in_strings_and_deep_bodies_are_read():
+    depth = 500
+    text = f"""func.func @f(%x: tensor<3xf32> {{own.text = "{'{' * 5000}"}}, %c: i1) -> tensor<3xf32> {{
+      {"scf.if %c {" * depth} {"}" * depth} return %x : tensor<3xf32> }}"""
+    assert "@f" in text_of(text)
+
+
+def test_a_type_of_any_length_is_cut_in_messages():
+    kind = "tuple<" * 1900 + "f32" + ">" * 1900
+    with pytest.raises(CompileError, match=r"argument 0 is tuple<tuple.* characters more") as caught:
+        motet.compile(f"func.func @f(%x: {kind}) {{\n  return\n}}")
+    assert len(str(caught.value)) < 5000
+
+
+def test_arguments_of_too_many_axes_are_refused():
+    kind = f"tensor<{'1x' * 65}f32>"
+    with pytest.raises(CompileError, match="@f: argument 0 has 65 axes; expected at most 64"):
+        motet.compile(f"func.func @f(%x: {kind}) -> {kind} {{\n  return %x : {kind}\n}}")

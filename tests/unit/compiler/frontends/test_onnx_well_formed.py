@@ -149,6 +149,24 @@ def test_nodes_are_sorted(order: list[int]) -> None:
         assert [each.op_type for each in found.graph.node] == [each.op_type for each in CHAIN]
 
 
+@pytest.mark.parametrize("renamed", ["x", "y", "relu", "Relu"])
+def test_names_are_utf8(renamed: str) -> None:
+    data = model([node("Relu", ["x"], ["y"], name="relu")]).SerializeToString()
+    name = renamed.encode()
+    data = data.replace(bytes([len(name)]) + name, bytes([len(name)]) + b"\xff" * len(name))
+    with pytest.raises(CompileError, match=r"the name of an? .* is not UTF-8: b'.*xff"):
+        motet.compile(data)
+
+
+@pytest.mark.parametrize("rank", [65, 3000])
+def test_tensors_of_too_many_axes_are_refused(rank: int) -> None:
+    proto = model([node("Relu", ["x"], ["y"])])
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.CopyFrom(helper.make_tensor_type_proto(FLOAT, [1] * rank))
+    with pytest.raises(CompileError, match=f"input 'x': {rank} axes; expected at most 64"):
+        motet.compile(proto)
+
+
 def test_nodes_out_of_order_compile() -> None:
     proto = model(CHAIN[::-1])
     x = np.array([1, -2, 3, -4], np.float32)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.artifact.validation import MAXIMUM_RANK
 from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
@@ -114,6 +115,8 @@ def check_types(model: OnnxModel) -> None:
             if kind != "tensor_type":
                 found = (kind or "no type").removesuffix("_type").replace("_", " ")
                 raise model.error(f"{role} {value.name!r}: expected a tensor, it is of type {found}")
+            if (rank := len(tensor.shape.dim)) > MAXIMUM_RANK:
+                raise model.error(f"{role} {value.name!r}: {rank} axes; expected at most {MAXIMUM_RANK}")
             element = tensor.elem_type
             if element == onnx.TensorProto.STRING:
                 raise model.error(f"{role} {value.name!r}: tensors of strings are not supported; expected numbers")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.bounds import stated_bounds
 from motet.compiler.frontends.onnx.constants import take_constants
 from motet.compiler.frontends.onnx.data import DataFiles, plain_dtype
@@ -87,6 +89,19 @@ def _check_parsed(proto: onnx.ModelProto, location: Location) -> None:
         raise CompileError("no operator set imported; expected opset_import in the model", location)
     if not proto.graph.output:
         raise CompileError("the graph has no outputs; expected at least one", location)
+    for what, name in _named(proto):
+        if isinstance(name, bytes):  # what protobuf makes of a text that is not UTF-8
+            raise CompileError(f"the name of {what} is not UTF-8: {name!r}; expected a text", location)
+
+
+def _named(proto: onnx.ModelProto) -> Iterator[tuple[str, str | bytes]]:
+    """All names in the graph, and whose they are."""
+    graph = proto.graph
+    for what, values in (("an input", graph.input), ("an output", graph.output), ("an initializer", graph.initializer)):
+        yield from ((what, value.name) for value in values)
+    for node in all_nodes(graph):
+        yield from (("a node", name) for name in (node.name, node.op_type, node.domain))
+        yield from (("a value", name) for name in (*node.input, *node.output))
 
 
 def _drop_constant_inputs(model: OnnxModel) -> None:
