@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ROUNDS = 16
+_FEW_CONCATS, _LONG_VECTOR = 16, 1 << 16
 _LONGEST_STEP = (1 << 31) - 1  # of a Slice: longer ones take one element of any axis, too
 
 
@@ -89,9 +90,10 @@ def infer_shapes(model: OnnxModel) -> None:
             kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
             whole.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
     try:
-        inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+        follows = not _has_long_vectors(whole)
+        inferred = onnx.shape_inference.infer_shapes(whole, data_prop=follows)
         while drop_windows(whole.graph, inferred.graph):
-            inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(whole, data_prop=follows)
     except onnx.shape_inference.InferenceError as error:
         reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
         raise model.error(f"types or shapes do not fit each other: {reason}") from error
@@ -99,6 +101,20 @@ def infer_shapes(model: OnnxModel) -> None:
     outputs = {value.name for value in model.proto.graph.output}  # which declare their own types
     model.proto.graph.value_info.extend(value for value in inferred.graph.value_info if value.name not in outputs)
     refine_outputs(model, inferred.graph)
+
+
+def _has_long_vectors(model: onnx.ModelProto) -> bool:
+    """Whether concatenations grow to vectors of which inference would keep millions of unknown elements one by one."""
+    import onnx
+
+    # Only these make vectors. Inference takes time, and many networks concatenate channels.
+    nodes = [node for node in model.graph.node if node.op_type == "Concat" and attribute(node, "axis", 1) in (0, -1)]
+    made = {name for node in nodes for name in node.output}
+    if len(made) < _FEW_CONCATS:
+        return False
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    values = (value.type.tensor_type.shape for value in (*inferred.value_info, *inferred.output) if value.name in made)
+    return any(len(shape.dim) == 1 and shape.dim[0].dim_value > _LONG_VECTOR for shape in values)
 
 
 def fold_constants(model: OnnxModel) -> bool:

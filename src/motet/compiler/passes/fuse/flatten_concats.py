@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
@@ -50,7 +51,8 @@ class _Copied:
 
 
 def _flatten(concat: ir.Operation) -> bool:
-    parts = list(_parts(concat.results[0], whole(concat.results[0])))
+    # Concatenations of a tensor with itself have twice as many parts at each step.
+    parts = list(islice(_parts(concat.results[0], whole(concat.results[0])), _MOST + 1))
     if len(parts) > _MOST:
         return False
     at, result = ir.InsertionPoint(concat), concat.results[0]
