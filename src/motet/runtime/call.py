@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from motet.errors import CallError
 from motet.runtime.device import Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.instantiate import Shape
@@ -82,3 +84,20 @@ class Call:
         if len(self.returned) == 1:
             return self.returned[0]
         return tuple(self.returned) if self.returned else None
+
+
+def refuse_closed(name: str) -> NoReturn:
+    """Raises CallError: a call of function `name` after its session was closed."""
+    raise CallError(f"{name}: the session is closed")
+
+
+def weakly(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any]:
+    """Call a method without keeping its object alive: the garbage collector does not traverse native callables."""
+
+    def call(*arguments: Any) -> Any:
+        bound = method()
+        if bound is None:
+            raise CallError("the session is closed")
+        return bound(*arguments)
+
+    return call

@@ -18,7 +18,7 @@ from motet.artifact.schema import Signature, TensorSpec
 from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
 from motet.runtime.arguments import in_order, place_of, show_signature
-from motet.runtime.call import Call, Make, Runnable, Tensor
+from motet.runtime.call import Call, Make, Runnable, Tensor, refuse_closed, weakly
 from motet.runtime.call_queue import InFlight, Range, ranges_of
 from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.drivers.host.memory import Pool
@@ -51,6 +51,7 @@ class Function:
         self._in_flight = in_flight
         self._recover = recover
         self._lock = threading.Lock()
+        self._bound = weakref.WeakSet[functools.partial[Any]]()
         self._instances: OrderedDict[tuple[int, ...], Runnable] = OrderedDict()
         self._where = [place_of(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
         self.arity = len(self._where)  # arguments of the native callable, without `out`
@@ -109,7 +110,8 @@ class Function:
 
         Arguments are checked here, and each call reads and writes their current content; without `out`, it returns new
         results. For numpy arrays on the host a call takes some 50 ns beyond its kernels. The bound call keeps the
-        arguments, the code and the memory of intermediate tensors, also after the session is closed. Raises CallError.
+        arguments, the code and the memory of intermediate tensors until the session is closed, and raises CallError
+        from then on. Raises CallError.
         """
         if named or (arguments and type(arguments[0]) is dict):
             arguments = tuple(in_order(self.signature, arguments, named))
@@ -118,7 +120,9 @@ class Function:
             call = self._prepare(arguments, out)
             self._keep_prepared(call.instance)
             if call.instance.prepared is not None and (out is None or not self._destinations):
-                return functools.partial(call.instance.prepared, *arrays)
+                bound = functools.partial(call.instance.prepared, *arrays)
+                self._bound.add(bound)
+                return bound
         return functools.partial(self, *arguments, out=out, stream=stream)
 
     def submit(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Future[Any]:
@@ -189,6 +193,9 @@ class Function:
             self.prepared = self._on_stream = self._make = None
             self._again = ()
             self._instances.clear()
+            bound: Any
+            for bound in self._bound:  # this costs calls nothing
+                bound.__setstate__((refuse_closed, (self.name,), {}, {}))
 
     def __repr__(self) -> str:
         return f"Function({show_signature(self.signature)})"
@@ -244,7 +251,7 @@ class Function:
         return value
 
     def _callee(self) -> Callee:
-        fallback = _weakly(weakref.WeakMethod(self._call_unprepared_on))
+        fallback = weakly(weakref.WeakMethod(self._call_unprepared_on))
         return Callee(self._whole, self._where, self._instance, fallback)
 
     def _resident(self, arguments: Sequence[Any]) -> Sequence[Any]:
@@ -316,7 +323,7 @@ class Function:
         )
         with self._lock:
             if self._make is None:
-                raise CallError(f"{self.name}: the session is closed")
+                refuse_closed(self.name)
             instance = self._instances.get(key)
             if instance is not None:
                 self._instances.move_to_end(key)
@@ -337,7 +344,7 @@ class Function:
             if self._make is None:
                 return
             if instance.prepared is None:
-                instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
+                instance.prepared = instance.prepare(weakly(weakref.WeakMethod(self._call_unprepared)))
             self.prepared, self._on_stream, self._out_type = instance.prepared, None, np.ndarray
 
     def _keep_prepared_for_torch(self, instance: Instance, arguments: Sequence[Any]) -> None:
@@ -348,7 +355,7 @@ class Function:
             if self._make is None:
                 return
             if instance.prepared_for_torch is None:
-                fallback = _weakly(weakref.WeakMethod(self._call_unprepared))
+                fallback = weakly(weakref.WeakMethod(self._call_unprepared))
                 instance.prepared_for_torch = torch_call(torch, instance, fallback)
             if instance.prepared_for_torch is not None:
                 self.prepared, self._on_stream, self._out_type = instance.prepared_for_torch, None, np.ndarray
@@ -433,15 +440,3 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
     if isinstance(a, DeviceArray) or isinstance(b, DeviceArray):
         return isinstance(a, DeviceArray) and isinstance(b, DeviceArray) and a.buffer is b.buffer
     return tensors.overlap(a, b)
-
-
-def _weakly(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any]:
-    """Call a method without keeping its object alive: the garbage collector does not traverse native callables."""
-
-    def call(*arguments: Any) -> Any:
-        bound = method()
-        if bound is None:
-            raise CallError("the session is closed")
-        return bound(*arguments)
-
-    return call

@@ -26,7 +26,7 @@ from motet.artifact.states import INITIAL_STATE, has_state, initial_states
 from motet.artifact.visible import hidden_functions
 from motet.errors import CallError, DeviceLost, OptionError
 from motet.runtime.binding import BoundDevices
-from motet.runtime.call import Runnable
+from motet.runtime.call import Runnable, refuse_closed
 from motet.runtime.call_queue import MOST, InFlight
 from motet.runtime.device import Device, find_device
 from motet.runtime.device_array import DeviceArray, allocate_on
@@ -351,7 +351,7 @@ class Session:
         if self._bound is not None:
             return self._bound.instance(signature, symbols)
         if self._host is None:
-            raise CallError(f"{signature.name}: the session is closed")
+            refuse_closed(signature.name)
         return self._host.instance(signature, self._variant.schedules[signature.name], symbols)
 
     def _home(self, name: str) -> Device:
