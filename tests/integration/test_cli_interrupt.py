@@ -76,7 +76,11 @@ class Compile:
                     os.kill(pid, signal.SIGSTOP)
 
     def left(self) -> list[int]:
-        """Processes that are still there after some seconds of grace."""
+        """Processes that are still there after some seconds of grace. One that was held before it could ask to die with
+        its parent sees that only when it goes on."""
+        for pid in processes_of_session(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         deadline = time.monotonic() + 60
         while (left := processes_of_session(self.process.pid)) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -45,7 +45,6 @@ def caller_of(uri: str, *, in_order: bool = False) -> Generator[Caller]:
     context = api.context_create(device)
     queue = api.queue_create(context, device, in_order=in_order)
     yield Caller(api, device, context, queue)
-    api.finish(queue)
     api.release("CommandQueue", queue)
     api.release("Context", context)
 
