@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.seeds import ALL
 
+from motet.compiler.targets.families import DEFAULT_CPU
 from motet.errors import DeviceError
 from motet.runtime.drivers.opencl.loader import environment_platforms, openable
 
@@ -33,12 +36,30 @@ def pytest_configure(config: pytest.Config) -> None:
     which what is started behind a shell's `&` ignores, and so would all processes that it starts. OpenVINO, which
     some tests import, has an older libtbb.so.12 than Intel's OpenCL platform needs; a process uses the first one."""
     os.environ[CHECKED] = "1"
+    if "not slow" not in config.getoption("markexpr"):
+        os.environ[ALL] = "1"
     openable(environment_platforms(Path(sys.prefix)))
     hide_unfit_torchvision()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if CACHE not in os.environ:
         config.stash[_own_cache] = os.environ[CACHE] = tempfile.mkdtemp(prefix="motet-test-cache-")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exempt what was loaded for all tests from the collections of garbage that tests ask for or cause."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def all_levels() -> Iterator[None]:
+    """Programs are compiled for all the CPU levels that users get: what such a test sees is the same on every
+    machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(DEFAULT_CPU, raising=False)
+        yield
 
 
 def hide_unfit_torchvision() -> None:

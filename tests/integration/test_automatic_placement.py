@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.integration.conftest import Run
 from tests.integration.placed import build_placed, expected, random_program
+from tests.seeds import seeds
 
 from motet.artifact.reader import Artifact
 from motet.compiler.placement.rates import Rates, RateTable
@@ -44,7 +45,7 @@ def devices_used(artifact: Artifact) -> set[int]:
     return {step.device for plan in artifact.manifest.plans.values() for step in plan.steps if step.op == "run"}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_random_programs_agree_with_the_oracle_wherever_cost_places_them(seed: int) -> None:
     program = random_program(seed)
     artifact = build_placed(program.graph, FLAGS, table=random_table(seed))

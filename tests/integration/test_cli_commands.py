@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx import TensorProto, helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -101,7 +102,7 @@ def test_two_convolutions_of_any_geometry(seed):
     check(session, x, first, second)
 
 
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", seeds(9))
 def test_groups_of_few_channels(seed):
     draw = random.Random(100 + seed)
     spatial, groups = 1 + seed % 3, draw.choice((2, 3, 8, 11))

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.placed import build_placed
 from tests.integration.placed_text import TextProgram
 from tests.prepared import load_source
+from tests.seeds import seeds
 
 import motet
 from motet.compiler import service
@@ -160,7 +161,7 @@ def test_where_operations_run_is_emitted():
     assert 'motet.affinities.operands = ["a"]' in line and 'motet.affinities.results = ["b"]' in line
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_random_programs_give_what_they_give_on_one_device(seed: int):
     text = TextProgram(seed).text
     random = np.random.default_rng(seed)

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.integration.doc_blocks import Block, first_missing, read_blocks
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
 READ = {page: list(read_blocks((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES}

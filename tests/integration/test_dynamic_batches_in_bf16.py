@@ -16,6 +16,8 @@ from onnx import helper, numpy_helper
 import motet
 from motet.artifact.reader import Artifact
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 OPTIONS = {"precision": "bf16"}
 
 

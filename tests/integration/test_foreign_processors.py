@@ -18,6 +18,8 @@ import motet
 from motet import builder as mb
 from motet.artifact import Artifact
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 TARGETS = ("x86-64-v4", "x86-64-v3", "aarch64", "riscv64", "riscv64-v")
 DEVICES = {"": f"host{{cpu={'+'.join(TARGETS)}}}"}
 

@@ -10,6 +10,8 @@ from examples.models import Graph
 import motet
 from motet.artifact.schema import Schedule
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 SHAPES = [(1, 1, 1), (3, 17, 5), (64, 64, 1031), (2, 33, 128), (300, 7, 2000)]
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.integration.conftest import run_motet
 from tests.unit.runtime.drivers.embedded.opening import needs
 
 from motet.lab.operators import operator_program
@@ -17,8 +18,7 @@ PROGRAM = "matmul:40x24x17xf32"
 
 
 def motet(*words: str, status: int = 0, folder: Path) -> str:
-    done = subprocess.run([sys.executable, "-m", "motet", *words], cwd=folder, capture_output=True, text=True,
-                          check=False, timeout=120)
+    done = run_motet(*words, folder=folder, timeout=120)
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 

@@ -14,6 +14,8 @@ from motet.artifact.schema import Schedule
 from motet.errors import CompileError, OptionError
 from motet.tools.inspect import describe
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 BRANCHES = 6
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -38,7 +39,7 @@ def draw(rng: random.Random, most: int) -> tuple[int, ...]:
             return shape
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", seeds(14))
 def test_pad(seed: int) -> None:
     rng = random.Random(seed)
     shape, mode = draw(rng, 30_000), rng.choice(("reflect", "reflect", "edge", "wrap", "constant"))
@@ -62,7 +63,7 @@ def test_pad_by_reflection_of_special_numbers(seed: int) -> None:
     np.testing.assert_array_equal(got.view(np.uint32), np.pad(x, sides, "reflect").view(np.uint32))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_cumulative_sums(seed: int) -> None:
     rng = random.Random(seed)
     shape, dtype = draw(rng, 60_000), rng.choice(("float32", "float64", "int32", "int64"))

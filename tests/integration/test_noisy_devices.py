@@ -14,6 +14,7 @@ from tests.integration.noise import Access, Entry, NoisyDevice, access_of, insta
 from tests.integration.placed import build_placed, expected, random_program
 from tests.integration.placed_text import TextProgram
 from tests.prepared import load_source
+from tests.seeds import seeds
 
 import motet.builder as b
 from motet.artifact.reader import Artifact
@@ -134,12 +135,12 @@ def verify_text(seed: int, delay: float) -> None:
         assert unordered(entries, accesses_of(artifact, entries)) == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_late_devices_give_the_same_results(seed: int) -> None:
     verify_graph(seed, 2e-3)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_late_devices_give_the_same_results_for_programs_in_text(seed: int) -> None:
     verify_text(seed, 2e-3)
 
@@ -332,7 +333,7 @@ def check_values(artifact: Artifact, plan: Plan, entries: Sequence[Entry], chain
                 np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_a_failing_kernel_poisons_what_depends_on_it_and_nothing_else(seed: int) -> None:
     verify_poison(seed, 1e-3)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -58,7 +59,7 @@ def _run(nodes: list[Any], x: Array, held: dict[str, Array]) -> Array:
     return np.asarray(motet.load(motet.compile(model, cache=False))(x)).astype(np.float64)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_depthwise(seed: int) -> None:
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     dtype = TYPES[rng.choice(("f32", "f32", "f64", "f16"))]
@@ -75,7 +76,7 @@ def test_depthwise(seed: int) -> None:
     np.testing.assert_allclose(_run(nodes, x, {"w": w, "b": bias}), expected, rtol=close, atol=close * 10)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_pools(seed: int) -> None:
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     kind, rank = rng.choice(("MaxPool", "AveragePool")), rng.choice((2, 2, 3))

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -41,7 +42,7 @@ def _draw(seed: int) -> tuple[bytes, list[np.ndarray], np.ndarray]:
     return model.SerializeToString(), [x], expected
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_products_by_parameters(seed: int) -> None:
     source, inputs, expected = _draw(seed)
     artifact = motet.compile(source, cache=False)

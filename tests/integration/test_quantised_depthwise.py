@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -88,7 +89,7 @@ def _check(what: Depthwise, seed: int, level: str) -> None:
     assert np.abs(found.astype(np.float64) - np.clip(exact, 0, 255)).max() <= 0.5 + 1e-3, what
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_sums_are_exact(seed: int) -> None:
     _check(_drawn(np.random.default_rng(seed)), seed, LEVELS[seed % len(LEVELS)])
 

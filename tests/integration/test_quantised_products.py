@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -146,7 +147,7 @@ def test_groups_of_many_channels_are_products_of_bytes(case: int) -> None:
     assert any(kind.startswith("integer convolution") for kind in kinds) == (channels >= 16), kinds
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_convolutions_are_within_a_step_of_exact_integers(seed: int) -> None:
     random = np.random.default_rng(seed)
     what = _drawn(random)

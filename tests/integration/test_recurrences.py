@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import motet
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 RANDOM = np.random.default_rng(11)
 

@@ -7,8 +7,11 @@ import random
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
+
+pytestmark = pytest.mark.usefixtures("all_levels")
 
 DTYPES = {"f32": (np.float32, TensorProto.FLOAT), "f64": (np.float64, TensorProto.DOUBLE)}
 EXTENTS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 65, 130)
@@ -35,7 +38,7 @@ def draw(rng: random.Random, most: int) -> tuple[int, ...]:
             return shape
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_reduction(seed: int) -> None:
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     shape, dtype = draw(rng, 200_000), rng.choice(("f32", "f64"))
@@ -51,7 +54,7 @@ def test_reduction(seed: int) -> None:
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=10 * tolerance, err_msg=f"{shape} {axes}")
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_standardised_and_scaled(seed: int) -> None:
     """(x - mean) / sqrt(variance + 1e-5) * scale + shift over some axes, scale and shift along others."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)

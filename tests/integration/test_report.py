@@ -17,6 +17,8 @@ import pytest
 from tests.integration.browser import needs_browser, picture, shown
 from tests.integration.conftest import run_motet
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCREENS = Path(__file__).with_name("report_screens")
 

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -32,7 +33,7 @@ def model_of(nodes: list[onnx.NodeProto], inputs: dict[str, np.ndarray], given: 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_nearest(seed: int) -> None:
     """Whole and broken scales, in both coordinate systems; NaN and infinities are copied."""
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.seeds import seeds
 
 import motet
 from motet.compiler import service
@@ -52,7 +53,7 @@ def drawn(seed: int) -> tuple[list[int], list[int], int, str]:
     return shape, count, depth, rng.choice(list(COMBINED))
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_scatters_agree_with_numpy(seed: int) -> None:
     shape, count, depth, reduction = drawn(seed)
     rng = np.random.default_rng(seed)

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.integration.conftest import run_motet
 
 import motet
+
+pytestmark = pytest.mark.usefixtures("all_levels")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "schedules.md").read_text()
@@ -37,9 +40,7 @@ func.func @main(%a: tensor<9x70xf32>, %b: tensor<70x33xf32>, %x: tensor<1x16x9x9
 
 
 def command(folder: Path, *arguments: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "motet", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run_motet(*arguments, folder=folder)
     assert (done.returncode == 0) == ok, done.stderr
     return done
 

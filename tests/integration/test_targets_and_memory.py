@@ -12,6 +12,8 @@ import motet
 from motet.compiler.scheduling.memory import BufferLifetime, lower_bound
 from motet.graphs.order import bit_set
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 MACHINES = {"x86-64-v4": 62, "x86-64-v3": 62, "aarch64": 183, "riscv64": 243, "riscv64-v": 243}
 
 

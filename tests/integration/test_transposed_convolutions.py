@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.seeds import seeds
 
 import motet
 
@@ -100,7 +101,7 @@ def test_infinite_pixels_do_not_meet_zeros(window: int) -> None:
     assert np.isposinf(found[inside]).all() and np.isfinite(found[~inside]).all()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_images_of_dynamic_extents(seed: int) -> None:
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     rank = 1 + seed % 3

@@ -16,6 +16,8 @@ from motet.artifact.library import Algorithm, read_call
 from motet.artifact.reader import Artifact
 from motet.artifact.tunings import Tuning, Tunings, read_tunings
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 DEVICE = "cuda{arch=sm_80}"
 
 

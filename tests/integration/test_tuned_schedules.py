@@ -23,6 +23,8 @@ from motet.compiler.targets.families import resolve_target
 from motet.errors import DeviceError, OptionError
 from motet.runtime.cpu_features import machine
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 MEASURE = {"tune-schedule": "measure"}
 
 

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from tests.seeds import seeds
 
 import motet
 
@@ -84,7 +85,7 @@ class Chain:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_chains(seed: int) -> None:
     rng = random.Random(seed)
     chain = Chain(rng, DTYPES[seed % len(DTYPES)])

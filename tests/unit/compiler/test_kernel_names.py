@@ -17,6 +17,8 @@ from motet.errors import CompileError, OptionError
 from motet.runtime.trace import chrome_trace
 from motet.tools.show import show_names
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 HOST = "host{cpu=x86-64-v3}"
 PROGRAM = """
 func.func @main(%x: tensor<64x32xf32>, %w: tensor<32x16xf32>, %b: tensor<16xf32>) -> tensor<64x16xf32> {

@@ -13,6 +13,8 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime import Session, load
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 
 def compiled(graph: mb.Graph, target: CpuTarget) -> tuple[Session, list[str]]:
     """A session, and the classes that the kernels took."""

@@ -9,6 +9,8 @@ import motet
 import motet.builder as b
 from motet.errors import OptionError
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 WEIGHTS = np.random.default_rng(3).standard_normal((2, 5, 3, 3, 3), np.float32)
 
 

@@ -24,6 +24,8 @@ from motet.exporting.firmware import Firmware, export_firmware
 from motet.exporting.static import find_variant, make_static
 from motet.runtime.drivers.riscv.protocol import DRAM, Status
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 QEMU = "qemu-system-riscv64"
 needs_qemu = pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"{QEMU} is not installed; install qemu-system-misc")
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed")

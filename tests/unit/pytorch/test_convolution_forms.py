@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
 import motet  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 nn = torch.nn
 Make = Callable[[], Any]
 

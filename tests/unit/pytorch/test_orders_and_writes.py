@@ -14,6 +14,8 @@ from tests.unit.pytorch.functions import Functions  # noqa: E402
 
 import motet  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 NAN = float("nan")
 
 

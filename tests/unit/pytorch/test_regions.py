@@ -14,6 +14,8 @@ from tests.unit.pytorch.functions import Function, Functions  # noqa: E402
 
 import motet  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 
 @pytest.mark.parametrize(("samples", "aligned"), [(1, True), (2, False), (3, True)])
 def test_any_number_of_regions(samples: int, aligned: bool) -> None:

@@ -13,6 +13,8 @@ from tests.unit.pytorch.functions import Function  # noqa: E402
 
 import motet  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 F = torch.nn.functional
 DEVICE = "host{cpu=native}"
 Dim = torch.export.Dim

@@ -30,6 +30,8 @@ from motet.runtime.device import DeviceInfo, Work
 from motet.runtime.timeline import HostTimeline, Point
 from motet.runtime.tuning import fastest, tunable_variant, tune_kernels
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 FAMILY, TARGET = "model", "m1"
 
 

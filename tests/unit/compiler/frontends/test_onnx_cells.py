@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from tests.integration.onnx_nodes import Node, model_of, run
+from tests.seeds import seeds
 
 from motet.compiler.frontends.onnx.loading import load_onnx
 from motet.errors import CompileError
@@ -96,7 +97,7 @@ def _layer(op: str, inputs: list[np.ndarray], states: list[np.ndarray], before: 
     return [found, h, c]
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_layers_are_those_of_numpy_in_double_precision(seed: int) -> None:
     rng = np.random.default_rng(seed)
     op = ("RNN", "GRU", "LSTM")[seed % 3]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.harness import build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, stage, value
 from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, multiply_add, random, relu6, with_stages
@@ -36,7 +37,7 @@ def pointwise(image, count, source, result, clamp):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_pixels_of_every_order_for_any_partition(data):
     image = tuple(data.draw(st.integers(1, most)) for most in (3, 40, 9, 9))
     count, clamp = data.draw(st.integers(2, 70)), data.draw(st.booleans())
@@ -59,7 +60,7 @@ def test_vectors_run_along_what_lies_side_by_side_in_what_is_stored(clamp, targe
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_few_rows_by_a_factor_that_is_read_in_place(data):
     """From beyond the second cache, which is small here, or not."""
     m, k, n = (data.draw(st.integers(low, most)) for low, most in ((1, 17), (1, 50), (2, 600)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.harness import build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
 from tests.unit.compiler.codegen.cpu.windows import (
@@ -88,7 +89,7 @@ def test_bias_and_clamp_of_every_order(target, source, result, channels, count, 
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_any_geometry_for_any_partition(data):
     def pair(low, high):
         return data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))
@@ -106,7 +107,7 @@ def test_any_geometry_for_any_partition(data):
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_volumes_along_pixels(data):
     def triple(low, high):
         return data.draw(st.tuples(*[st.integers(low, high)] * 3))

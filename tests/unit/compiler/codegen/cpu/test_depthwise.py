@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.harness import build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
 from tests.unit.compiler.codegen.cpu.windows import (
@@ -81,7 +82,7 @@ def test_bias_and_clamp_on_borders_and_inside(target, channels, size):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_geometry_for_any_partition(data):
     pair = lambda low, high: data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))  # noqa: E731
     taps, stride, dilation, low, high = pair(2, 5), pair(1, 3), pair(1, 2), pair(0, 3), pair(0, 3)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.harness import build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
 from tests.unit.compiler.codegen.cpu.test_convolution import SAME, conv_kernel, reference
@@ -41,7 +42,7 @@ def check(image, count, geometry, target: CpuTarget, split=1, dtype="f32", seed=
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_any_geometry_for_any_caches_and_partition(data):
     def pair(low, high):
         return data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.seeds import seeds
 from tests.unit.compiler.codegen.cpu.harness import DTYPES, build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, softmax, stage, value
 
@@ -97,7 +98,7 @@ def test_changes_of_physical_order(source, target, shape):
     np.testing.assert_array_equal(build(loops.CLASS.generate, found)(x, split=3)[0], -x)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_permutations_of_odd_extents(seed):
     """Tiles of 4 to 16 lanes; the last ones of a dimension overlap, or its points are written one by one."""
     rng = np.random.default_rng(seed)
@@ -272,7 +273,7 @@ def test_sums_over_any_axes(axes, shape):
     np.testing.assert_allclose(got, x.astype(np.float64).sum(axes), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_sums_whose_results_have_another_order_than_the_input(seed):
     """Vectors run along the input's contiguous dimension if it is parallel; results are stored one by one."""
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.harness import Executable, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, softmax, stage, value
 from tests.unit.compiler.codegen.cpu.test_convolution import conv_kernel
@@ -128,7 +129,7 @@ def products(draw: st.DrawFn) -> tuple[Kernel, list[np.ndarray], dict[str, int],
 
 
 @given(st.data(), products())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_products(data: st.DataObject, product: Any) -> None:
     found, arrays, symbols, expected = product
     tolerance = {"f32": 2e-5, "f64": 1e-12, "i32": 0}[found.values[0].dtype]
@@ -137,7 +138,7 @@ def test_products(data: st.DataObject, product: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_products_of_bytes(data: st.DataObject) -> None:
     m, n, k = (data.draw(st.integers(1, most)) for most in (40, 80, 150))
     role = data.draw(st.sampled_from(["argument", "constant"]))
@@ -153,7 +154,7 @@ def test_products_of_bytes(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_products_of_bf16(data: st.DataObject) -> None:
     m, n, k = (data.draw(st.integers(1, most)) for most in (70, 80, 150))
     role = data.draw(st.sampled_from(["argument", "constant"]))
@@ -185,7 +186,7 @@ def geometry_of(data: st.DataObject) -> tuple[Geometry, list[int]]:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_convolutions(data: st.DataObject) -> None:
     geometry, size = geometry_of(data)
     image = (data.draw(st.integers(1, 2)), data.draw(st.sampled_from([1, 3, 7, 16, 19, 33])), *size)
@@ -199,7 +200,7 @@ def test_convolutions(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_depthwise_convolutions(data: st.DataObject) -> None:
     geometry, size = geometry_of(data)
     image = (data.draw(st.integers(1, 2)), data.draw(st.integers(1, 70)), *size)
@@ -212,7 +213,7 @@ def test_depthwise_convolutions(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_rows(data: st.DataObject) -> None:
     shape = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3000))
     dynamic = data.draw(st.booleans())
@@ -224,7 +225,7 @@ def test_rows(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_movement_and_reductions(data: st.DataObject) -> None:
     """Tensors in other orders, added; and sums of one of their dimensions."""
     shape = tuple(data.draw(st.integers(1, most)) for most in (5, 60, 60))
@@ -255,7 +256,7 @@ def test_movement_and_reductions(data: st.DataObject) -> None:
 
 
 @given(st.data(), products())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_refused_has_a_reason_that_names_a_field(data: st.DataObject, product: Any) -> None:
     """And what is not refused makes code: `check` never raises, whatever numbers a schedule has."""
     found, target = product[0], data.draw(st.sampled_from(TARGETS))

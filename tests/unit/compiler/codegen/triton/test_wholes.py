@@ -38,7 +38,9 @@ def test_sums_up_to_each_element(shape: tuple[int, ...], dim: int, monkeypatch: 
     np.testing.assert_allclose(y, np.cumsum(x.astype("f8"), dim), rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("shape, dim", [((3, 1000), 1), ((40, 7), 0), ((1, 3001), 1)])
+@pytest.mark.parametrize("shape, dim", [
+    pytest.param((3, 1000), 1, marks=pytest.mark.slow), ((40, 7), 0), ((1, 3001), 1),
+])
 def test_sums_before_each_element(shape: tuple[int, ...], dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten(monkeypatch)
     x = random(*shape, dtype="int32")
@@ -64,7 +66,9 @@ def test_sums_of_short_floats_are_kept_in_f32() -> None:
     np.testing.assert_allclose(y.astype("f4"), np.cumsum(x.astype("f8"), 1), rtol=1e-2)
 
 
-@pytest.mark.parametrize("shape, dim", [((3, 100), 1), ((1, 1), 1), ((50, 6), 0), ((2, 17, 3), 1), ((1, 2000), 1)])
+@pytest.mark.parametrize("shape, dim", [
+    ((3, 100), 1), ((1, 1), 1), ((50, 6), 0), ((2, 17, 3), 1), pytest.param((1, 2000), 1, marks=pytest.mark.slow),
+])
 @pytest.mark.parametrize("op", ["arith.cmpf ole", "arith.cmpf oge"])
 def test_sorts_and_keeps_the_order_of_equals(shape: tuple[int, ...], dim: int, op: str) -> None:
     x = np.round(random(*shape), 1)
@@ -128,11 +132,11 @@ def test_gives_the_first_elements_alone(length: int, first: int) -> None:
 
 
 def test_sorts_lines_longer_than_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_TILE", 64), ("_WHOLE", 64), ("_STEP", 32)):
+    for name, value in (("_TILE", 64), ("_WHOLE", 64), ("_STEP", 32), ("_FEW", 32)):
         monkeypatch.setattr(sorts, name, value)
-    x = random(2, 900)
-    p = np.tile(np.arange(900), (2, 1))
-    y, q = interpret(generate(sort((2, 900), 1, "arith.cmpf ole", "f32")), [x, p])
+    x = random(2, 400)
+    p = np.tile(np.arange(400), (2, 1))
+    y, q = interpret(generate(sort((2, 400), 1, "arith.cmpf ole", "f32")), [x, p])
     order = np.argsort(x, 1, kind="stable")
     np.testing.assert_array_equal(q, order)
     np.testing.assert_array_equal(y, np.sort(x, 1))
@@ -152,7 +156,8 @@ def test_finds_the_first_of_lines_longer_than_a_tile(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("shape, dim, first", [
-    ((3, 901), 1, 50), ((1, 2011), 1, 1), ((1, 620, 2), 1, 3), ((2, 600), 1, 100),
+    pytest.param((3, 901), 1, 50, marks=pytest.mark.slow), ((1, 2011), 1, 1), ((1, 620, 2), 1, 3),
+    ((2, 600), 1, 20), pytest.param((2, 600), 1, 100, marks=pytest.mark.slow),
 ])
 @pytest.mark.parametrize("dtype, op", [("f32", "arith.cmpf oge"), ("bf16", "arith.cmpf ole"), ("i8", "arith.cmpi sge")])
 def test_finds_the_first_of_long_lines_by_groups(
@@ -171,7 +176,7 @@ def test_finds_the_first_of_long_lines_by_groups(
     np.testing.assert_array_equal(y.astype("f4"), np.take_along_axis(x, order, dim).astype("f4"))
 
 
-@pytest.mark.parametrize("op", ["arith.cmpf oge", "arith.cmpf ole"])
+@pytest.mark.parametrize("op", ["arith.cmpf oge", pytest.param("arith.cmpf ole", marks=pytest.mark.slow)])
 def test_finds_nan_and_infinity_among_the_first_of_long_lines(op: str) -> None:
     x = random(2, 9000)
     x[0, [17, 8000, 8999]] = np.nan

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.prepared import load_mlir
+from tests.seeds import examples
 from tests.unit.compiler.building import X86_64_V3, build, kinds, random
 from tests.unit.compiler.frontends.raising.loops import Loops, loop_nests
 
@@ -373,7 +374,7 @@ def with_unknown_ends(nest: Loops, loops: frozenset[int]) -> str:
     return text.replace(") {\n", ") {\n" + "\n".join(ends) + "\n", 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(nest=loop_nests(), chosen=st.frozensets(st.integers(0, 2)), seed=st.integers(0, 100))
 def test_random_nests_of_unknown_extents_compute_what_their_loops_say(
     nest: Loops, chosen: frozenset[int], seed: int

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.prepared import load_mlir
+from tests.seeds import examples
 from tests.unit.compiler.building import X86_64_V3, random, run
 from tests.unit.compiler.frontends.raising.loops import Loops, loop_nests
 
@@ -17,7 +18,7 @@ def _is_raised(text: str) -> bool:
     return "scf." not in str(load_mlir(text, "test.mlir").module)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(nest=loop_nests(), seed=st.integers(0, 100))
 def test_nests_compute_what_their_loops_say(nest: Loops, seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -109,7 +110,7 @@ func.func @main(%x: memref<{n}x{c}x{h}x{w}xf32>, %f: memref<{o}x{c}x{kh}x{kw}xf3
 """
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     n=st.integers(1, 2), c=st.integers(1, 3), o=st.integers(1, 5), h=st.integers(3, 11), w=st.integers(3, 11),
     kh=st.integers(1, 3), kw=st.integers(1, 3), low=st.integers(0, 2), high=st.integers(0, 2), step=st.integers(1, 3),
@@ -250,7 +251,7 @@ def _flat(m: int, n: int, k: int, tile: int) -> str:
     """
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(m=st.integers(2, 20), n=st.integers(2, 20), k=st.integers(2, 9), tile=st.sampled_from([1, 4, 8]))
 def test_a_product_on_flat_memory_is_a_contraction(m: int, n: int, k: int, tile: int) -> None:
     program = load_mlir(_flat(m, n, k, tile), "test.mlir")
@@ -260,7 +261,7 @@ def test_a_product_on_flat_memory_is_a_contraction(m: int, n: int, k: int, tile:
     np.testing.assert_allclose(found.reshape(m, n), a @ b, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(n=st.integers(1, 20), low=st.integers(0, 3), high=st.integers(0, 3))
 def test_a_load_within_bounds_else_a_constant_is_padding(n: int, low: int, high: int) -> None:
     text = f"""

@@ -10,6 +10,8 @@ import motet
 from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 
 def taken(number: str, first: str = "%k", second: str = "%j") -> str:
     """x[number, 0 … 3, 0 … 4] + 1, the number an element of a constant; `first` and `second` are the indices."""
