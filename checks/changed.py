@@ -3,23 +3,21 @@
     python -m checks.changed [--base main] [--seconds 160] [--list]
 
 A test is the nearer, the fewer imports lead from it to a changed module. How long a file of tests takes is known from
-earlier runs, in pytest's cache (`tests/conftest.py`).
+earlier runs (`checks/costs.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from checks.structure import ROOT, Module, read_modules
+from checks.costs import TOP, read_durations
+from checks.structure import Module, read_modules
 
-TOP = ROOT.parent
-DURATIONS = TOP / ".pytest_cache/v/motet/durations"
 _UNKNOWN = 5.0  # seconds of a file that has not been run
 _LEAST = 2.0  # seconds to start a worker's part of a file, whatever its tests take
 
@@ -65,24 +63,32 @@ def choose(near: Mapping[str, int], seconds: Mapping[str, float], limit: float) 
     return chosen
 
 
+def reaching(changed: Collection[str], limit: float) -> list[str]:
+    """The files of tests that reach the changed files by imports, the nearest and quickest first, for `limit`
+    seconds."""
+    tests = [Module(f"tests.{module.name}", module.path, module.text) for module in read_modules(TOP / "tests")]
+    modules = [*read_modules(), *tests]
+    names = {str(module.path.relative_to(TOP)): module.name for module in modules}
+    near = distances([names[file] for file in changed if file in names], modules)
+    files = {
+        str(module.path.relative_to(TOP)): near[module.name] for module in tests
+        if module.name in near and module.path.name.startswith("test_")
+    }
+    seconds: dict[str, float] = defaultdict(float)
+    for function, (_, taken) in read_durations().items():
+        seconds[function.partition("::")[0]] += taken
+    return choose(files, seconds, limit)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--base", default="main", help="the branch that the change is compared with (main)")
     parser.add_argument("--seconds", type=float, default=160, help="how long the tests may take (160)")
     parser.add_argument("--list", action="store_true", help="only print the files")
     options = parser.parse_args()
-    tests = [Module(f"tests.{module.name}", module.path, module.text) for module in read_modules(TOP / "tests")]
-    modules = [*read_modules(), *tests]
-    names = {str(module.path.relative_to(TOP)): module.name for module in modules}
-    changed = [names[file] for file in changed_files(options.base) if file in names]
-    near = distances(changed, modules)
-    files = {
-        str(module.path.relative_to(TOP)): near[module.name] for module in tests
-        if module.name in near and module.path.name.startswith("test_")
-    }
-    seconds = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
-    chosen = choose(files, seconds, options.seconds * (os.cpu_count() or 1))
-    print(f"{len(changed)} changed modules reach {len(files)} files of tests; the nearest {len(chosen)}:", flush=True)
+    changed = changed_files(options.base)
+    chosen = reaching(changed, options.seconds * (os.cpu_count() or 1))
+    print(f"{len(changed)} changed files; the nearest {len(chosen)} files of tests that reach them:", flush=True)
     if options.list or not chosen:
         print("\n".join(chosen))
         return 0

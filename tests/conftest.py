@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.costs import function_of, mark_slow, read_costs
 from tests.seeds import ALL
 
-from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS
+from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, bases_of
 from motet.compiler.targets.families import DEFAULT_CPU
 from motet.errors import DeviceError
 from motet.runtime.cpu_features import host_features
@@ -29,7 +30,7 @@ settings.load_profile("motet")
 CACHE = "MOTET_CACHE_DIR"
 CHECKED = "MOTET_CHECK"
 _own_cache = pytest.StashKey[str]()
-_seconds: dict[str, float] = {}  # of the tests of each file
+_durations: dict[str, list[float]] = {}  # of each function: how many cases ran, and their seconds
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     some tests import, has an older libtbb.so.12 than Intel's OpenCL platform needs; a process uses the first one."""
     os.environ[CHECKED] = "1"
     if "not slow" in config.getoption("markexpr"):
-        os.environ.setdefault(DEFAULT_CPU, own_level())
+        os.environ.setdefault(DEFAULT_CPU, own_levels())
     else:
         os.environ[ALL] = "1"
     openable(environment_platforms(Path(sys.prefix)))
@@ -48,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if CACHE not in os.environ:
         config.stash[_own_cache] = os.environ[CACHE] = tempfile.mkdtemp(prefix="motet-test-cache-")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow(items, read_costs())
 
 
 @pytest.hookimpl(trylast=True)
@@ -66,11 +72,11 @@ def all_levels() -> Iterator[None]:
         yield
 
 
-def own_level() -> str:
-    """The best CPU level of this machine. In `make test`, programs that name no level are compiled for it alone, which
-    takes half of the time; in `make test-all`, for those that users get."""
-    own = (name for name in DEFAULT_TARGETS if set(CPU_TARGETS[name].requires) <= host_features())
-    return next(own, "native")
+def own_levels() -> str:
+    """The best CPU level of this machine, with those that it extends. In `make test`, programs that name no level are
+    compiled for these, which takes half of the time; in `make test-all`, for those that users get."""
+    own = [CPU_TARGETS[name] for name in DEFAULT_TARGETS if set(CPU_TARGETS[name].requires) <= host_features()]
+    return "+".join((own[0].name, *bases_of(own[0]))) if own else "native"
 
 
 def hide_unfit_torchvision() -> None:
@@ -110,8 +116,9 @@ def _skipped_without_instructions() -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    file = report.nodeid.partition("::")[0]
-    _seconds[file] = _seconds.get(file, 0.0) + report.duration
+    function = _durations.setdefault(function_of(report.nodeid), [0, 0.0])
+    function[0] += report.when == "call"
+    function[1] += report.duration
 
 
 class _FailuresAtOnce:
@@ -135,11 +142,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep how long each file took, for `checks.changed`."""
+    """Keep how long each function took, for `checks.changed` and `checks.costs`."""
     cache = getattr(session.config, "cache", None)
     if cache is not None and not hasattr(session.config, "workerinput"):
-        known = cache.get("motet/durations", {})
-        cache.set("motet/durations", known | {file: round(seconds, 1) for file, seconds in _seconds.items()})
+        known = cache.get("motet/functions", {})
+        cache.set("motet/functions", known | {name: [cases, round(s, 3)] for name, (cases, s) in _durations.items()})
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
