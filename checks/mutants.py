@@ -1,0 +1,107 @@
+"""Counts how many of small faults the tests find: a wrong sign, an off-by-one, a missing wait, swapped axes.
+
+    python -m checks.mutants [--only TEXT] [--seconds 300] [--jobs N] [--all]
+
+Each fault of `checks/faults.toml` is made in a copy of the tree, in which the tests that reach its module by imports
+run, the nearest first, until one fails. Fails where fewer than 95 % are found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from checks.changed import reaching
+from checks.costs import TOP
+
+_FAULTS = Path(__file__).with_name("faults.toml")
+_ENOUGH = 0.95
+
+
+@dataclass(frozen=True)
+class Fault:
+    file: str  # of src/motet
+    text: str
+    becomes: str
+
+    def make(self, top: Path) -> None:
+        """Change the file in the tree at `top`. Raises SystemExit where its text is not there once."""
+        path = top / "src/motet" / self.file
+        before = path.read_text()
+        if (there := before.count(self.text)) != 1:
+            raise SystemExit(f"error: {self.file}: {self.text!r} is there {there} times; expected once")
+        path.write_text(before.replace(self.text, self.becomes))
+
+
+def read_faults() -> list[Fault]:
+    return [Fault(**each) for each in tomllib.loads(_FAULTS.read_text())["fault"]]
+
+
+def find(fault: Fault, seconds: float, slow: bool) -> str:
+    """The first test that fails with a fault; empty if none does within `seconds`."""
+    with tempfile.TemporaryDirectory(prefix="motet-mutant-") as folder:
+        top = Path(folder)
+        for file in _tracked():
+            (top / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(TOP / file, top / file, follow_symlinks=False)
+        fault.make(top)
+        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "120"]
+        command += [] if slow else ["-m", "not slow"]
+        files = reaching([f"src/motet/{fault.file}"], seconds)
+        try:
+            done = subprocess.run([*command, *files], cwd=top, env=os.environ | {"PYTHONPATH": str(top / "src")},
+                                  capture_output=True, text=True, check=False, timeout=2 * seconds)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return ""
+    if done.returncode in (0, 5):
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return failed[1] if failed else done.stdout.strip().rpartition("\n")[2]
+
+
+def _tracked() -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True)
+    return [file for file in listed.stdout.splitlines() if (TOP / file).is_file()]
+
+
+def report(faults: Sequence[Fault], seconds: float, jobs: int, slow: bool) -> int:
+    """Print which tests find the faults; returns how many are found."""
+    found = 0
+
+    def one(fault: Fault) -> tuple[str, float]:
+        begun = time.monotonic()
+        return find(fault, seconds, slow), time.monotonic() - begun
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for fault, (test, taken) in zip(faults, pool.map(one, faults), strict=True):
+            found += bool(test)
+            print(f"{fault.file}: {fault.text.strip()}\n    {test or 'NOT FOUND'}  {taken:.0f} s", flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default="", help="the faults in whose file or text this occurs")
+    parser.add_argument("--seconds", type=float, default=300, help="what the tests for one fault may take (300)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="faults at the same time")
+    parser.add_argument("--all", action="store_true", help="run slow tests, too")
+    options = parser.parse_args()
+    faults = [fault for fault in read_faults() if options.only in fault.file or options.only in fault.text]
+    found = report(faults, options.seconds, options.jobs, options.all)
+    print(f"{found} of {len(faults)} found")
+    return int(found < _ENOUGH * len(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
