@@ -38,6 +38,6 @@ def test_sums_of_a_tensor_with_itself() -> None:
 
 
 def test_a_tensor_that_no_memory_holds_is_an_error_of_the_call() -> None:
-    session = motet.load(motet.compile(doubled("Concat", 40, axis=0), cache=False))
+    session = motet.load(motet.compile(doubled("Concat", 50, axis=0), cache=False))
     with pytest.raises(OutOfMemoryError):
         session(np.ones(4, np.float32))
