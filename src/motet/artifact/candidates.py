@@ -19,6 +19,7 @@ from motet.artifact.kernel_schedules import drop_schedules
 from motet.artifact.library import LibraryCall, damage, with_library
 from motet.artifact.reader import PARAMETERS, Artifact
 from motet.artifact.schema import Expr, Manifest, Schedule, Variant
+from motet.decoding import decode_json
 from motet.errors import ArtifactError
 
 INDEX = "tuning/candidates.json"
@@ -58,7 +59,7 @@ def read_index(artifact: Artifact) -> list[Tunable]:
     if INDEX not in artifact.manifest.members:
         return []
     try:
-        found = msgspec.json.decode(artifact.member(INDEX), type=list[Tunable])
+        found = decode_json(artifact.member(INDEX), list[Tunable])
     except msgspec.DecodeError as error:
         raise ArtifactError(f"{artifact.name}: member {INDEX}: {error}") from None
     for kernel in found:
@@ -145,7 +146,7 @@ def _settle_contracts(
 
 def _renamed(description: bytes | memoryview, kernel: str) -> bytes:
     """A kernel's description with the name replaced by `kernel`."""
-    content = msgspec.json.decode(description, type=dict[str, object])
+    content = decode_json(description, dict[str, object])
     return msgspec.json.format(msgspec.json.encode(content | {"kernel": kernel}), indent=2)
 
 

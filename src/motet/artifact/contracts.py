@@ -17,6 +17,7 @@ from msgspec import structs
 
 from motet.artifact.expressions import evaluate, evaluate_all
 from motet.artifact.schema import Expr, Manifest
+from motet.decoding import decode_json
 from motet.errors import ArtifactError, CallError
 
 CONTRACTS = "contracts.json"
@@ -104,7 +105,7 @@ class Contracts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 def decode_contracts(data: bytes | memoryview, where: str) -> Contracts:
     """Decodes the member. Raises ArtifactError, prefixed with `where`, if it is invalid."""
     try:
-        return msgspec.json.decode(data, type=Contracts)
+        return decode_json(data, Contracts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ArtifactError(f"{where}: member {CONTRACTS!r}: {error}") from error
 
@@ -119,7 +120,7 @@ def seal(manifest: Manifest, members: MutableMapping[str, _Bytes | bytes]) -> No
     """Binds the code in `members` to `manifest`; does nothing if there are no contracts."""
     if CONTRACTS not in members:
         return
-    written = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)  # as a reader decodes it
+    written = decode_json(msgspec.json.encode(manifest), Manifest)  # as a reader decodes it
     contracts = decode_contracts(bytes(members[CONTRACTS]), "artifact")
     members[CONTRACTS] = msgspec.json.encode(structs.replace(contracts, seal=seal_of(written)))
 

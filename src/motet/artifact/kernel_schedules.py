@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from motet.decoding import decode_json
 from motet.errors import ArtifactError, OptionError
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ def encode_schedules(kernels: Sequence[ScheduledKernel]) -> bytes:
 def parse_schedules(data: bytes | str, where: str) -> list[ScheduledKernel]:
     """Parses a file of schedules. Raises OptionError, prefixed with `where`, if it is invalid."""
     try:
-        version = msgspec.json.decode(data, type=_Header).motet_schedules
+        version = decode_json(data, _Header).motet_schedules
         if version != VERSION:
             raise OptionError(f"{where}: schedules of version {version}; expected {VERSION}")
-        return msgspec.json.decode(data, type=_Content).kernels
+        return decode_json(data, _Content).kernels
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OptionError(
             f"{where}: no schedules: {error}; expected a file that motet inspect --schedules --json prints"

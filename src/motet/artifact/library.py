@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from motet.artifact.dtypes import DTYPES
+from motet.decoding import convert, decode_json
 
 VERSION = 1
 CUBLASLT = "cublaslt"
@@ -103,12 +104,12 @@ class _Head(msgspec.Struct, frozen=True):
 def read_call(content: Mapping[str, Any], buffers: int = _ANY) -> LibraryCall:
     """The record in the description of a launch with `buffers` buffers. Raises UnknownLibrary for one of another
     version or library, ValueError for a damaged one."""
-    head = msgspec.convert(content, _Head)
+    head = convert(content, _Head)
     if (head.version, head.name) != (VERSION, CUBLASLT):
         raise UnknownLibrary(
             f"a call of {head.name}, record version {head.version}; this runtime knows {CUBLASLT}, version {VERSION}"
         )
-    call = msgspec.convert(content, LibraryCall)
+    call = convert(content, LibraryCall)
     if reason := damage(call, buffers):
         raise ValueError(reason)
     return call
@@ -165,7 +166,7 @@ def show_version(version: int) -> str:
 
 def with_library(description: bytes | memoryview, call: LibraryCall | None) -> bytes:
     """The description of a launch with its library call replaced or removed. Raises msgspec.DecodeError."""
-    content = msgspec.json.decode(description, type=dict[str, Any])
+    content = decode_json(description, dict[str, Any])
     content.pop("library", None)
     if call is not None:
         content["library"] = msgspec.to_builtins(call)

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from motet.artifact.dtypes import SAFETENSORS_DTYPES, SAFETENSORS_NAMES, spelling
+from motet.decoding import decode_json
 from motet.errors import ArtifactError
 
 ALIGNMENT = 64
@@ -100,9 +101,9 @@ class ParameterFile:
         if length > min(_HEADER_LIMIT, len(data) - 8):
             raise ArtifactError(f"{where}: header of {length} bytes given, file has {len(data)}")
         try:
-            header = msgspec.json.decode(data[8 : 8 + length], type=dict[str, msgspec.Raw])
+            header = decode_json(data[8 : 8 + length], dict[str, msgspec.Raw])
             entries = {
-                key: msgspec.json.decode(raw, type=_Entry)
+                key: decode_json(raw, _Entry)
                 for key, raw in header.items()
                 if key != "__metadata__"
             }

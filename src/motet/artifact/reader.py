@@ -29,6 +29,7 @@ from motet.artifact.parameters import ParameterFile
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature
 from motet.artifact.validation import validate
 from motet.artifact.visible import callable_functions
+from motet.decoding import decode_json
 from motet.errors import ArtifactError, OutOfMemoryError
 
 _T = TypeVar("_T")
@@ -201,7 +202,7 @@ class Artifact:
 
     def _decode(self, stored: Stored, kind: type[_T]) -> _T:
         try:
-            return msgspec.json.decode(stored.data, type=kind)
+            return decode_json(stored.data, kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ArtifactError(f"{self._where}: member {MANIFEST!r}: {error}") from error
 

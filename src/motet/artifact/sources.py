@@ -12,6 +12,7 @@ import msgspec
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Struct
+from motet.decoding import decode_json
 from motet.errors import ArtifactError
 
 DESCRIPTION, BYTES = "source.json", "source"
@@ -42,7 +43,7 @@ def read_source(artifact: Artifact) -> KeptSource | None:
     if DESCRIPTION not in artifact.manifest.members:
         return None
     try:
-        kept = msgspec.json.decode(artifact.member(DESCRIPTION), type=KeptSource)
+        kept = decode_json(artifact.member(DESCRIPTION), KeptSource)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ArtifactError(f"{artifact.name}: member {DESCRIPTION!r}: {error}") from error
     if not kept.files or not all(_is_below(file.name) for file in kept.files):

@@ -19,6 +19,7 @@ import msgspec
 
 from motet.artifact.files import write_atomically
 from motet.artifact.library import Algorithm
+from motet.decoding import decode_json
 from motet.errors import OptionError
 
 VERSION = 1
@@ -75,10 +76,10 @@ class Tunings:
 def parse_tunings(data: bytes | str, where: str) -> Tunings:
     """Parses a file of tunings. Raises OptionError, prefixed with `where`, if it is invalid."""
     try:
-        version = msgspec.json.decode(data, type=_TuningsVersion).motet_tunings
+        version = decode_json(data, _TuningsVersion).motet_tunings
         if version != VERSION:
             raise OptionError(f"{where}: tunings of version {version}; expected {VERSION}; measure anew with this one")
-        return Tunings(tuple(msgspec.json.decode(data, type=_File).kernels))
+        return Tunings(tuple(decode_json(data, _File).kernels))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OptionError(f"{where}: no tunings: {error}; expected a file that motet tune -o FILE writes") from None
 

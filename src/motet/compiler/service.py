@@ -21,6 +21,7 @@ from motet.compiler.process.client import JobFolder, Progress, run_job
 from motet.compiler.process.job import ARRAYS, ORACLES, RESULT, STAGES, TUNINGS, Job, VerifyReport
 from motet.compiler.process.prefork import Standby
 from motet.compiler.request import CompileRequest, job_of
+from motet.decoding import decode_json
 from motet.errors import ArtifactError, OptionError
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def verify(
         arrays |= {f"result{i}": _plain(a) for i, a in enumerate(results)}
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
         run_job(job, folder, None)
-        return msgspec.json.decode((folder / RESULT).read_bytes(), type=VerifyReport)
+        return decode_json((folder / RESULT).read_bytes(), VerifyReport)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

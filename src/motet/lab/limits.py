@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from motet.cache import Cache
+from motet.decoding import decode_json
 from motet.errors import DeviceError
 from motet.lab.host_loops import HostLoops
 from motet.records.machine import fingerprint
@@ -51,7 +52,7 @@ def limits_of(info: DeviceInfo, threads: int, again: bool = False) -> DeviceLimi
     cache = Cache()
     key = hashlib.sha256(f"limits {VERSION} {fingerprint(info)} {threads}".encode()).hexdigest()
     kept = cache.get(key)
-    earlier = None if kept is None else msgspec.json.decode(kept, type=DeviceLimits)
+    earlier = None if kept is None else decode_json(kept, DeviceLimits)
     if earlier is not None and not again and not earlier.disturbed:
         return earlier
     watch = Watch()

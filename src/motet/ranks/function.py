@@ -11,6 +11,7 @@ import msgspec
 
 from motet.artifact.places import on_rank
 from motet.artifact.schema import Signature
+from motet.decoding import decode_json
 from motet.errors import CallError, MotetError, RankFailure
 from motet.ranks.courier import CallPeers, Courier
 from motet.ranks.division import ROOT
@@ -137,7 +138,7 @@ class RankedFunction(Function):
         """The values of the symbols. Raises CallError on all ranks if they call different functions, or rank 0 has
         unsuitable arguments, and RankFailure if a message was lost."""
         items = self._courier.transport.gather(msgspec.json.encode(own), self._timeout)
-        openings = [msgspec.json.decode(item, type=Opening) for item in items]
+        openings = [decode_json(item, Opening) for item in items]
         for rank, each in enumerate(openings):
             if each.lost:
                 raise RankFailure(rank, f"the session cannot be used any more: {each.lost}", "lost")

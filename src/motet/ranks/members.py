@@ -14,6 +14,7 @@ from motet.artifact.hashes import PIECE, hexdigest
 from motet.artifact.places import on_rank, rank_of, split_place
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Variant
+from motet.decoding import decode_json
 from motet.errors import ArtifactError, DeviceError
 from motet.ranks.transport import RankTransport
 from motet.runtime.device import DeviceInfo
@@ -48,7 +49,7 @@ def gather_members(
     versions = [item.decode() for item in transport.gather(own.version.encode(), timeout)]
     _check_equal(versions, artifact.name, "Motet")
     items = transport.gather(msgspec.json.encode(own), timeout)
-    members = [msgspec.json.decode(item, type=RankMember) for item in items]
+    members = [decode_json(item, RankMember) for item in items]
     _check_equal([member.artifact for member in members], artifact.name, "SHA-256")
     return members
 

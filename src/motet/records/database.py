@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from motet.decoding import decode_json
 from motet.errors import OptionError
 from motet.records.record import Record, merged
 from motet.version import VERSION
@@ -123,7 +124,7 @@ class Database:
 
     def _decoded(self, content: str) -> Record:
         try:
-            return msgspec.json.decode(content, type=Record)
+            return decode_json(content, Record)
         except msgspec.DecodeError as error:
             raise OptionError(f"{self.path}: damaged: {error}") from None
 
@@ -190,7 +191,7 @@ def read_lines(path: str | Path) -> list[Record]:
     found: list[Record] = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(msgspec.json.decode(line, type=Record))
+            found.append(decode_json(line, Record))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise OptionError(f"{path}:{number}: no record: {error}; expected a line of motet lab records export"
                               ) from None

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from motet.decoding import decode_json
 from motet.errors import CallError, OptionError
 from motet.llm import Sampling
 from motet.serving.language import Delta, LanguageService
@@ -108,7 +109,7 @@ class CompletionRoutes:
                     body += part
                     if len(body) > self._limits.json:
                         return _error(413, f"a body of more than {self._limits.json} bytes")
-            read = msgspec.json.decode(body, type=CompletionRequest)
+            read = decode_json(body, CompletionRequest)
             return await self._respond(read, is_chat)
         except msgspec.DecodeError as error:
             return _error(400, f"the request is not valid: {error}")

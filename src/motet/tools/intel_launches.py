@@ -11,6 +11,7 @@ import msgspec
 from motet.artifact.launch import Launch, Native
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Variant
+from motet.decoding import decode_json
 
 FAMILY = "intel"
 _UNITS = {
@@ -27,7 +28,7 @@ def intel_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
         path = PurePosixPath(name)
         if path.suffix != ".json":
             continue
-        launch = msgspec.json.decode(artifact.member(name), type=Launch)
+        launch = decode_json(artifact.member(name), Launch)
         facts.append({
             "launch": launch.kernel,
             "binary": "spv" if launch.native is None else "zebin",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from motet.decoding import decode_json
 from motet.errors import MotetError
 from motet.runtime.launching import launched
 
@@ -54,7 +55,7 @@ class RankRun:
     def follow(self, threads: int | None) -> None:
         """Take part in the run of rank 0. Its errors are reported there."""
         items = self.transport.gather(b"", _PATIENCE)
-        announced = msgspec.json.decode(items[0], type=Announcement)
+        announced = decode_json(items[0], Announcement)
         if announced.error:
             return
         source: str | Artifact = announced.path

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from motet.compiler.kernels.microkernel_code import Microkernel
+from motet.decoding import convert
 
 
 class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="class"):
@@ -406,7 +407,7 @@ def encode_schedule(schedule: KernelSchedule) -> dict[str, Any]:
 def decode_schedule(content: object) -> KernelSchedule:
     """The schedule described by JSON values. Raises ValueError, naming the field, if they describe none."""
     try:
-        return msgspec.convert(content, KernelSchedule)
+        return convert(content, KernelSchedule)
     except msgspec.ValidationError as error:
         raise ValueError(_explained(str(error), content)) from None
 

@@ -14,6 +14,7 @@ from math import inf
 
 import msgspec
 
+from motet.decoding import decode_json
 from motet.errors import OptionError
 
 
@@ -82,7 +83,7 @@ class RateTable:
 def read_rates(text: str, where: str) -> Mapping[str, Mapping[str, float | bool]]:
     """The content of a file of rates, validated. Raises OptionError whose text begins with `where`."""
     try:
-        given = msgspec.json.decode(text, type=dict[str, dict[str, float | bool]])
+        given = decode_json(text, dict[str, dict[str, float | bool]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OptionError(f"{where}: is no file of rates: {error}; expected one such as "
                           "motet devices --measure -o FILE writes") from None

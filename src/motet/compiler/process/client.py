@@ -24,6 +24,7 @@ from motet.compiler.process.fork_server import Hired, Keeper
 from motet.compiler.process.job import REQUEST, SOURCE, Job, Message
 from motet.compiler.process.prefork import Standby
 from motet.compiler.source_files import LARGE, large_file
+from motet.decoding import decode_json
 from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
 Progress = Callable[[str, float], None]
@@ -131,7 +132,7 @@ def _listen(answers: IO[bytes], progress: Progress | None) -> MotetError | None:
     error: MotetError | None = None
     for line in answers:
         try:
-            message = msgspec.json.decode(line, type=Message)
+            message = decode_json(line, Message)
         except msgspec.DecodeError:
             continue  # output of a library
         if message.error:

@@ -37,6 +37,7 @@ from typing import IO, NoReturn
 import msgspec
 
 from motet.compiler.process.lifetime import die_with_parent, end_with
+from motet.decoding import decode_json
 
 IDLE = 300.0  # seconds without requests after which a keeper ends
 _MOST_FREE = 4  # workers without a job
@@ -174,7 +175,7 @@ def main(handle: int) -> int:
                     os.waitpid(guard.pid, 0)
                 return 0
             folder = Path(os.fsdecode(message))
-            wanted = msgspec.json.decode((folder / _SURROUNDINGS).read_bytes(), type=Surroundings)
+            wanted = decode_json((folder / _SURROUNDINGS).read_bytes(), Surroundings)
             if not _is_given(folder, wanted, handles, guards):
                 _expect(wanted)
                 gc.freeze()  # collections of a job would write to, and so copy, every page of the compiler
@@ -318,7 +319,7 @@ def _work(guard: socket.socket, parent: int) -> int:
             os.dup2(output, target)
             os.close(output)
         folder = Path(os.fsdecode(message))
-        wanted = msgspec.json.decode((folder / _SURROUNDINGS).read_bytes(), type=Surroundings)
+        wanted = decode_json((folder / _SURROUNDINGS).read_bytes(), Surroundings)
         os.environ.clear()
         os.environ.update(wanted.environment)
         os.chdir(wanted.folder)

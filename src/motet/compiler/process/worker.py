@@ -22,6 +22,7 @@ import numpy as np
 
 from motet.compiler.process.job import ARRAYS, REQUEST, RESULT, Job, Message
 from motet.compiler.process.lifetime import die_with_parent
+from motet.decoding import decode_msgpack
 from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def work(folder: Path) -> int:
     gc.set_threshold(100_000, 50, 50)  # little garbage comes up, and is collected between jobs
     _log.handlers = [_WarningSender(logging.WARNING)]
     _log.propagate = False
-    job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
+    job = decode_msgpack((folder / REQUEST).read_bytes(), Job)
     try:
         if job.kind == "compile":
             expect(job.targets)

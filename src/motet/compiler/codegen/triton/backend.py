@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-import msgspec
-
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of, whole_operands
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
@@ -49,6 +47,7 @@ from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.given import schedule_for
 from motet.compiler.tuning.kernels import DEFAULT, Choice
+from motet.decoding import decode_json
 from motet.errors import CompileError, Location
 
 _WHOLES = {"scan": scans.emit, "sort": sorts.emit, "scatter": scatters.emit}
@@ -200,7 +199,7 @@ class TritonBackend:
                 tunable.append(tunable_of(program, made_forms, [list(each) for each in found], self.target))
         paths += self.launches.compile(compiled, jobs, members)
         if tunable:
-            earlier = msgspec.json.decode(members.get(INDEX, b"[]"), type=list[Tunable])
+            earlier = decode_json(members.get(INDEX, b"[]"), list[Tunable])
             members[INDEX] = encode_index([*earlier, *tunable])
         built = {symbol: made_forms[0] for symbol, made_forms in zip(programs, forms, strict=True)}
         settled = {

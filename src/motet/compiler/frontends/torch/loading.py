@@ -28,6 +28,7 @@ from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
+from motet.decoding import decode_json
 from motet.errors import CompileError, Location
 
 _TO_TORCH = "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
@@ -40,7 +41,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
     Raises CompileError with the line of the user's Python code whose operator has no lowering.
     """
     try:
-        known = msgspec.json.decode(interface, type=Interface)
+        known = decode_json(interface, Interface)
     except msgspec.MsgspecError as error:
         raise CompileError(f"not a program of motet.pytorch: {error}", Location(file)) from None
     context = ir.Context()

@@ -22,6 +22,7 @@ import numpy as np
 from motet.artifact.launch import Launch
 from motet.artifact.library import UnknownLibrary, read_call
 from motet.artifact.schema import Variant
+from motet.decoding import decode_json
 from motet.errors import DeviceError
 from motet.runtime.drivers.common.lifetime import OwnedResources
 from motet.runtime.drivers.common.streams import Handle
@@ -158,7 +159,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _read_facts(device: str, name: str, content: bytes) -> Launch:
     try:
-        return msgspec.json.decode(content, type=Launch)
+        return decode_json(content, Launch)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DeviceError(f"device {device}: load: {name}: {error}") from error
 

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from motet.artifact.launch import Launch
+from motet.decoding import decode_json
 from motet.errors import DeviceError
 from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError
 from motet.runtime.drivers.opencl.context import Context, Owned
@@ -53,7 +54,7 @@ def split_tiles(
 
 def _launch(device: str, name: str, content: bytes) -> Launch:
     try:
-        launch = msgspec.json.decode(content, type=Launch)
+        launch = decode_json(content, Launch)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DeviceError(f"device {device}: {name}: {error}") from error
     if launch.warps < 1 or launch.sub_group < 1 or launch.buffers < 0 or launch.shared < 0:

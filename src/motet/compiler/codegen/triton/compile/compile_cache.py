@@ -20,6 +20,7 @@ from motet.compiler.codegen.triton.compile import ocloc
 from motet.compiler.codegen.triton.compile.installation import XPU
 from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request
 from motet.compiler.targets.gpu import GpuTarget
+from motet.decoding import decode_msgpack
 
 # Motet's sources that affect the machine code of a program.
 _SOURCES = (
@@ -36,7 +37,7 @@ def find(request: Request) -> dict[int, list[Made]]:
     for number, forms in enumerate(request.programs):
         content = cache.get(_key(forms, request))
         if content is not None:
-            found[number] = msgspec.msgpack.decode(content, type=list[Made])
+            found[number] = decode_msgpack(content, list[Made])
     return found
 
 

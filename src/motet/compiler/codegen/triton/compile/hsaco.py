@@ -12,6 +12,7 @@ from collections.abc import Generator
 import msgspec
 
 from motet.compiler.codegen.gpu.cubin import Resources
+from motet.decoding import decode_msgpack
 
 _SECTION, _NOTES = 64, 7
 _METADATA = 32
@@ -34,7 +35,7 @@ def read_resources(data: bytes, kernel: str) -> Resources:
     if data[:5] != b"\x7fELF\x02":
         raise ValueError("no 64-bit ELF file")
     for content in _metadata(data):
-        for found in msgspec.msgpack.decode(content, type=_Metadata).kernels:
+        for found in decode_msgpack(content, _Metadata).kernels:
             if found.name == kernel:
                 return Resources(found.vector + found.accumulators, found.private)
     return Resources()

@@ -24,6 +24,7 @@ import motet
 from motet.compiler.codegen.triton.compile.installation import interpreter
 from motet.compiler.codegen.triton.compile.worker import Made, Request
 from motet.compiler.targets.gpu import GpuTarget
+from motet.decoding import decode_msgpack
 from motet.errors import WorkerCrash
 
 _MODULE = "motet.compiler.codegen.triton.compile.serving"
@@ -86,7 +87,7 @@ class Pending:
         process has died."""
         try:
             with self.connection:
-                return msgspec.msgpack.decode(self.connection.recv_bytes(), type=list[list[Made]])
+                return decode_msgpack(self.connection.recv_bytes(), list[list[Made]])
         except (EOFError, OSError):
             server = _servers.pop(self.request.target.family, None)
             raise worker_crash("", self.request, _last_words(server)) from None

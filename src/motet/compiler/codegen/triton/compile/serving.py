@@ -30,6 +30,7 @@ import msgspec
 from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request, compile_form, prepare
 from motet.compiler.process.lifetime import die_with_parent, end_with
 from motet.compiler.targets.gpu import GpuTarget
+from motet.decoding import decode_json, decode_msgpack
 
 # How many times longer programs in Gluon take to compile than others of their length, and programs with products.
 _GLUON, _PRODUCT = 5, 2
@@ -38,13 +39,13 @@ _TRIED = 4  # forms of a program for Intel's GPUs, where a small spill is not a 
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) == 1:
-        request = msgspec.msgpack.decode(Path(arguments[0]).read_bytes(), type=Request)
+        request = decode_msgpack(Path(arguments[0]).read_bytes(), Request)
         prepare(request.target)
         print("\n".join(_described(form) for program in compile_request(request) for form in program))
         return 0
     die_with_parent(int(arguments[0]))
     clients = socket.socket(fileno=int(arguments[1]))
-    prepare(msgspec.json.decode(arguments[2], type=GpuTarget))
+    prepare(decode_json(arguments[2], GpuTarget))
     gc.freeze()  # objects shared with forks are not garbage, and forks end too soon to create much
     gc.set_threshold(100_000, 50, 50)
     while True:
@@ -78,7 +79,7 @@ def _reaped() -> bool:
 
 def _answer(client: Connection, parent: int) -> None:
     die_with_parent(parent)
-    request = msgspec.msgpack.decode(client.recv_bytes(), type=Request)
+    request = decode_msgpack(client.recv_bytes(), Request)
     client.send_bytes(msgspec.msgpack.encode(compile_request(request, client)))
 
 
@@ -181,7 +182,7 @@ class _RequestWork:
             worker = self.workers.pop(connection)  # type: ignore[arg-type]
             number, form = worker.task
             try:
-                made = msgspec.msgpack.decode(worker.connection.recv_bytes(), type=Made)
+                made = decode_msgpack(worker.connection.recv_bytes(), Made)
                 idle.append(worker)
             except (EOFError, OSError):
                 made = Made(form, error=f"Triton's process died ({_reap(worker)})", died=True)
