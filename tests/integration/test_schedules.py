@@ -102,6 +102,18 @@ def test_a_schedule_by_name_changes_the_code_and_not_the_result(tmp_path: Path) 
     np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v4-bf16"])
+def test_records_of_a_level_are_for_those_that_extend_it(tmp_path: Path, level: str) -> None:
+    (tmp_path / "program.mlir").write_text(PRODUCT)
+    content = file_of("main_kernel_0", LOOPS, "host:x86-64-v4")
+    content["kernels"][0]["origin"] = "a record"
+    (tmp_path / "record.json").write_text(json.dumps(content))
+    command(tmp_path, "compile", "program.mlir", "-o", "p.motet", "--device", f"host{{cpu={level}}}",
+            "--option", "schedules=record.json")  # fmt: skip
+    (kernel,) = json.loads(command(tmp_path, "inspect", "p.motet", "--schedules", "--json").stdout)["kernels"]
+    assert (kernel["schedule"], kernel["origin"]) == (LOOPS, "a record")
+
+
 def test_equal_kernels_may_have_schedules_of_their_own(tmp_path: Path) -> None:
     """Code is shared by kernels of equal structure only where they have equal schedules."""
     once = PRODUCT.replace("@main", "@one")

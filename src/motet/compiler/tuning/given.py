@@ -14,6 +14,7 @@ from motet.artifact.kernel_schedules import (
 )
 from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import KernelSchedule, Reason, decode_schedule, encode_schedule
+from motet.compiler.targets.cpu import CPU_TARGETS, CpuTarget, bases_of
 from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.errors import OptionError
@@ -67,12 +68,15 @@ def schedule_for(
 def scheduled_kernels(
     codes: Mapping[str, KernelCode], target: Target, about: Mapping[str, str], given: GivenSchedules = NO_SCHEDULES
 ) -> list[ScheduledKernel]:
-    """The schedules of kernels, by name, in the form of files, with the records that they were `given` by."""
+    """The schedules of kernels, by name, in the form of files, with the records that they were `given` by: those for
+    `target`, or for a level that it extends."""
+    extended = [CPU_TARGETS[name] for name in bases_of(target)] if isinstance(target, CpuTarget) else []
     found: list[ScheduledKernel] = []
     for name, code in codes.items():
         if code.schedule is not None:
             schedule = encode_schedule(code.schedule)
-            entry = given.find(code.key, name, target_name(target))
+            entries = (given.find(code.key, name, target_name(level)) for level in (target, *extended))
+            entry = next((each for each in entries if each is not None), None)
             origin = entry.origin if entry is not None and decode_schedule(entry.schedule) == code.schedule else ""
             found.append(ScheduledKernel(code.key, target_name(target), schedule, [name], about.get(name, ""), origin))
     return found
