@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.prepared import load_source
+from tests.seeds import examples
 
 from motet import builder as mb
 from motet.builder import movement
@@ -329,7 +330,7 @@ def test_movement_follows_numpy():
     )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(1, 6), max_size=4), st.randoms(use_true_random=False))
 def test_reshape_groups_cover_all_axes_with_equal_products(shape: list[int], random):
     target = [1, *shape]

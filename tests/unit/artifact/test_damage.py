@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 
 from motet.artifact import Artifact, write_artifact
 from motet.artifact.schema import SCHEMA_VERSION
@@ -85,7 +86,7 @@ def paths(tree, prefix=()):
         yield from paths(value, (*prefix, key))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_any_value_in_the_manifest_is_an_error_or_sound(written: bytes, data):
     def change(tree):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.compiler.building import TARGETS, build, kinds, random, run
 
 from motet import builder as mb
@@ -33,7 +34,7 @@ def session_of(graph: mb.Graph, target: CpuTarget = X86_64_V3) -> Session:
     return load(write_artifact(built.manifest, built.members, built.parameters))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_random_graphs_agree_with_numpy(data: st.DataObject) -> None:
     rows, columns = data.draw(st.sampled_from(EXTENTS)), data.draw(st.sampled_from(EXTENTS))

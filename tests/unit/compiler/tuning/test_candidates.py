@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from tests.seeds import examples
 from tests.unit.compiler.scheduling.random_programs import RandomProgram, load_code, run_in_order, run_on_host
 from tests.unit.compiler.scheduling.test_checker import some_order
 
@@ -28,7 +29,7 @@ def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypat
     monkeypatch.setattr(concurrency, "SMALL", 0)  # as if these programs were large: their memory then has a price
     code, threads = load_code(), HostThreads(4)
     seen: dict[str, int] = {}
-    for seed in range(120):
+    for seed in range(examples(120)):
         program = RandomProgram(seed)
         options = ArrangeOptions(streams=(1, 3)[seed % 2], filling=(64, 16)[seed % 3 == 0])
         for name, schedule in candidates_of(program.recorded, options).items():

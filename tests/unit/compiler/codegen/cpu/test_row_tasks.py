@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.prepared import load_mlir
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.test_generic import emit, run
 from tests.unit.compiler.frontends.raising.loops import Loops, loop_nests
 
@@ -27,7 +28,7 @@ def _whole(text: str) -> str:
         return str(load_mlir(text, "test.mlir").module)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(nest=loop_nests(), splits=st.integers(2, 4), seed=st.integers(0, 99))
 def test_tasks_of_random_nests_run_in_any_order(nest: Loops, splits: int, seed: int) -> None:
     generator = np.random.default_rng(seed)

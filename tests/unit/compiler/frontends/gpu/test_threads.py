@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.prepared import load_mlir
+from tests.seeds import examples
 
 from motet.compiler.verify.oracle import run_oracle
 
@@ -105,7 +106,7 @@ def compute(todo: list[Step], value: np.ndarray, x: np.ndarray, block: int) -> n
     return value
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(todo=steps(2), blocks=st.integers(1, 4), threads=st.integers(1, 9), seed=st.integers(0, 99))
 def test_random_kernels_compute_what_threads_in_step_do(todo: list[Step], blocks: int, threads: int, seed: int) -> None:
     kernel = Kernel(threads)

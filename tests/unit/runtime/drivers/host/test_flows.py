@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.runtime.drivers.host.test_native import compile_ir
 from tests.unit.runtime.drivers.host.test_waves import MIX, graphs
 
@@ -21,7 +22,7 @@ ROWS = 50
 
 
 @given(graphs(), st.integers(2, 8), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_pieces_are_all_tasks_and_come_behind_what_they_need(graph: tuple, threads: int, data: st.DataObject) -> None:
     tasks, after = graph
     seconds = [data.draw(st.sampled_from([None, 0.0, 1e-6, 2e-5, 1e-3])) for _ in tasks]
@@ -40,7 +41,7 @@ def test_pieces_are_all_tasks_and_come_behind_what_they_need(graph: tuple, threa
 
 
 @given(graphs(), st.integers(2, 8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_joined_waves_have_every_command_once_in_an_order_that_runs(graph: tuple, threads: int) -> None:
     tasks, after = graph
     joined = join_waves(plan_waves(tasks, after, threads), tasks, after, threads, [None] * len(tasks))

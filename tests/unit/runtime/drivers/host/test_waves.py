@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.runtime.drivers.host.test_native import compile_ir
 
 from motet.runtime.drivers.host.loader import load_objects
@@ -53,7 +54,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
 
 
 @given(graphs(), st.integers(1, 8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_command_is_in_one_wave_after_all_it_waits_for(graph: tuple, threads: int) -> None:
     tasks, after = graph
     waves = plan_waves(tasks, after, threads)
