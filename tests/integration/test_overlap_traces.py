@@ -13,7 +13,7 @@ from tests.integration.conftest import Run
 from motet.runtime.device import probe
 
 RISCV = next((info.reason for info in probe("riscv") if not info.available and info.uri == "riscv:qemu"), "")
-ATTEMPTS = 8  # a thread that another process keeps from running overlaps with nothing
+ATTEMPTS = 30  # a thread that another process keeps from running overlaps with nothing
 needs_riscv = pytest.mark.skipif(bool(RISCV), reason=RISCV)
 
 
