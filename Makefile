@@ -59,7 +59,7 @@ run: $(STAMP) build/resnet18.onnx
 	$(BIN)/motet bench build/resnet18.motet
 
 # LEVELS="x86-64-v3 x86-64-v4" runs them for each of these levels of processors, as if this one had no more.
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' --timeout 600  # seconds, for each test
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' --timeout 600  # seconds, for each test
 
 test: $(STAMP)
 	$(if $(LEVELS),set -e; for level in $(LEVELS); do echo "$$level:"; MOTET_MAX_CPU=$$level $(PYTEST); done,$(PYTEST))
@@ -147,7 +147,7 @@ $(INTEL)/compiler: src/motet/compiler/codegen/triton/compile/installation.py | $
 FRAMEWORK_TESTS ?= $$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime|openvino)"' tests)
 
 test-frameworks: $(FRAMEWORKS)/installed
-	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) -m 'not slow' $(FRAMEWORK_TESTS)
+	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(FRAMEWORK_TESTS)
 
 # Public suites. The frameworks are installed the first time; suites that need one are skipped where that fails. StableHLO's
 # tests are cloned, or found in the checkout MOTET_STABLEHLO=… Takes some forty minutes on two cores.

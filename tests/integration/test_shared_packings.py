@@ -11,6 +11,8 @@ from tests.unit.compiler.building import TARGETS
 import motet
 from motet.compiler.targets.cpu import CpuTarget
 
+pytestmark = pytest.mark.usefixtures("all_levels")
+
 # Rows (a name for an unknown number), depth and columns of products.
 STATIC = [(1, 300, 70), (3, 65, 33), (5, 127, 129), (17, 64, 100), (64, 31, 1), (70, 1, 96), (130, 200, 255)]
 DYNAMIC = [("m", 40, 17), ("m", 1300, 150), ("m", 33, 64)]
