@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from checks.costs import TOP, read_durations
 from checks.structure import Module, read_modules
+from motet.compiler.passes.registry import PASSES
 
 _UNKNOWN = 5.0  # seconds of a file that has not been run
+_TEXT = re.compile(r'"(motet(?:\.\w+)+)[":]')
+_REGISTRY = "motet.compiler.passes.registry"
 _LEAST = 2.0  # seconds to start a worker's part of a file, whatever its tests take
 
 
@@ -36,12 +41,13 @@ def _git(*arguments: str) -> list[str]:
 
 
 def distances(changed: Collection[str], modules: Sequence[Module]) -> dict[str, int]:
-    """The number of imports that lead from each module to one of `changed`; modules from which none do are left
-    out."""
+    """The number of imports that lead from each module to one of `changed`; modules from which none do are left out.
+    A module whose name is a text in another is imported there by that name, and those of passes in their registry."""
     names = {module.name for module in modules}
     importers: dict[str, list[str]] = defaultdict(list)
     for module in modules:
-        for name in module.imports & names:
+        named = PASSES.values() if module.name == _REGISTRY else _TEXT.findall(module.text)
+        for name in module.imports.union(named) & names:
             importers[name].append(module.name)
     found = dict.fromkeys((name for name in changed if name in names), 0)
     ring = list(found)
@@ -64,20 +70,26 @@ def choose(near: Mapping[str, int], seconds: Mapping[str, float], limit: float) 
 
 
 def reaching(changed: Collection[str], limit: float) -> list[str]:
-    """The files of tests that reach the changed files by imports, the nearest and quickest first, for `limit`
-    seconds."""
+    """The files of tests that reach the changed files by imports, for `limit` seconds: those named like one of them
+    first, then the nearest and quickest."""
     tests = [Module(f"tests.{module.name}", module.path, module.text) for module in read_modules(TOP / "tests")]
     modules = [*read_modules(), *tests]
     names = {str(module.path.relative_to(TOP)): module.name for module in modules}
     near = distances([names[file] for file in changed if file in names], modules)
+    words = {word for file in changed for word in _words(file)}
     files = {
-        str(module.path.relative_to(TOP)): near[module.name] for module in tests
-        if module.name in near and module.path.name.startswith("test_")
+        file: near[module.name] * (not words & _words(file)) for module in tests
+        if module.name in near and (file := str(module.path.relative_to(TOP))).rpartition("/")[2].startswith("test_")
     }
     seconds: dict[str, float] = defaultdict(float)
     for function, (_, taken) in read_durations().items():
         seconds[function.partition("::")[0]] += taken
     return choose(files, seconds, limit)
+
+
+def _words(file: str) -> set[str]:
+    """The words of a file's name, in the singular, but for those that say nothing."""
+    return {word.rstrip("s") for word in Path(file).stem.split("_")} - {"test", "onnx", "torch", "plan", "emitter", ""}
 
 
 def main() -> int:

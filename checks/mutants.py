@@ -18,7 +18,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,17 +76,16 @@ def _tracked() -> list[str]:
 
 
 def report(faults: Sequence[Fault], seconds: float, jobs: int, slow: bool) -> int:
-    """Print which tests find the faults; returns how many are found."""
+    """Print which tests find the faults, as they are found; returns how many are."""
     found = 0
-
-    def one(fault: Fault) -> tuple[str, float]:
-        begun = time.monotonic()
-        return find(fault, seconds, slow), time.monotonic() - begun
-
+    begun = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
-        for fault, (test, taken) in zip(faults, pool.map(one, faults), strict=True):
+        waiting = {pool.submit(find, fault, seconds, slow): fault for fault in faults}
+        for done in as_completed(waiting):
+            test = done.result()
             found += bool(test)
-            print(f"{fault.file}: {fault.text.strip()}\n    {test or 'NOT FOUND'}  {taken:.0f} s", flush=True)
+            print(f"{waiting[done].file}: {waiting[done].text.strip()}\n    {test or 'NOT FOUND'}, after "
+                  f"{time.monotonic() - begun:.0f} s", flush=True)  # fmt: skip
     return found
 
 

@@ -13,6 +13,8 @@ MODULES = [
         "motet.d": "def f():\n    from motet.c import x\n", "motet.other": "import os\n",
         "tests.unit.test_c": "from motet.c import x\n", "tests.unit.test_a": "import motet.a\n",
         "tests.unit.test_other": "import motet.other\n",
+        "motet.by_text": "", "motet.table": 'X = {"a": "motet.by_text:f"}\n',
+        "motet.compiler.passes.registry": "", "motet.compiler.placement.place": "",
     }.items()
 ]
 
@@ -22,6 +24,9 @@ def test_distances_count_imports() -> None:
         "motet.a": 0, "motet.b": 1, "tests.unit.test_a": 1, "motet.c": 2, "motet.d": 3, "tests.unit.test_c": 3,
     }
     assert distances(["tests.unit.test_c", "no.module"], MODULES) == {"tests.unit.test_c": 0}
+    assert distances(["motet.by_text"], MODULES) == {"motet.by_text": 0, "motet.table": 1}
+    place, registry = "motet.compiler.placement.place", "motet.compiler.passes.registry"
+    assert distances([place], MODULES) == {place: 0, registry: 1}
 
 
 def test_the_nearest_and_quickest_are_chosen_until_the_time_is_used() -> None:
