@@ -117,8 +117,8 @@ def loaded(
         return _assembled(printer, stored_part, space, text)
     if part.width > 1:
         return f"LOAD_{printer.support.memory(stored_part.name)}({_qualified(space, volatile)}, {text})"
-    pointer = printer.cast_pointer(space, stored_part.name, text, constant_too=True, volatile=volatile)
-    return f"(bool)(*{pointer} & 1)" if part.boolean else f"*{pointer}"
+    place = printer.place(space, stored_part.name, text, constant_too=True, volatile=volatile)
+    return f"(bool)({place} & 1)" if part.boolean else place
 
 
 def stored(
@@ -137,7 +137,7 @@ def stored(
     space = printer.spaces.of(address)
     if part.width > 1:
         return f"STORE_{printer.support.memory(stored_part.name)}({_qualified(space, volatile)}, {place}, ({text}))"
-    return f"*{printer.cast_pointer(space, stored_part.name, place, volatile=volatile)} = {text}"
+    return f"{printer.place(space, stored_part.name, place, volatile=volatile)} = {text}"
 
 
 def _qualified(space: str, volatile: bool) -> str:
@@ -325,9 +325,9 @@ def _element(printer: Printer, part: LanePart, address: Value, number: int, lane
     space = printer.spaces.of(address)
     if isinstance(address.type, Vector):
         own = component(printer.value(address)[number], part, lane)
-        return f"*{printer.cast_pointer(space, scalar.name, f'({own})')}"
+        return printer.place(space, scalar.name, f"({own})")
     place = (part.first + lane) * scalar.container // 8
-    return f"*{printer.cast_pointer(space, scalar.name, _plus(printer.scalar(address), place))}"
+    return printer.place(space, scalar.name, _plus(printer.scalar(address), place))
 
 
 # -- whole ranges --------------------------------------------------------------------------------------

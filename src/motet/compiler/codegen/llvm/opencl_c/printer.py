@@ -129,6 +129,10 @@ class Printer:
         qualifiers = f"{'volatile ' if volatile else ''}{'const ' if constant_too and space != 'constant' else ''}"
         return f"({qualifiers}{space} {kind} *){text}"
 
+    def place(self, space: str, kind: str, text: str, constant_too: bool = False, volatile: bool = False) -> str:
+        """What is at the address `text` as the scalar C type `kind`, also if it was written as another type."""
+        return f"*{self.cast_pointer(space, f'motet_{kind}', text, constant_too, volatile)}"
+
 
 def result_of(instruction: IrInstruction) -> Local:
     """The value that an instruction makes."""

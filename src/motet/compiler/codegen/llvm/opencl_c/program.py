@@ -40,8 +40,18 @@ _HEAD = """\
 #ifndef CONVERT
 #ifdef __clang__
 #define CONVERT(type, value) __builtin_convertvector(value, type)
+#define IN_MEMORY __attribute__((may_alias))
 #else
 #define CONVERT(type, value) convert_##type(value)
+#define IN_MEMORY
+#endif
+typedef uchar motet_uchar IN_MEMORY;
+typedef ushort motet_ushort IN_MEMORY;
+typedef uint motet_uint IN_MEMORY;
+typedef ulong motet_ulong IN_MEMORY;
+typedef float motet_float IN_MEMORY;
+#ifdef cl_khr_fp64
+typedef double motet_double IN_MEMORY;
 #endif
 #endif
 """

@@ -189,14 +189,14 @@ def _through_words(printer: Printer, sources: Sequence[tuple[LanePart, str]], ki
         if part.width > 1:
             printer.line(f"STORE_{printer.support.memory(part.name)}(private, {place}, ({text}));")
         else:
-            printer.line(f"*(private {part.name} *){place} = {text};")
+            printer.line(f"{printer.place('private', part.name, place)} = {text};")
     texts: list[str] = []
     for part in targets:
         place = f"((private uchar *){array} + {_place(part)})"
         if part.width > 1:
             texts.append(f"LOAD_{printer.support.memory(part.name)}(private, {place})")
         else:
-            texts.append(f"*(private {part.name} *){place}")
+            texts.append(printer.place("private", part.name, place))
     return texts
 
 
