@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from motet.errors import DeviceError
+from motet.runtime.drivers.opencl.apart import first_error
 from motet.runtime.drivers.opencl.loader import load_library
 from motet.runtime.drivers.opencl.prototypes import PROTOTYPES
 
@@ -68,7 +69,7 @@ class OpenClError(DeviceError):
 
 
 class PlatformDied(OpenClError):
-    """The platform ended the process that called it, or did not answer."""
+    """The platform ended the process that called it, did not answer, or answered with an empty program."""
 
 
 @dataclass
@@ -377,13 +378,6 @@ class OpenClApi:
 def load_api() -> OpenClApi:
     """OpenCL of this process. Raises DeviceError if it is not installed."""
     return OpenClApi(load_library())
-
-
-def first_error(log: str) -> str:
-    """The first error in a compiler's log; one that ends in a colon with the line that follows."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    place = next((number for number, line in enumerate(lines) if "error" in line.lower()), 0)
-    return " ".join(lines[place : place + (2 if lines[place].endswith(":") else 1)]) if lines else "no log"
 
 
 def is_spirv(code: bytes) -> bool:

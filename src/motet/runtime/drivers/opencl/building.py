@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from motet.errors import DeviceError
+from motet.runtime.drivers.opencl.apart import ANSWERED, run_apart, time_limit
 from motet.runtime.drivers.opencl.api import (
     DEVICE_DRIVER,
     DEVICE_NAME,
@@ -29,38 +29,32 @@ from motet.runtime.drivers.opencl.api import (
     PlatformDied,
     load_api,
 )
-from motet.runtime.drivers.opencl.probing import inside
 
 _REQUEST, _CODE, _BINARY, _ERROR = "request.json", "code", "binary", "error.json"
-_SECONDS, _BYTES_PER_SECOND = 60, 4 << 10  # the time for a build grows with the program
+_BYTES_PER_SECOND = 4 << 10  # by which the time for a build grows with the program
 
 
-def build_apart(
-    number: int, about: str, code: bytes, options: str, seconds: float | None = None
-) -> bytes | None:
-    """The code of a device for a program: of device `number` of all platforms together, described by `about`. None if
-    no process could be started, or found the same device. Raises OpenClError if the compiler rejects the program or
-    leaves out its kernels, PlatformDied if it dies or has not ended after `seconds`."""
-    limit = seconds or _SECONDS + len(code) / _BYTES_PER_SECOND
+def build_apart(number: int, about: str, code: bytes, options: str) -> bytes:
+    """The code of a device for a program: of device `number` of all platforms together, described by `about`. Raises
+    OpenClError if the compiler rejects the program, PlatformDied if it dies, does not end in time, or makes nothing of
+    the program, and DeviceError if no process can ask it."""
     with tempfile.TemporaryDirectory(prefix="motet-opencl-") as name:
         folder = Path(name)
         (folder / _CODE).write_bytes(code)
         (folder / _REQUEST).write_text(json.dumps({"number": number, "about": about, "options": options}))
-        try:
-            status = subprocess.run(
-                [sys.executable, "-m", __name__, name], capture_output=True, timeout=limit, check=False,
-                env={**inside(), **_private_caches(folder)},
-            ).returncode
-        except OSError:
-            return None
-        except subprocess.TimeoutExpired:
-            raise PlatformDied(f"the platform's compiler had not ended after {limit:.0f} seconds") from None
+        fault = run_apart(["-m", __name__, name], time_limit() + len(code) / _BYTES_PER_SECOND, _private_caches(folder))
         if (folder / _ERROR).exists():
-            text, number = json.loads((folder / _ERROR).read_text())
-            raise OpenClError(text, number)
-        if status < 0:
-            raise PlatformDied(f"the platform's compiler died ({signal.Signals(-status).name})")
-        return (folder / _BINARY).read_bytes() if (folder / _BINARY).exists() else None
+            raise failure(*json.loads((folder / _ERROR).read_text()))
+        if fault:
+            raise PlatformDied(f"the platform's compiler {fault}")
+        if not (folder / _BINARY).exists():
+            raise DeviceError("another process does not find the same OpenCL devices")
+        return (folder / _BINARY).read_bytes()
+
+
+def failure(text: str, code: int) -> OpenClError:
+    """The error of a build: without a code of OpenCL, the platform has made nothing of the program."""
+    return OpenClError(text, code) if code else PlatformDied(text)
 
 
 def _private_caches(folder: Path) -> dict[str, str]:
@@ -92,9 +86,9 @@ def main(folder: Path) -> None:
         context = api.context_create(devices[number])
         program = api.program_create(context, (folder / _CODE).read_bytes())
         api.build(program, devices[number], request["options"])
-        if not api.kernel_names(program):
-            raise OpenClError("the platform's compiler built a program without kernels")
         binary = api.program_binary(program)
+        if not binary or not api.kernel_names(program):
+            raise PlatformDied("the platform's compiler built a program without kernels")
     except OpenClError as error:
         (folder / _ERROR).write_text(json.dumps([str(error), error.code]))
         return
@@ -105,4 +99,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    os._exit(0)  # threads of Intel's platform may die while the process ends
+    os._exit(ANSWERED)  # threads of Intel's platform may die while the process ends

@@ -17,7 +17,7 @@ import numpy as np
 
 from motet.artifact.intel_gpus import VENDOR, gpu_of_id
 from motet.artifact.schema import Variant
-from motet.errors import DeviceError
+from motet.errors import DeviceError, DeviceLost
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
 from motet.runtime.drivers.common.base import Array, BaseDevice
 from motet.runtime.drivers.common.work_queue import WorkQueue
@@ -36,14 +36,13 @@ from motet.runtime.drivers.opencl.api import (
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart
 from motet.runtime.drivers.opencl.external import ExternalWork
 from motet.runtime.drivers.opencl.program import OpenClCommands, OpenClExecutable, load_programs, record_commands
-from motet.runtime.drivers.opencl.trial import wide_fault
+from motet.runtime.drivers.opencl.trial import LANES, prefers_shorter, vector_fault
 from motet.runtime.plan_executor import Alone
 from motet.runtime.timeline import Point
 
 FAMILY = "opencl"
 INTEL = "intel"  # the family of code for Intel's GPUs, and of tile programs for all devices with sub-groups
 SOURCE = "opencl-c"  # what the names of targets of programs in OpenCL C begin with
-WIDE = "vectors-of-512-bits"  # a feature that targets may need
 _ROUNDED_DIVISION = 1 << 7  # of the floating-point properties
 _ITEMS_PER_UNIT = 4  # work-items with scratch memory
 _MOST_CONTEXTS = 8  # of callers
@@ -66,6 +65,7 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
         self._rounded = bool(api.device_number(device, DEVICE_SINGLE_FP) & _ROUNDED_DIVISION)
         self._callers: OrderedDict[Handle, Context] = OrderedDict()
         self._calling = threading.Lock()
+        self.compile_faults: list[str] = []
         self._profiling = False
         self._events: list[Event] = []
 
@@ -130,16 +130,31 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
             taken |= {gpu.feature} if gpu is not None else set()
         lengths = np.frombuffer(self._api.device_bytes(device, DEVICE_SUB_GROUPS), np.uint64)
         taken |= {f"sub-groups-of-{length}" for length in lengths}
-        if WIDE in variant.features and not wide_fault(self._api, device):
-            taken.add(WIDE)
+        for feature in LANES.keys() & variant.features:
+            if fault := self._vector_fault(LANES[feature]):
+                return fault
+            taken.add(feature)
         if lacking := [feature for feature in variant.features if feature not in taken]:
             return f"needs {', '.join(lacking)}, which {self.info.name} lacks"
         if variant.target.startswith(SOURCE) or "SPIR-V" in self._api.device_text(device, DEVICE_IL):
             return None
         return f"needs SPIR-V, which {self.info.name} does not take"
 
+    def _vector_fault(self, lanes: int) -> str:
+        """Why code with vectors of `lanes` floats is not for the device; empty if it is."""
+        if prefers_shorter(self._api, self._context.device, lanes):
+            return f"has vectors of {lanes} floats; {self.info.name} prefers shorter ones"
+        fault = vector_fault(self._api, self._context.device, lanes)
+        if fault and fault not in self.compile_faults:
+            self.compile_faults.append(fault)
+        return fault
+
     def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> OpenClExecutable:
-        return load_programs(self._context, objects, names, self._rounded)
+        try:
+            return load_programs(self._context, objects, names, self._rounded)
+        except DeviceError as error:
+            self.compile_faults.append(error.reason if isinstance(error, DeviceLost) else str(error))
+            raise
 
     def _record(
         self, executable: OpenClExecutable, work: Sequence[Work], externals: int, scratch: int

@@ -6,24 +6,28 @@ That it went well is kept in the cache, by the files of the platforms, and is no
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from motet.cache import Cache
 from motet.errors import DeviceError, OptionError
+from motet.runtime.drivers.opencl.apart import ANSWERED, INSIDE, run_apart, time_limit
 
-_VENDORS, _FILES, INSIDE = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "MOTET_OPENCL_PROBING"
+_VENDORS, _FILES = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"
 _SYSTEM = "/etc/OpenCL/vendors"
-_LONGEST = 120  # seconds
-_LIST = "from motet.runtime.drivers.opencl.api import load_api; api = load_api(); " \
-    "print([api.devices(platform) for platform in api.platforms()])"
+_LIST = f"""
+import contextlib, os
+from motet.errors import DeviceError
+from motet.runtime.drivers.opencl.api import load_api
+with contextlib.suppress(DeviceError):  # this process will meet it, too
+    [load_api().devices(platform) for platform in load_api().platforms()]
+os._exit({ANSWERED})
+"""
 
 
 def check_platforms(environment: Sequence[str]) -> None:
-    """Raises DeviceError if a process that lists all platforms dies; `environment` are those of Python's own."""
+    """Raises DeviceError if a process that lists all platforms dies or does not end; `environment` are those of
+    Python's own."""
     if INSIDE in os.environ:
         return
     files = _files(environment)
@@ -34,28 +38,13 @@ def check_platforms(environment: Sequence[str]) -> None:
         cache = None
     if cache is not None and cache.get(key) is not None:
         return
-    try:
-        command = [sys.executable, "-c", _LIST]
-        status = subprocess.run(
-            command, capture_output=True, timeout=_LONGEST, check=False, env=inside()
-        ).returncode
-    except OSError:
-        return
-    except subprocess.TimeoutExpired:
-        raise DeviceError(f"the OpenCL platforms do not answer within {_LONGEST} seconds: {', '.join(files)}") from None
-    if status < 0:
-        name = signal.Signals(-status).name
+    if fault := run_apart(["-c", _LIST], time_limit()):
         raise DeviceError(
-            f"an OpenCL platform ends its process when it is asked for its devices ({name}); expected one of these "
-            f"removed or mended: {', '.join(filter(None, files))}"
+            f"an OpenCL platform, asked for its devices, {fault}; expected one of these removed or mended: "
+            f"{', '.join(filter(None, files))}"
         )
     if cache is not None:
         cache.put(key, b"listed")
-
-
-def inside() -> dict[str, str]:
-    """The environment of a process that may use the platforms without a check, with this process's modules."""
-    return {**os.environ, INSIDE: "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def _files(environment: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from motet.artifact.launch import Launch
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime.device import Work
 from motet.runtime.drivers.common.recording import check_work
-from motet.runtime.drivers.opencl.api import Handle, OpenClApi, OpenClError, PlatformDied
+from motet.runtime.drivers.opencl.api import Handle, OpenClApi, PlatformDied
 from motet.runtime.drivers.opencl.context import Context, Memory, MemoryPart, Owned
 from motet.runtime.drivers.opencl.stand_ins import StandIns
 from motet.runtime.drivers.opencl.tiles import build_tile, check_alignment, set_fixed_arguments, split_tiles
@@ -67,7 +67,7 @@ def load_programs(
             program = build_tile(context, tile)
         except PlatformDied as error:
             raise DeviceLost(context.name, f"{tile.path}: {error}") from error
-        except OpenClError as error:
+        except DeviceError as error:
             raise DeviceError(f"device {context.name}: {tile.path}: {error}") from error
         entries[launch.kernel] = Entry(program, launch.entry, launch.buffers, len(launch.sizes), launch)
     for name, code in others:
@@ -76,7 +76,7 @@ def load_programs(
             kernels = context.api.kernel_names(program.handle)
         except PlatformDied as error:
             raise DeviceLost(context.name, f"{name}: {error}") from error
-        except OpenClError as error:
+        except DeviceError as error:
             raise DeviceError(f"device {context.name}: {name}: {error}") from error
         for kernel in kernels:
             if match := _ENTRY.fullmatch(kernel):

@@ -10,7 +10,8 @@ import pytest
 from motet.errors import DeviceError
 from motet.runtime.device import DeviceInfo, find_device
 from motet.runtime.drivers.opencl import driver, environment, loader, trial
-from motet.runtime.drivers.opencl.api import OpenClError, first_error
+from motet.runtime.drivers.opencl.apart import first_error
+from motet.runtime.drivers.opencl.api import OpenClError
 
 POCL = "lib/python3.11/site-packages/pyopencl/.libs/libpocl-1.so"
 
@@ -117,7 +118,7 @@ def test_a_library_is_opened_after_those_of_its_folder_that_it_needs(
 def test_a_trial_of_a_compiler_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tried: list[int] = []
 
-    def reject(number: int, about: str, code: bytes, options: str, seconds: float) -> bytes:
+    def reject(number: int, about: str, code: bytes, options: str) -> bytes:
         tried.append(number)
         raise OpenClError("clBuildProgram failed: unknown target CPU 'generic'", -11)
 
