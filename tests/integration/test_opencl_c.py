@@ -1,7 +1,8 @@
-"""Kernels in OpenCL C on a platform that takes no SPIR-V, compared with numpy and with ONNX's reference in float64."""
+"""Kernels in OpenCL C, most on a platform without SPIR-V, compared with numpy and with ONNX's reference in float64."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -21,10 +22,11 @@ from tests.integration.test_foreign_processors import (
     every_half,
     integers,
     layernorm,
+    quantised_operators,
 )
 from tests.integration.test_onnx_numbers import GROUPS, cases
 from tests.integration.test_onnx_numbers import Case as FormCase
-from tests.unit.runtime.drivers.opencl.opening import source_device
+from tests.unit.runtime.drivers.opencl.opening import opencl_device, source_device
 
 import motet
 from motet import builder as mb
@@ -33,6 +35,8 @@ from motet.artifact import Artifact
 DEVICES = "opencl{cpu=opencl-c}"
 WIDEST = "opencl{cpu=opencl-c-512+opencl-c}"
 PROGRAMS = (layernorm, depthwise_and_pool, integers, every_half, brain_floats, elementary_functions)
+# Brain floats are copied as words of 32 bits, and read as words of 16.
+NARROW = (depthwise_and_pool, quantised_operators, brain_floats)
 # Operators of which the quick test takes a form of every type; between them they reach all classes of kernels.
 _OPERATORS = frozenset(
     ["MatMul", "Conv", "MaxPool", "Softmax", "ReduceSum", "ReduceMax", "Add", "ScatterND", "TopK", "CumSum", "Gather",
@@ -40,9 +44,9 @@ _OPERATORS = frozenset(
 )  # fmt: skip
 
 
-def results_of(artifact: Artifact, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of a program on the device."""
-    with motet.load(artifact, devices=source_device()) as session:
+def results_of(artifact: Artifact, inputs: Sequence[np.ndarray], uri: str = "") -> list[np.ndarray]:
+    """The results of a program on a device, by default one that takes no SPIR-V."""
+    with motet.load(artifact, devices=uri or source_device()) as session:
         found: Any = session(*inputs)
     return [np.asarray(each) for each in (found if isinstance(found, (tuple, list)) else [found])]
 
@@ -62,6 +66,18 @@ def test_programs_agree_with_numpy(make: Callable[[], Case]) -> None:
     case = make()
     source_device()
     agree(results_of(motet.compile(case.program, devices=WIDEST), case.inputs), case.expected, case.tolerance)
+
+
+@pytest.mark.parametrize("target", ["opencl-c-128", "opencl-c-scalar"])
+@pytest.mark.parametrize("make", NARROW, ids=lambda make: make.__name__)
+def test_code_for_platforms_that_fail_at_long_vectors(make: Callable[[], Case], target: str) -> None:
+    case, uri = make(), opencl_device().uri
+    artifact = motet.compile(case.program, devices=f"opencl{{cpu={target}}}")
+    agree(results_of(artifact, case.inputs, uri), case.expected, case.tolerance)
+    [variant] = artifact.manifest.variants
+    text = b"".join(bytes(artifact.member(name)) for name in variant.objects).decode()
+    lanes = {int(width) for width in re.findall(r"\b(?:u?(?:char|short|int|long)|float|double)(\d+)\b", text)}
+    assert max(lanes, default=1) == (4 if target == "opencl-c-128" else 1)
 
 
 # -- forms of operators --------------------------------------------------------------------------------

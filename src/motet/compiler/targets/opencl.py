@@ -18,18 +18,32 @@ class SpirvTarget(CpuTarget):
         return min(_MOST_LANES, super().lanes(dtype_bits))
 
 
+@dataclass(frozen=True)
+class SourceTarget(CpuTarget):
+    """OpenCL C for processors, with vectors of at most `widest` lanes."""
+
+    widest: int = 1
+
+
 _SPIRV = SpirvTarget(
     name="spirv64", triple="spirv64-unknown-unknown", cpu="", features="", requires=(),
     vector_bits=512, vector_registers=32, l1=32 << 10, l2=1 << 20, family="opencl",
 )
-_SOURCE = CpuTarget(
+_SOURCE = SourceTarget(
     name="opencl-c", triple="opencl-c-unknown-unknown", cpu="", features="", requires=(),
-    vector_bits=256, vector_registers=16, l1=32 << 10, l2=1 << 20, family="opencl",
+    vector_bits=256, vector_registers=16, l1=32 << 10, l2=1 << 20, family="opencl", widest=8,
 )
-_WIDE_SOURCE = replace(
-    _SOURCE, name="opencl-c-512", requires=("vectors-of-512-bits",), vector_bits=512, vector_registers=32,
+_VECTORS = (
+    replace(_SOURCE, name="opencl-c-512", vector_bits=512, vector_registers=32, widest=16),
+    _SOURCE,
+    replace(_SOURCE, name="opencl-c-128", vector_bits=128, widest=4),
+)
+_TARGETS = (
+    _SPIRV,
+    *(replace(each, requires=(f"vectors-of-{each.vector_bits}-bits",)) for each in _VECTORS),
+    replace(_SOURCE, name="opencl-c-scalar", vector_bits=64, widest=1),
 )
 OPENCL = Family(
-    "opencl", {target.name: target for target in (_SPIRV, _WIDE_SOURCE, _SOURCE)},
-    (_SPIRV.name, _WIDE_SOURCE.name, _SOURCE.name), options=("queues", "svm"),
+    "opencl", {target.name: target for target in _TARGETS}, tuple(target.name for target in _TARGETS),
+    options=("queues", "svm"),
 )

@@ -8,12 +8,14 @@ be loadable anywhere unless its imports are checked.
 from __future__ import annotations
 
 import functools
+from typing import TypeGuard
 
 from motet.compiler.codegen.backend import UnloadableCode
 from motet.compiler.codegen.llvm.opencl_c.program import refusal
 from motet.compiler.codegen.llvm.spirv import spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.embedded import FAMILY as EMBEDDED
+from motet.compiler.targets.opencl import SourceTarget
 from motet.runtime.drivers.embedded.image import shipped_image
 from motet.runtime.drivers.embedded.machines import machine_of_cpu
 from motet.runtime.drivers.host import elf
@@ -91,9 +93,9 @@ def is_spirv(target: CpuTarget) -> bool:
     return target.triple.startswith("spirv")
 
 
-def is_source(target: CpuTarget) -> bool:
+def is_source(target: CpuTarget) -> TypeGuard[SourceTarget]:
     """Whether code for `target` is OpenCL C."""
-    return target.triple.startswith("opencl-c")
+    return isinstance(target, SourceTarget)
 
 
 @functools.cache

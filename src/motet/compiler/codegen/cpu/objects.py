@@ -98,7 +98,7 @@ def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
     """The assembly text of the object that `compile_units` makes from `unit`; of one program in a process, for
     SPIR-V."""
     if is_source(target):
-        return opencl_c_program(unit.llvm, unit.entries, unit.parts)
+        return opencl_c_program(unit.llvm, unit.entries, unit.parts, target.widest)
     if is_spirv(target):
         machine, module = spirv_module([unit.llvm, *unit.parts])
     else:
@@ -111,7 +111,7 @@ def assembly(unit: ObjectUnit, target: CpuTarget) -> str:
 
 def _emit_object(unit: ObjectUnit, target: CpuTarget) -> bytes:
     if is_source(target):
-        return opencl_c_program(unit.llvm, unit.entries, unit.parts).encode()
+        return opencl_c_program(unit.llvm, unit.entries, unit.parts, target.widest).encode()
     if is_spirv(target):
         if unit.entries:
             return _spirv_ir(unit).encode()

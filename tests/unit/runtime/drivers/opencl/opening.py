@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from motet.runtime.device import DeviceInfo, find_device, probe
+from motet.runtime.drivers.opencl.api import DEVICE_IL, load_api
+from motet.runtime.drivers.opencl.driver import device_handle
 
 
 def opencl_devices() -> list[str]:
@@ -19,10 +21,22 @@ def opencl_device(uri: str = "opencl:0") -> DeviceInfo:
     return find_device(uri)
 
 
+def spirv_device(uri: str = "opencl:0") -> DeviceInfo:
+    """An OpenCL device that takes SPIR-V; skips the test if there is none, or its platform takes none."""
+    info = opencl_device(uri)
+    if not takes_spirv(info):
+        pytest.skip(f"needs SPIR-V, which {info.name} does not take: make intel")
+    return info
+
+
 def source_device() -> str:
     """The URI of a device that takes no SPIR-V, so that its programs are in OpenCL C; skips the test if there is
     none."""
     for uri in opencl_devices():
-        if find_device(uri).name.endswith("(Portable Computing Language)"):
+        if not takes_spirv(find_device(uri)):
             return uri
     pytest.skip("no OpenCL device without SPIR-V: make intel")
+
+
+def takes_spirv(info: DeviceInfo) -> bool:
+    return "SPIR-V" in load_api().device_text(device_handle(info), DEVICE_IL)

@@ -20,10 +20,11 @@ class IrScalar:
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector of a fixed number of lanes."""
+    """A vector of a fixed number of lanes, in C of parts of at most `widest` lanes."""
 
     count: int
     element: IrScalar
+    widest: int
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from motet.compiler.codegen.llvm.opencl_c.model import (
     Array,
     Inexpressible,
     IrStruct,
+    Module,
     Number,
     Value,
     field_offset,
@@ -57,12 +58,12 @@ typedef double motet_double IN_MEMORY;
 """
 
 
-def opencl_c_program(text: str, entries: Entries, parts: Sequence[str] = ()) -> str:
-    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`; `refusal`
-    tells whether OpenCL C lacks something in it. Programs may be joined. Raises RuntimeError for IR that LLVM
-    rejects."""
+def opencl_c_program(text: str, entries: Entries, parts: Sequence[str] = (), widest: int = 16) -> str:
+    """The program of the LLVM IR `text`, linked with `parts`, with a kernel for each of `entries`, and with vectors of
+    at most `widest` lanes; `refusal` tells whether OpenCL C lacks something in it. Programs may be joined. Raises
+    RuntimeError for IR that LLVM rejects."""
     try:
-        return _program(text, entries, parts)
+        return _program(read_module(_simplified(text, entries, parts), widest), entries)
     except Inexpressible as lacking:
         return f"{_REFUSED}{lacking}\n"
 
@@ -73,8 +74,7 @@ def refusal(program: bytes) -> str:
     return text.removeprefix(_REFUSED).strip() if text.startswith(_REFUSED) else ""
 
 
-def _program(text: str, entries: Entries, parts: Sequence[str]) -> str:
-    module = read_module(_simplified(text, entries, parts))
+def _program(module: Module, entries: Entries) -> str:
     support = Support()
     names = {name: f"motet_table_{entries[0][0]}_{number}" for number, name in enumerate(module.variables)}
     kernels: list[str] = []

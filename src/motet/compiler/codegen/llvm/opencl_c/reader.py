@@ -41,8 +41,9 @@ _LABEL = re.compile(r'("[^"]+"|[-\w.$]+):')
 _VARIABLE = re.compile(r'(@(?:"[^"]+"|[-\w.$]+)) = (?:[a-z_]+ )*?(?:addrspace\(\d+\) )?(global|constant) (.*)')
 
 
-def read_module(text: str) -> Module:
-    """The functions and variables of `text`. Raises Inexpressible for what the printer does not know."""
+def read_module(text: str, widest: int) -> Module:
+    """The functions and variables of `text`, whose vectors are printed in parts of at most `widest` lanes. Raises
+    Inexpressible for what the printer does not know."""
     functions: dict[str, IrFunction] = {}
     variables: dict[str, Value] = {}
     lines = iter(text.splitlines())
@@ -50,15 +51,15 @@ def read_module(text: str) -> Module:
         if match := _VARIABLE.match(line):
             if match[2] == "global":
                 raise Inexpressible("a variable that is not constant")
-            variables[unquoted(match[1])] = Tokens(match[3]).typed()
+            variables[unquoted(match[1])] = Tokens(match[3], widest).typed()
         elif line.startswith("define "):
-            function = _function(line, lines)
+            function = _function(line, lines, widest)
             functions[function.name] = function
     return Module(functions, variables)
 
 
-def _function(header: str, lines: Iterator[str]) -> IrFunction:
-    tokens = Tokens(header)
+def _function(header: str, lines: Iterator[str], widest: int) -> IrFunction:
+    tokens = Tokens(header, widest)
     while not tokens.peek().startswith("@"):
         result = tokens.type() if tokens.at_type() and not tokens.peek(1).startswith("(") else None
         if result is None:
@@ -91,7 +92,7 @@ def _function(header: str, lines: Iterator[str]) -> IrFunction:
             while stripped.startswith("switch") and not stripped.split(", !")[0].endswith("]"):
                 stripped += " " + next(lines).strip()
             if not stripped.startswith((";", "#dbg")):
-                block.instructions.append(_InstructionReader(stripped).instruction())
+                block.instructions.append(_InstructionReader(stripped, widest).instruction())
     return function
 
 
@@ -154,7 +155,7 @@ class _InstructionReader(Tokens):
         first = self.typed()
         self.expect(",")
         second = self.value(first.type)
-        kind = Vector(first.type.count, BOOLEAN) if isinstance(first.type, Vector) else BOOLEAN
+        kind = Vector(first.type.count, BOOLEAN, self.widest) if isinstance(first.type, Vector) else BOOLEAN
         return IrInstruction(opcode, kind, name, (first, second), predicate, flags=flags)
 
     def _icmp(self, name: str, flags: frozenset[str]) -> IrInstruction:
@@ -228,7 +229,7 @@ class _InstructionReader(Tokens):
         self.expect(",")
         values = self._list()
         lanes = [value.type.count for value in values if isinstance(value.type, Vector)]
-        kind = Vector(lanes[0], POINTER) if lanes else POINTER
+        kind = Vector(lanes[0], POINTER, self.widest) if lanes else POINTER
         return IrInstruction("getelementptr", kind, name, values, over=over, flags=flags)
 
     def _alloca(self, name: str, flags: frozenset[str]) -> IrInstruction:
@@ -293,7 +294,7 @@ class _InstructionReader(Tokens):
             if isinstance(mask, Aggregate)
             else (-1,) * mask.type.count
         )
-        kind = Vector(len(lanes), first.type.element)
+        kind = Vector(len(lanes), first.type.element, self.widest)
         return IrInstruction("shufflevector", kind, name, (first, second), indices=lanes, flags=flags)
 
     def _path(self) -> tuple[int, ...]:

@@ -39,10 +39,11 @@ _FORMATS = {16: ("e", "H"), 32: ("f", "I"), 64: ("d", "Q")}
 
 
 class Tokens:
-    """A position in a list of tokens."""
+    """A position in a list of tokens; vectors are printed in parts of at most `widest` lanes."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, widest: int) -> None:
         self.text = text
+        self.widest = widest
         self.items: Sequence[str] = _TOKEN.findall(text)
         self.place = 0
 
@@ -117,7 +118,7 @@ class Tokens:
         self.expect(">")
         if not count.isdigit() or not isinstance(element, IrScalar):
             raise Inexpressible("a vector of unknown length")
-        return Vector(int(count), element)
+        return Vector(int(count), element, self.widest)
 
     def _struct(self, packed: bool) -> IrStruct:
         if packed:

@@ -1,9 +1,9 @@
 """OpenCL C's types for the values of LLVM IR.
 
-A vector is split into parts of 16, 8, 4, 2 and 1 lanes, so that its length and the widest vector of a platform do not
-matter. Integers are unsigned; one of a width that C lacks is kept zero-extended. A float of 16 bits is kept as its
-bits. A lane of a vector of `i1` is a `char`, 0 or -1, as comparisons of vectors give it; an `i1` is a `bool`. A lane of
-a vector of pointers is a `ulong`.
+A vector is split into parts of 16, 8, 4, 2 and 1 lanes, or of the shorter ones of these, so that its length and the
+widest vector of a platform do not matter. Integers are unsigned; one of a width that C lacks is kept zero-extended. A
+float of 16 bits is kept as its bits. A lane of a vector of `i1` is a `char`, 0 or -1, as comparisons of vectors give
+it; an `i1` is a `bool`. A lane of a vector of pointers is a `ulong`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def parts_of(kind: Type) -> list[LanePart]:
 def _vector_parts(kind: Vector) -> list[LanePart]:
     parts: list[LanePart] = []
     first = 0
-    for width in _WIDTHS:
+    for width in (each for each in _WIDTHS if each <= kind.widest):
         while kind.count - first >= width:
             parts.append(LanePart(kind.element, width, True, first))
             first += width
