@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
 from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
 from motet.runtime.call import Runnable
-from motet.runtime.device import Device, DeviceInfo, open_device, probe
+from motet.runtime.device import Device, open_device, probe
 from motet.runtime.device_program import LoadedDevice
 from motet.runtime.drivers.host.driver import HostDevice, open_threads
 from motet.runtime.drivers.host.memory import Pool
@@ -45,8 +45,6 @@ from motet.runtime.selection import (
 _log = logging.getLogger("motet")
 
 _PATIENCE = 0.3  # seconds that devices have to end their work after the user's interrupt
-
-Obstacle = Callable[[Variant], str | None]
 
 
 @dataclass
@@ -272,7 +270,9 @@ class BoundDevices:
                 info = replace(info, threads=self._threads)
             device = open_device(info)
             try:
-                loaded = LoadedDevice(device, self._variant_for(info, device.obstacle, regions), self.artifact)
+                loaded = self._with_code(device, regions)
+                if faults := getattr(device, "compile_faults", ()):
+                    self.notes.append(f"{info.uri}: code for {loaded.variant.target}, because {'; '.join(faults)}")
                 self.notes += [f"{info.uri}: {note}" for note in loaded.notes]
             except BaseException:
                 device.close()
@@ -280,18 +280,22 @@ class BoundDevices:
             state.opened[candidate.info.uri] = loaded
         return loaded
 
-    def _variant_for(self, info: DeviceInfo, obstacle: Obstacle, regions: set[str]) -> Variant:
-        reasons: list[str] = []
-        for variant in self.artifact.manifest.variants:
-            if opener(variant.family) == info.family:
-                absent = sorted(regions - set(variant.schedules))
-                reason = obstacle(variant) or (f"no code for {', '.join(absent)}" if absent else None)
-                if reason is None:
-                    return variant
-                reasons.append(f"{variant.target}: {reason}")
+    def _with_code(self, device: Device, regions: set[str]) -> LoadedDevice:
+        """The device with the first variant that it can run. If its platform compiles the code, and there is a choice,
+        it can run what that compiler has built."""
+        family, reasons = device.info.family, list[str]()
+        variants = [each for each in self.artifact.manifest.variants if opener(each.family) == family]
+        chooses = len(variants) > 1 and hasattr(device, "compile_faults")
+        for variant in variants:
+            loaded = LoadedDevice(device, variant, self.artifact)
+            absent = sorted(regions - set(variant.schedules))
+            reason = device.obstacle(variant) or (f"no code for {', '.join(absent)}" if absent else None)
+            if (reason := reason or (loaded.load_fault() if chooses else None)) is None:
+                return loaded
+            reasons.append(f"{variant.target}: {reason}")
         if not reasons and not regions and self.artifact.manifest.devices:
-            return no_code(info.family)
-        raise DeviceError(f"device {info.uri}: {'; '.join(reasons) or 'no code in this artifact'}")
+            return LoadedDevice(device, no_code(family), self.artifact)
+        raise DeviceError(f"device {device.info.uri}: {'; '.join(reasons) or 'no code in this artifact'}")
 
     def _regions_on(self, state: _BindingState, loaded: LoadedDevice) -> list[str]:
         """The regions bound to this device, whose constants are placed there before the first call."""

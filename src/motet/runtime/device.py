@@ -234,7 +234,8 @@ class Device(Protocol):
         """Load relocatable objects (or the output of the family's compiler); `names` are for errors. A device with a
         vendor library that may replace kernels (`artifact/library.py`) has a method `algorithms(call: LibraryCall,
         most: int) -> list[Algorithm]`, and its executables have `notes`, which list the kernels that run
-        nevertheless."""
+        nevertheless. A device whose platform compiles the code, and may fail at it, has `compile_faults:
+        Sequence[str]`, what the compiler failed at so far; it is offered the artifact's further variants then."""
         ...
 
     def record(

@@ -13,6 +13,7 @@ import numpy as np
 from motet.artifact.agreement import Agreement
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Variant
+from motet.errors import DeviceError
 from motet.runtime.device import Buffer, Device, Executable
 from motet.runtime.timeline import Point
 
@@ -41,6 +42,14 @@ class LoadedDevice:
                 names = self.variant.objects
                 self._executable = self.device.load([bytes(self.artifact.member(name)) for name in names], names)
             return self._executable
+
+    def load_fault(self) -> str | None:
+        """Why the device cannot load the code; None if it has loaded it."""
+        try:
+            _ = self.executable
+        except DeviceError as error:
+            return str(error)
+        return None
 
     @property
     def notes(self) -> Sequence[str]:
