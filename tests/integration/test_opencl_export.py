@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.runtime.drivers.opencl.opening import opencl_device
+from tests.unit.runtime.drivers.opencl.opening import opencl_device, spirv_device
 
 import motet
 from motet.exporting.opencl_source import export_opencl
@@ -130,7 +130,7 @@ def built(folder: Path, target: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("uri, target", [("opencl:0", "spirv64"), ("opencl:1", "opencl-c")])
 def test_exported_c_runs_on_the_caller_s_queue(uri: str, target: str, tmp_path: Path) -> None:
-    number = opencl_device(uri).ordinal
+    number = (spirv_device(uri) if target == "spirv64" else opencl_device(uri)).ordinal
     options = built(tmp_path, target)
     table = np.random.default_rng(3).uniform(-0.3, 0.3, (10, 8)).astype(np.float32)
     index = np.array([9, 0, 4, 4])
