@@ -1,4 +1,4 @@
-"""Instructions in OpenCL C give what LLVM's code for this processor gives, on a platform that takes no SPIR-V."""
+"""Instructions in OpenCL C give what LLVM's code for this processor gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.unit.compiler.codegen.opencl_c import instructions
 from tests.unit.compiler.codegen.opencl_c.instructions import Cases
-from tests.unit.runtime.drivers.opencl.opening import opencl_device, source_device
+from tests.unit.runtime.drivers.opencl.opening import opencl_device
 
 from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program, refusal
@@ -22,24 +22,25 @@ GROUPS = (
 )
 
 
-@pytest.fixture(scope="module")
-def device() -> Any:
-    opened = open_device(opencl_device(source_device()))
+@pytest.fixture(scope="module", params=["opencl:0", "opencl:1"])
+def device(request: pytest.FixtureRequest) -> Any:
+    opened = open_device(opencl_device(request.param))
     yield opened
     opened.close()
 
 
+@pytest.mark.parametrize("widest", [16, 1])
 @pytest.mark.parametrize("fill", GROUPS, ids=lambda fill: fill.__name__)
-def test_instructions(device: Any, fill: Callable[[Cases], None]) -> None:
+def test_instructions(device: Any, fill: Callable[[Cases], None], widest: int) -> None:
     cases = Cases(seed=7)
     fill(cases)
-    mine, host = _on_device(device, cases), _on_host(cases)
+    mine, host = _on_device(device, cases, widest), _on_host(cases)
     wrong = [result.name for result in cases.results if not result.equal(mine, host)]
     assert not wrong, wrong
 
 
-def _on_device(device: Any, cases: Cases) -> bytes:
-    program = opencl_c_program(cases.text, [("cases", 2, 0)]).encode()
+def _on_device(device: Any, cases: Cases, widest: int) -> bytes:
+    program = opencl_c_program(cases.text, [("cases", 2, 0)], widest=widest).encode()
     assert not refusal(program), refusal(program)
     return _run(device, program, cases)
 
