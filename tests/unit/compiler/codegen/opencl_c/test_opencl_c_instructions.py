@@ -14,6 +14,7 @@ from tests.unit.runtime.drivers.opencl.opening import opencl_device
 from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program, refusal
 from motet.compiler.targets.native import native_target
+from motet.errors import DeviceLost
 from motet.runtime.device import Reference, Work, find_device, open_device
 
 GROUPS = (
@@ -42,7 +43,10 @@ def test_instructions(device: Any, fill: Callable[[Cases], None], widest: int) -
 def _on_device(device: Any, cases: Cases, widest: int) -> bytes:
     program = opencl_c_program(cases.text, [("cases", 2, 0)], widest=widest).encode()
     assert not refusal(program), refusal(program)
-    return _run(device, program, cases)
+    try:
+        return _run(device, program, cases)
+    except DeviceLost as died:  # old compilers do on new processors; one that rejects the program finds a fault in it
+        pytest.skip(str(died))
 
 
 def _on_host(cases: Cases) -> bytes:
