@@ -106,7 +106,9 @@ class BoardEmulator:
         machine, options = self._options.machine, self._options
         stub = options.link == "gdb"
         link = ["-gdb", "chardev:line", "-S", "-serial", "null"] if stub else ["-serial", "chardev:line"]
-        pace = ["-icount", f"shift={machine.shift}"] if options.count else []
+        # The stub stops an idle processor. With sleep=off, QEMU does not wake 500 times a second for its timer, which
+        # cannot fire then.
+        pace = ["-icount", f"shift={machine.shift}{',sleep=off' if stub else ''}"] if options.count else []
         return [
             *machine.arguments, "-kernel", f"/proc/self/fd/{image}", "-display", "none", "-monitor", "none",
             "-no-user-config", "-no-reboot", "-chardev", f"socket,id=line,fd={line}", *link, *pace,

@@ -3,9 +3,13 @@
 #include "port.h"
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))
+#define NVIC_ENABLE REGISTER(0xe000e100 + IRQ / 32 * 4)
+#define NVIC_DISABLE REGISTER(0xe000e180 + IRQ / 32 * 4)
+#define NVIC_FORGET REGISTER(0xe000e280 + IRQ / 32 * 4)
 #define SYST_CSR REGISTER(0xe000e010)
 #define SYST_RVR REGISTER(0xe000e014)
 #define SYST_CVR REGISTER(0xe000e018)
+#define ICSR REGISTER(0xe000ed04)
 #define VTOR REGISTER(0xe000ed08)
 #define CFSR REGISTER(0xe000ed28)
 #define HFSR REGISTER(0xe000ed2c)
@@ -15,12 +19,16 @@
 #define UART_DATA REGISTER(UART)
 #define UART_STATE REGISTER(UART + 4)
 #define UART_CTRL REGISTER(UART + 8)
+#define UART_INTERRUPTS REGISTER(UART + 12)
 #define UART_BAUD REGISTER(UART + 16)
+#define RECEIVED 2u             /* of UART_STATE and UART_INTERRUPTS */
+#define FORGET_TICK (1u << 25)  /* of ICSR */
 #define PERIOD (CLOCK / 500)
+#define LONGEST_PERIOD (1u << 24)
 
 extern char motet_stack_end[], motet_bss[], motet_bss_end[];
 uintptr_t motet_context;
-static volatile uint64_t periods;
+static volatile uint64_t passed; /* ticks at the start of the period */
 
 void reset(void) __attribute__((noreturn));
 void fault(void);
@@ -44,26 +52,45 @@ void reset(void) {
     agent_main();
 }
 
-void port_start(void) {
-    SYST_RVR = PERIOD - 1;
+static void begin_period(uint32_t ticks) {
+    SYST_RVR = ticks - 1;
     SYST_CVR = 0;
+    ICSR = FORGET_TICK;
+}
+
+void port_start(void) {
+    begin_period(PERIOD);
     SYST_CSR = 7;               /* the processor's clock, interrupts, on */
     UART_BAUD = CLOCK / BAUD < 16 ? 16 : CLOCK / BAUD;
-    UART_CTRL = 3;
+    UART_CTRL = 11;             /* send, receive, interrupt for each byte received */
     __asm__ volatile("cpsie i");
 }
 
-void port_sleep(void) { __asm__ volatile("wfi"); }
+/* Interrupts are masked: those of the UART and of SysTick end the sleep, but call no handler. The clock stands still. */
+void port_sleep(void) {
+    __asm__ volatile("cpsid i");
+    passed = port_ticks();
+    begin_period(LONGEST_PERIOD);
+    UART_INTERRUPTS = RECEIVED; /* forget bytes that have been read */
+    NVIC_FORGET = 1u << IRQ % 32;
+    NVIC_ENABLE = 1u << IRQ % 32;
+    __asm__ volatile("dsb" ::: "memory");
+    if (!(UART_STATE & RECEIVED))
+        __asm__ volatile("wfi");
+    NVIC_DISABLE = 1u << IRQ % 32;
+    begin_period(PERIOD);
+    __asm__ volatile("cpsie i");
+}
 
 uint64_t port_ticks(void) {
     static uint64_t last;
     uint64_t before, within, now;
     do {
-        before = periods;
+        before = passed;
         within = PERIOD - 1 - SYST_CVR;
         __asm__ volatile("dsb\n\tisb");
-    } while (before != periods);
-    now = before * PERIOD + within;
+    } while (before != passed);
+    now = before + within;
     if (now < last)             /* the counter began again, and its interrupt is late, as in an emulator */
         now += PERIOD;
     return last = now;
@@ -73,7 +100,7 @@ uint64_t port_instructions(void) { return 0; }
 
 void port_synchronise(void) { __asm__ volatile("dsb\n\tisb" ::: "memory"); }
 
-int serial_byte(void) { return UART_STATE & 2 ? (int)(UART_DATA & 255) : -1; }
+int serial_byte(void) { return UART_STATE & RECEIVED ? (int)(UART_DATA & 255) : -1; }
 
 void serial_send(uint8_t byte) {
     while (UART_STATE & 1)
@@ -123,8 +150,8 @@ __attribute__((used)) void fault_of(uint32_t *frame) {
 }
 
 __attribute__((used)) void tick_of(uint32_t *frame) {
-    periods++;
-    int verdict = agent_verdict(periods * PERIOD);
+    passed += PERIOD;
+    int verdict = agent_verdict(passed);
     if (verdict) {
         agent_fault(0, frame[6], 0, verdict);
         end_kernel(frame, verdict);

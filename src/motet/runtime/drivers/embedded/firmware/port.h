@@ -12,7 +12,7 @@ struct call { uintptr_t buffers, sizes, tasks, scratch; };
 int enter(uintptr_t entry, const struct call *call);
 
 void port_start(void);          /* clock, interrupts */
-void port_sleep(void);          /* until an interrupt, at most 2 ms */
+void port_sleep(void);          /* until a byte is received; ends in about half a second, to find requests of debuggers */
 uint64_t port_ticks(void);
 uint64_t port_instructions(void);
 void port_synchronise(void);    /* makes written code visible to fetches */

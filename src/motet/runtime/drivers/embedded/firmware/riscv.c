@@ -1,9 +1,15 @@
-/* RISC-V: start, traps, the CLINT's timer as clock, and a 16550 UART. Source: RISC-V Privileged Architecture. */
+/* RISC-V: start, traps, the CLINT's timer as clock, and a 16550 UART behind a PLIC. Sources: RISC-V Privileged
+   Architecture, RISC-V Platform-Level Interrupt Controller. */
 #include "port.h"
 
 #define MTIME (*(volatile uint64_t *)(CLINT + 0xbff8))
 #define MTIMECMP (*(volatile uint64_t *)(CLINT + 0x4000))
 #define UART_REGISTER(number) (*(volatile uint8_t *)(UART + (number)))
+#define PLIC_REGISTER(offset) (*(volatile uint32_t *)(PLIC + (offset)))
+#define PLIC_CLAIM PLIC_REGISTER(0x200004)
+#define TIMED 0x80              /* of mie */
+#define EXTERNAL 0x800
+#define ENABLED 8               /* of mstatus */
 #define PERIOD (CLOCK / 500)
 #define READ(name) ({ uintptr_t value; __asm__ volatile("csrr %0, " #name : "=r"(value)); value; })
 
@@ -63,12 +69,27 @@ void port_start(void) {
     __asm__ volatile("csrs mcounteren, %0" ::"r"(7));
     UART_REGISTER(3) = 3;       /* 8 bits, no parity */
     UART_REGISTER(2) = 7;       /* clear and enable the queues */
+    UART_REGISTER(1) = 1;       /* an interrupt while there are bytes received */
+    PLIC_REGISTER(4 * IRQ) = 1;
+    PLIC_REGISTER(0x2000 + IRQ / 32 * 4) = 1u << IRQ % 32;
+    PLIC_REGISTER(0x200000) = 0;
     set_timer(port_ticks() + PERIOD);
-    __asm__ volatile("csrs mie, %0" ::"r"(0x80));
-    __asm__ volatile("csrs mstatus, %0" ::"r"(8));
+    __asm__ volatile("csrs mie, %0" ::"r"(TIMED));
+    __asm__ volatile("csrs mstatus, %0" ::"r"(ENABLED));
 }
 
-void port_sleep(void) { __asm__ volatile("wfi"); }
+/* Interrupts are masked: those of the UART and of the timer end the sleep, but call no handler. */
+void port_sleep(void) {
+    __asm__ volatile("csrc mstatus, %0" ::"r"(ENABLED));
+    set_timer(port_ticks() + CLOCK / 2);
+    PLIC_CLAIM = PLIC_CLAIM;    /* forget bytes that have been read */
+    __asm__ volatile("csrs mie, %0" ::"r"(EXTERNAL));
+    if (!(UART_REGISTER(5) & 1))
+        __asm__ volatile("wfi");
+    __asm__ volatile("csrc mie, %0" ::"r"(EXTERNAL));
+    set_timer(port_ticks() + PERIOD);
+    __asm__ volatile("csrs mstatus, %0" ::"r"(ENABLED));
+}
 
 uint64_t port_ticks(void) {
 #if __riscv_xlen == 64
