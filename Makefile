@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN    := .venv/bin
 STAMP  := .venv/installed
-JOBS   ?= auto
+JOBS   ?= $(shell expr $$(nproc 2> /dev/null || echo 3) + 1)
 
 # uv installs in seconds what takes pip minutes. It reads what pip's variables say of indices and folders with wheels.
 INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') $(if $(PIP_INDEX_URL),UV_INDEX_URL='$(PIP_INDEX_URL)') \
