@@ -13,10 +13,10 @@ from conformance.suites import SUITES
 pytest.importorskip("onnx", reason="needs ONNX: pip install 'motet[onnx]'")
 
 SUITE = SUITES["onnx-node"]
-PARTS = 2  # which two processors can run at the same time
+PARTS = 4  # which processors can run at the same time
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 def test_cases_that_passed_pass(part: int) -> None:
     child = Child(sys.executable, SUITE.module, SUITE.name)
     results: list[Result] = []

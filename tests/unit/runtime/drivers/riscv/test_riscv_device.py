@@ -58,7 +58,9 @@ def _add(device: RiscvDevice, count: int, tasks: int, a: np.ndarray, b: np.ndarr
     return result
 
 
-@pytest.mark.parametrize("uri", ["riscv:qemu?harts=2&guard=1&memory=128M", "riscv:iss?arch=rv64gc"])
+@pytest.mark.parametrize("uri", [
+    "riscv:qemu?harts=2&guard=1&memory=128M", pytest.param("riscv:iss?arch=rv64gc", marks=pytest.mark.slow),
+])
 def test_it_keeps_to_the_contract(uri: str):
     outcomes = list(run_checks(uri))
     assert [f"{o.check.name}: {o.reason}" for o in outcomes if o.verdict == "fail"] == []
