@@ -6,24 +6,18 @@
       linalg.yield tensor.extract %a[%k]
 
 `broadcasts.py` writes such an expansion for each operand with an extent that has another name than the result's.
-Extents that are equal for many values of the symbols are taken to be equal; extents of operands that are read together
-are still compared in every call.
+Extents that are not proved to be equal for all values of the symbols are compared in every call.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
-
-from motet.artifact.expressions import substitute, symbols_of
+from motet.artifact.expressions import at_most, symbols_of
 from motet.artifact.schema import Expr
+from motet.compiler.frontends.onnx.periodic import equal_from_one_on
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.shapes import Shapes
-from motet.errors import CallError
 
-_SMALL = (1, 2, 3, 4, 5, 7, 8, 9)
-_SAMPLES = 32
-_FAR = 1_000_003
+_COMMUTATIVE = ("+", "*", "min", "max")
 _BODY = frozenset({"linalg.index", "arith.muli", "tensor.extract", "linalg.yield"})
 
 
@@ -90,42 +84,18 @@ def _cast(source: ir.Value, stretch: ir.Operation) -> ir.Value:
 
 
 def always_equal(left: Expr, right: Expr) -> bool:
-    """Whether two extents are equal for all values of the symbols, tested on many samples, among them those next to the
-    numbers of both, where a minimum, a maximum or a quotient changes. Samples that neither has a value for are none."""
-    if left == right:
+    """Whether two extents are proved to be equal for all values of the symbols from 1 on. Those of several symbols are
+    compared part by part."""
+    if left == right or (at_most(left, right) and at_most(right, left)):
         return True
-    symbols = sorted(symbols_of(left) | symbols_of(right))
-    samples = _samples(symbols, sorted(_numbers(left) | _numbers(right)))
-    pairs = [(_value(left, values), _value(right, values)) for values in samples]
-    known = [pair for pair in pairs if pair != (None, None)]
-    return bool(known) and all(one == other for one, other in known)
-
-
-def _samples(symbols: list[str], numbers: list[int]) -> Iterator[Mapping[str, Expr]]:
-    """Sample values for `symbols`: all small, all large, all next to one of `numbers` or far from all, then each of
-    them while the others are small; the same in every compilation."""
-    chosen = random.Random(0)
-    for number in range(_SAMPLES):
-        large = number % 2
-        yield {symbol: chosen.randint(64, 4096) if large else chosen.choice(_SMALL) for symbol in symbols}
-    edges = {max(1, edge) for number in numbers for edge in (number - 1, number, number + 1, 2 * number + 1)}
-    for near in sorted({_FAR, *edges}):
-        yield dict.fromkeys(symbols, near)
-        for symbol in symbols:
-            yield {other: chosen.choice(_SMALL) for other in symbols} | {symbol: near}
-
-
-def _numbers(expression: Expr) -> set[int]:
-    if isinstance(expression, list):
-        return _numbers(expression[1]) | _numbers(expression[2])
-    return {expression} if isinstance(expression, int) else set()
-
-
-def _value(expression: Expr, values: Mapping[str, Expr]) -> Expr | None:
-    try:
-        return substitute(expression, values)
-    except CallError:
-        return None
+    symbols = symbols_of(left) | symbols_of(right)
+    if len(symbols) < 2:
+        return equal_from_one_on(left, right)
+    if not isinstance(left, list) or not isinstance(right, list) or left[0] != right[0]:
+        return False
+    (_, a, b), (operator, c, d) = left, right
+    same = always_equal(a, c) and always_equal(b, d)
+    return same or (operator in _COMMUTATIVE and always_equal(a, d) and always_equal(b, c))
 
 
 # -- readers
