@@ -52,11 +52,14 @@ class Artifact:
     Everything is read-only and safe to use from several threads.
     """
 
-    def __init__(self, data: memoryview, where: str, folder: Path | None, verify: bool) -> None:
+    def __init__(
+        self, data: memoryview, where: str, folder: Path | None, verify: bool, copy: bool = False
+    ) -> None:
         self._data = data
         self._where = where
         self._folder = folder
         self._verify = verify
+        self._copy = copy
         self._stored = read_archive(data, where)
         self._verified: set[str] = set()
         self._checks: dict[str, Future[None]] = {}
@@ -66,14 +69,15 @@ class Artifact:
         self.contracts = self._read_contracts()
 
     @staticmethod
-    def open(path: str | Path, *, verify: bool = True, name: str = "") -> Artifact:
+    def open(path: str | Path, *, verify: bool = True, name: str = "", copy: bool = False) -> Artifact:
         """The artifact in file `path`, memory-mapped. Raises ArtifactError if it is missing or invalid.
 
         `verify=False` skips the check of members against their hashes, for a large trusted file. `name` is its name in
-        messages; the default is its path.
+        messages; the default is its path. `copy` reads it, and its file of parameters, into memory, for files that
+        others may cut short while they are in use, which ends a process that has mapped them.
         """
         path = Path(path)
-        return Artifact(_map(path), name or str(path), path.parent, verify)
+        return Artifact(_content(path, copy), name or str(path), path.parent, verify, copy)
 
     @staticmethod
     def from_bytes(
@@ -234,7 +238,7 @@ class Artifact:
         if self._folder is None:
             raise ArtifactError(f"{self._where}: parameters are in file {name!r}; open it from its folder")
         path = self._folder / name
-        return _map(path), str(path)
+        return _content(path, self._copy), str(path)
 
     @property
     def _parameters(self) -> list[np.ndarray]:
@@ -265,14 +269,18 @@ class Artifact:
         return arrays
 
 
-def _map(path: Path) -> memoryview:
+def _content(path: Path, copy: bool) -> memoryview:
     size = 0
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise ArtifactError(f"{path}: not an artifact: the file is empty")
+            if copy:
+                return memoryview(file.read())
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except MemoryError:
+        raise OutOfMemoryError(size, "host") from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
             raise OutOfMemoryError(size, "host") from None

@@ -63,6 +63,7 @@ def load(
     devices: str | Mapping[str, str] | None = None,
     threads: int | None = None,
     in_flight: int = MOST,
+    copy: bool = False,
 ) -> Session:
     """Load an artifact, given as a file, its content, or an open artifact, as a session.
 
@@ -70,9 +71,10 @@ def load(
     devices not named are bound to the first present alternative. `threads` is the maximum number of threads of one call
     on the host; by default MOTET_THREADS, else the number of CPUs that the process may use, limited by its CPU quota.
     `in_flight` is the maximum number of concurrent submitted calls; each has separate memory for intermediate tensors
-    and results. Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
+    and results. `copy` reads a file into memory instead of mapping it: a mapped one that is cut short while in use ends
+    the process. Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
     """
-    source = _opened(source)
+    source = _opened(source, copy)
     bindings = bindings_of(devices)
     if threads is not None:
         _check_count("threads", threads)
@@ -83,7 +85,7 @@ def load(
     return session
 
 
-def _opened(source: str | Path | bytes | bytearray | memoryview | Artifact) -> Artifact:
+def _opened(source: str | Path | bytes | bytearray | memoryview | Artifact, copy: bool) -> Artifact:
     """The artifact. Raises OptionError for what is none, with what to do."""
     if isinstance(source, Artifact):
         return source
@@ -94,7 +96,7 @@ def _opened(source: str | Path | bytes | bytearray | memoryview | Artifact) -> A
         if Path(text).suffix in _PROGRAMS and Path(text).is_file():
             raise OptionError(f"source: {text} is a program, not an artifact; expected motet.load(motet.compile("
                               f"{text!r})), or the path of an artifact")
-        return Artifact.open(source)
+        return Artifact.open(source, copy=copy)
     if not _is_bytes(source):
         raise OptionError(f"source: {source!r} is of type {type(source).__qualname__}; expected the path of an "
                           "artifact, its bytes, or what motet.compile returns")
