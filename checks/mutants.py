@@ -17,9 +17,10 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from checks.changed import reaching
@@ -52,9 +53,9 @@ def find(fault: Fault, seconds: float, slow: bool) -> str:
     """The first test that fails with a fault; empty if none does within `seconds`."""
     with tempfile.TemporaryDirectory(prefix="motet-mutant-") as folder:
         top = Path(folder)
-        for file in _tracked():
-            (top / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(TOP / file, top / file, follow_symlinks=False)
+        for file in _files():
+            (top / file.relative_to(TOP)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, top / file.relative_to(TOP), follow_symlinks=False)
         fault.make(top)
         command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "120"]
         command += [] if slow else ["-m", "not slow"]
@@ -70,9 +71,13 @@ def find(fault: Fault, seconds: float, slow: bool) -> str:
     return failed[1] if failed else done.stdout.strip().rpartition("\n")[2]
 
 
-def _tracked() -> list[str]:
+def _files() -> Iterator[Path]:
+    """What git tracks, with the bytecode of modules, which stays valid in the copy but for the module that changes."""
     listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True)
-    return [file for file in listed.stdout.splitlines() if (TOP / file).is_file()]
+    for name in listed.stdout.splitlines():
+        file = TOP / name
+        cached = [Path(cache_from_source(str(file)))] if file.suffix == ".py" else []
+        yield from (found for found in (file, *cached) if found.is_file())
 
 
 def report(faults: Sequence[Fault], seconds: float, jobs: int, slow: bool) -> int:
