@@ -115,19 +115,21 @@ def load(
     devices: Mapping[str, str] | str | None = None,
     threads: int | None = None,
     in_flight: int | None = None,
+    copy: bool = False,
 ) -> Session:
     """Load an artifact (a path, its bytes, or the result of `compile`) and bind it to this machine's devices.
 
     `devices` binds named devices to physical ones, `{"gpu": "cuda:0"}`; `threads` limits the CPU threads of host code,
-    `in_flight` the concurrent calls of `submit` (default 4). Raises `ArtifactError` for a file that is not a valid
-    artifact, `DeviceError` if it has no code for this machine.
+    `in_flight` the concurrent calls of `submit` (default 4). `copy` reads a file into memory instead of mapping it: a
+    mapped one that is cut short while it is in use ends the process. Raises `ArtifactError` for a file that is not a
+    valid artifact, `DeviceError` if it has no code for this machine.
     """
     from motet import runtime
 
     path_or_artifact = os.fspath(source) if isinstance(source, os.PathLike) else source
     if in_flight is None:
-        return runtime.load(path_or_artifact, devices=devices, threads=threads)
-    return runtime.load(path_or_artifact, devices=devices, threads=threads, in_flight=in_flight)
+        return runtime.load(path_or_artifact, devices=devices, threads=threads, copy=copy)
+    return runtime.load(path_or_artifact, devices=devices, threads=threads, in_flight=in_flight, copy=copy)
 
 
 def _request(
