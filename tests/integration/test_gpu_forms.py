@@ -15,6 +15,7 @@ from tests.gpu_forms.pack import pack_groups
 from tests.gpu_forms.run import run
 
 
+@pytest.mark.slow
 def test_what_is_packed_is_right_where_it_runs_and_what_is_wrong_is_told(tmp_path: Path) -> None:
     pack_groups(tmp_path, ["onnx-norms", "random-integers"], 3, 40, "host")
     assert run(tmp_path, "host", 60, tmp_path / "results.json") == 0

@@ -71,6 +71,7 @@ def test_an_artifacts_own_schedules_make_the_same_artifact(tmp_path: Path, devic
     assert (tmp_path / "first.motet").read_bytes() == (tmp_path / "second.motet").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_guides_example_runs_as_printed(tmp_path: Path) -> None:
     motet_command = tmp_path / "bin" / "motet"
     motet_command.parent.mkdir()

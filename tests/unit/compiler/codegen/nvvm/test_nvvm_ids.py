@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.compiler.building import X86_64_V3, run
 from tests.unit.compiler.codegen.nvvm.emulator import run_launches
 from tests.unit.compiler.codegen.nvvm.launches import Array, launch, program
@@ -57,7 +58,7 @@ def expected(grid: Triple, block: Triple) -> Array:
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(grid=sizes, block=st.tuples(st.integers(1, 40), st.integers(1, 2), st.integers(1, 2)), barrier=st.booleans())
 def test_every_thread_knows_who_it_is(grid: Triple, block: Triple, barrier: bool) -> None:
     text, wanted = text_of(grid, block, barrier), expected(grid, block)
