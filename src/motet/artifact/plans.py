@@ -8,6 +8,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
+from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import substitute
 from motet.artifact.schema import Expr, Loop, Manifest, Plan, Signature, Step, TensorSpec
 from motet.errors import ArtifactError, CallError
@@ -172,9 +173,13 @@ def _check_kind(given: TensorKind, expected: TensorKind, where: str) -> None:
     same = len(given.shape) == len(expected.shape) and all(
         a == b for a, b in zip(given.shape, expected.shape, strict=True) if isinstance(a, int) and isinstance(b, int)
     )
-    # Integers are signless in code; the caller's tensors may be unsigned.
-    if given.dtype.removeprefix("u") != expected.dtype.removeprefix("u") or not same:
+    if _in_code(given.dtype) != _in_code(expected.dtype) or not same:
         raise ArtifactError(f"{where}: a tensor {_show(given)}; expected {_show(expected)}")
+
+
+def _in_code(dtype: str) -> str:
+    """The type that code has for a caller's: integers are signless there, and types of fewer than 16 bits are bytes."""
+    return "i8" if dtype != "i1" and DTYPES[dtype].itemsize == 1 else dtype.removeprefix("u")
 
 
 def _show(kind: TensorKind) -> str:
