@@ -78,7 +78,8 @@ class Placement:
 class Program:
     """`parameters` maps keys to arrays (memory-mapped if the source allows). After normalisation `constraints` has, for
     each public function, the constraints of its operations on extents. `file` is the name of the source in messages;
-    `resources` has the data of `dense_resource<key>` attributes, which do not occur in normal form."""
+    `resources` has the data of `dense_resource<key>` attributes, which do not occur in normal form. `named` are the
+    names that operations have in the source, also those of which nothing is left to compute."""
 
     module: ir.Module
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
@@ -86,6 +87,7 @@ class Program:
     constraints: Mapping[str, list[Constraint]] = field(default_factory=dict[str, list[Constraint]])
     file: str = "<program>"
     resources: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    named: frozenset[str] = frozenset()
 
 
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:

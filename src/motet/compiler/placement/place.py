@@ -50,7 +50,7 @@ class Place(Pass):
 
     def run(self, program: Program) -> bool:
         module = program.module
-        assign(module, self.flags, self.places, self.automatic)
+        assign(program, self.flags, self.places, self.automatic)
         devices, default, links = devices_of(module)
         if devices:
             program.placement = self._split(module, devices, default, links)
@@ -105,7 +105,7 @@ def annotate(program: Program, place: Place) -> None:
     from motet.compiler.placement.place_automatically import PlaceAutomatically
 
     module, automatic = program.module, place.automatic and place.table is not None
-    assign(module, place.flags, place.places, automatic)
+    assign(program, place.flags, place.places, automatic)
     for function in public_functions(module):
         take_apart(function)
     if automatic and place.table is not None:
@@ -114,16 +114,16 @@ def annotate(program: Program, place: Place) -> None:
 
 
 def assign(
-    module: ir.Module, flags: Sequence[DeviceFlag], places: Sequence[tuple[str, str]] = (), automatic: bool = False
+    program: Program, flags: Sequence[DeviceFlag], places: Sequence[tuple[str, str]] = (), automatic: bool = False
 ) -> None:
-    """Gives a module the devices of the command line, and verifies the result; `read_devices` must have run."""
+    """Gives a program the devices of the command line, and verifies the result; `read_devices` must have run."""
     used = frozenset(name for _, text in places for name in _devices_in(text))
     passes = (
         AssignDevices(tuple(flags), None if automatic else used), ResolveAliases(), ResolveOnDevice(),
-        PlaceByName(tuple(places)), VerifyDevices(),
+        PlaceByName(tuple(places), program.named), VerifyDevices(),
     )
     for each in passes:
-        run_on_module(each, module)
+        run_on_module(each, program.module)
 
 
 def _devices_in(affinity: str) -> list[str]:

@@ -2,14 +2,16 @@
 
     linalg.conv_2d_nchw_fchw … loc("layer4.0.conv1")    with  layer4*=gpu   →   … {motet.affinity = "gpu"} loc(…)
 
-A pattern may be the name of a kernel in a profile, `layer1.0.conv2 + bn2 + relu`: every name in it is one, of the
-module of the first if there is such an operation. An operation without a name has its place in the source,
+What an operator was written out as has its name before a slash, `gelu_2/Tanh3`, and goes with it. A pattern may be the
+name of a kernel in a profile, `layer1.0.conv2 + bn2 + relu`: every name in it is one, of the module of the first if
+there is such an operation. An operation without a name has its place in the source,
 `model.mlir:12:8: linalg.matmul`. Affinities of the program take precedence. If several patterns match, the first one is
 used.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from motet.compiler.ir.source_names import JOINED, has_work, list_computed, name
 from motet.compiler.passes.base import ModulePass
 from motet.errors import OptionError
 
+_log = logging.getLogger("motet")
 _SHOWN = 8
 _LEFT_OUT = re.compile(r"\d+ more")
 
@@ -30,10 +33,11 @@ _LEFT_OUT = re.compile(r"\d+ more")
 @dataclass(frozen=True)
 class PlaceByName(ModulePass):
     """`places` are pairs of a pattern (`*`, `?` and `[…]` as in file names) and an affinity. Raises OptionError for a
-    pattern that matches no operation."""
+    pattern that matches no operation, nor one of `gone`, the names of operators that were folded into others."""
 
     name = "place-by-name"
     places: tuple[tuple[str, str], ...] = ()
+    gone: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, options: str) -> Self:
@@ -59,7 +63,11 @@ class PlaceByName(ModulePass):
                         operation.attributes[AFFINITY] = ir.StringAttr.get(affinity)
                     break
         for pattern, affinity in self.places:
-            if pattern not in used:
+            if pattern in used:
+                continue
+            if any(_matches(name, part) for name in self.gone for part in parts[pattern]):
+                _log.warning("place %s=%s: nothing of it is left to compute, it was folded", pattern, affinity)
+            else:
                 raise OptionError(f"place {pattern}={affinity}: no operation has such a name; {_listing(told)}")
 
 
@@ -80,7 +88,7 @@ def _parts(pattern: str, affinity: str, names: Collection[str]) -> list[str]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)
+    return name == pattern or fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}/*")
 
 
 def _operations(module: ir.Module) -> Iterator[ir.Operation]:

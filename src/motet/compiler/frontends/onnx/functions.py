@@ -36,14 +36,13 @@ def expand_functions(model: OnnxModel, operators: Set[str]) -> bool:
     Needs inferred types: the bodies of some operators depend on them.
     """
     import onnx
-    import onnx.inliner
 
     functions: list[onnx.FunctionProto] = []
     _call_functions(model, operators, functions)
     if functions:
         model.proto.functions.extend(functions)
         model.proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
-        model.proto = onnx.inliner.inline_local_functions(model.proto)
+        model.proto = inlined(model.proto)
         kept = [entry for entry in model.proto.opset_import if entry.domain != DOMAIN]
         del model.proto.opset_import[:]
         model.proto.opset_import.extend(kept)
@@ -61,9 +60,30 @@ def _call_functions(model: OnnxModel, operators: Set[str], functions: list[onnx.
             continue
         function.name = f"{node.op_type}_{len(functions)}"
         function.domain = DOMAIN
+        name_within(function, node.name)
         functions.append(function)
         node.op_type, node.domain = function.name, DOMAIN
     each_body(model, lambda inside: _call_functions(inside, operators, functions))
+
+
+def inlined(model: onnx.ModelProto, convert_version: bool = False) -> onnx.ModelProto:
+    """The model with calls of functions replaced by their nodes, which keep their names. Raises RuntimeError,
+    ValueError as onnx's inliner."""
+    import onnx.inliner
+
+    before = {node.name for node in model.graph.node}
+    found = onnx.inliner.inline_local_functions(model, convert_version=convert_version)
+    for node in found.graph.node:
+        if node.name not in before:
+            node.name = node.name.rpartition("__")[0] or node.name  # the inliner appends a number
+    return found
+
+
+def name_within(function: onnx.FunctionProto, name: str) -> None:
+    """Names the nodes of a function after the only node that calls it."""
+    for number, node in enumerate(function.node):
+        if name:
+            node.name = f"{name}/{node.name or f'{node.op_type}{number}'}"
 
 
 def _specialized(model: OnnxModel, node: onnx.NodeProto, version: int) -> onnx.FunctionProto | None:

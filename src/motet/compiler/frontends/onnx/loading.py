@@ -30,6 +30,7 @@ from motet.compiler.frontends.onnx.data import DataFiles
 from motet.compiler.frontends.onnx.demands import demand_extents
 from motet.compiler.frontends.onnx.distrusted import refuse_unknown
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
+from motet.compiler.frontends.onnx.functions import inlined, name_within
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
 from motet.compiler.frontends.onnx.mlir_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx.model import OnnxModel
@@ -69,6 +70,7 @@ def load_onnx(
 
 def load_model(model: OnnxModel, sequences: str = "") -> Program:
     """Lowers a model into a program with one public function `main`. Raises CompileError as `load_onnx`."""
+    named = frozenset(node.name for node in model.proto.graph.node if node.name)
     strip_zip_maps(model)
     give_sequences(model, parse_sequences(sequences))
     resolve_optionals(model)
@@ -91,7 +93,7 @@ def load_model(model: OnnxModel, sequences: str = "") -> Program:
         raise _lowering_failed(model, explain(model, error)) from error
     keep_states(lowered.module, model)
     parameters = {name: model.constants[name] for name in lowered.parameters}
-    program = Program(lowered.module, parameters, file=model.file)
+    program = Program(lowered.module, parameters, file=model.file, named=named)
     if model.states:
         with program.module.context, ir.Location.unknown():
             run_named("read-devices", program)  # resolves states
@@ -130,17 +132,28 @@ def inline_functions(model: OnnxModel) -> None:
     """Inlines the functions that the model defines."""
     if not model.proto.functions:
         return
-    import onnx.inliner
-
     for function in model.proto.functions:
         _relabel(function, model.opsets.get("", 0))
+    _copy_for_calls(model)
     try:
-        model.proto = onnx.inliner.inline_local_functions(model.proto, convert_version=True)
+        model.proto = inlined(model.proto, convert_version=True)
     except (RuntimeError, ValueError) as error:
         said = str(error).rpartition("failed: ")[2]  # after the position in the inliner's source
         raise model.error(
             f"its functions cannot be inlined: {said}; expected functions of the model's own operator sets"
         ) from error
+
+
+def _copy_for_calls(model: OnnxModel) -> None:
+    """Gives each named call of a function, in the main graph, one of its own, with nodes that are named after it."""
+    known = {(function.domain, function.name): function for function in model.proto.functions}
+    for number, node in enumerate(model.proto.graph.node):
+        function = known.get((node.domain, node.op_type))
+        if function is not None and node.name:
+            own = model.proto.functions.add()
+            own.CopyFrom(function)
+            own.name = node.op_type = f"{function.name}.{number}"
+            name_within(own, node.name)
 
 
 def _relabel(function: onnx.FunctionProto, version: int) -> None:
