@@ -44,7 +44,7 @@ def read(text: str, flags: tuple[str, ...] = ()) -> ir.Module:
     with context, ir.Location.unknown():
         run_steps(READ_DEVICES, Program(module))
         InlineCalls().run(module)
-        assign(module, parse_device_flags(flags))
+        assign(Program(module), parse_device_flags(flags))
     return module
 
 
