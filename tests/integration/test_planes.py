@@ -94,6 +94,16 @@ def test_pools(seed: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("taps", [2, 3, 5, 7])
+def test_pools_whose_windows_share_lines(taps: int) -> None:
+    how: dict[str, Any] = {"kernel_shape": [taps, 3], "dilations": [1, 1], "strides": [1, 1], "pads": [1, 0, 0, 1]}
+    x = np.random.default_rng(taps).standard_normal((1, 3, 23, 21)).astype(np.float32)
+    node = [helper.make_node("MaxPool", ["x"], ["y"], "pool", **how)]
+    np.testing.assert_array_equal(_run(node, x, {}), _windows(x, how, -np.inf).max((4, 5)))
+    node = [helper.make_node("AveragePool", ["x"], ["y"], "pool", count_include_pad=1, **how)]
+    np.testing.assert_allclose(_run(node, x, {}), _windows(x, how, 0).mean((4, 5)), rtol=1e-5, atol=1e-6)
+
+
 def test_pools_of_bytes_and_of_numbers_that_are_none() -> None:
     how: dict[str, Any] = {"kernel_shape": [5, 4], "dilations": [1, 1], "strides": [2, 1], "pads": [1, 2, 2, 1]}
     numbers = np.random.default_rng(0)

@@ -92,6 +92,12 @@ def test_every_schedule_gives_the_same_numbers(schedule: dict[str, Any]) -> None
     close(attention_kernel(form), form, inputs_of(form), native_target(), **schedule)
 
 
+@pytest.mark.parametrize("depth", [7, 15, 23, 31])
+def test_heads_that_end_within_a_vector(depth: int) -> None:
+    form = Form(queries=2, keys=37, depth=depth, width=24)
+    close(attention_kernel(form), form, inputs_of(form), native_target(), key_mode="along_depth", pack_values=False)
+
+
 @pytest.mark.parametrize("mask", ["none", "causal"])
 def test_one_code_serves_all_extents(mask: Any) -> None:
     form = Form(dynamic=True, mask=mask, depth=24, width=40)
