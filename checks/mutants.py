@@ -35,6 +35,7 @@ class Fault:
     file: str  # of src/motet
     text: str
     becomes: str
+    first: str = ""  # of the files of tests, without its ending
 
     def make(self, top: Path) -> None:
         """Change the file in the tree at `top`. Raises SystemExit where its text is not there once."""
@@ -59,7 +60,8 @@ def find(fault: Fault, seconds: float, slow: bool) -> str:
         fault.make(top)
         command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "120"]
         command += [] if slow else ["-m", "not slow"]
-        files = reaching([f"src/motet/{fault.file}"], seconds)
+        first = [f"tests/{fault.first}.py"] if fault.first else []
+        files = dict.fromkeys([*first, *reaching([f"src/motet/{fault.file}"], seconds)])
         try:
             done = subprocess.run([*command, *files], cwd=top, env=os.environ | {"PYTHONPATH": str(top / "src")},
                                   capture_output=True, text=True, check=False, timeout=2 * seconds)  # fmt: skip
