@@ -50,6 +50,11 @@ def test_short_floats_agree_with_numpy(name: str, dtype: str) -> None:
         agree(form, which=1)
 
 
+@pytest.mark.parametrize("depth", [17, 31, 48])
+def test_heads_are_multiplied_in_parts_where_threads_do_it(depth: int) -> None:
+    agree(Form(queries=5, keys=9, depth=depth, width=16), target=gpu("intel:tgllp"))
+
+
 def test_rows_that_see_no_key_are_not_numbers() -> None:
     form = Form(mask="bool", queries=20, keys=40)
     inputs = inputs_of(form)
