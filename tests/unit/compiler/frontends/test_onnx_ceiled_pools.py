@@ -52,3 +52,22 @@ def test_windows_that_begin_in_the_padding_are_dropped(
         found = session.main(x)
     expected = -pooled(-pooled(x, kernel, stride, pad, operator), kernel, stride, pad, operator)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("more", [
+    {"ceil_mode": 1, "pads": [1, 0, 2, 1]}, {"ceil_mode": 1, "auto_pad": "VALID"}, {"auto_pad": "VALID"},
+], ids=["ceiled", "ceiled without pads", "without pads"])
+def test_windows_with_gaps(operator: str, more: dict[str, object]) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install 'motet[onnxruntime]'")
+    window = {"kernel_shape": [3, 2], "strides": [2, 3], "dilations": [2, 3], **more}
+    x = np.random.default_rng(5).standard_normal((1, 2, 12, 15), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x"], ["y"], **window)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8).SerializeToString()
+    (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    with motet.load(motet.compile(model)) as session:
+        np.testing.assert_allclose(session.main(x), expected, rtol=1e-5)
