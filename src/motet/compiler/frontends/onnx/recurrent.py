@@ -2,7 +2,7 @@
 
     GRU(x, …, direction=bidirectional)  →  Concat(GRU(x, …), reversed(GRU(reversed(x), …)))
 
-The wheel supports a bidirectional LSTM, but not a backward one. It ignores sequence lengths: they are dropped if they
+The wheel supports a bidirectional LSTM without a layout, but not a backward one. It ignores sequence lengths: they are dropped if they
 equal the input's; with others, and for further forms, the operator is unrolled (`cells.py`).
 """
 
@@ -29,7 +29,7 @@ def _directions(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
     direction = attribute(node, "direction", b"forward").decode()
     given = [*node.input, *[""] * (8 - len(node.input))]
     layout = attribute(node, "layout", 0)
-    known = {"RNN": ("forward",), "GRU": ("forward",), "LSTM": ("forward", "bidirectional")}[node.op_type]
+    known = ("forward", "bidirectional") if node.op_type == "LSTM" and not layout else ("forward",)
     whole = _without_lengths(node, facts, 1 if layout else 0) if given[4] else []
     plain = whole[0] if whole else node
     if whole is None or is_special(node) or is_short(plain, facts):
