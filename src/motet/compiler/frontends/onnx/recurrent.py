@@ -2,8 +2,8 @@
 
     GRU(x, …, direction=bidirectional)  →  Concat(GRU(x, …), reversed(GRU(reversed(x), …)))
 
-The wheel supports a bidirectional LSTM without a layout, but not a backward one. It ignores sequence lengths: they are dropped if they
-equal the input's; with others, and for further forms, the operator is unrolled (`cells.py`).
+The wheel supports a bidirectional LSTM without a layout, but not a backward one. It ignores sequence lengths: they are
+dropped if they equal the input's; with others, and for further forms, the operator is unrolled (`cells.py`).
 """
 
 from __future__ import annotations
