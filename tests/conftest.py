@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, settings
 from tests.costs import function_of, mark_slow, read_costs
 from tests.seeds import ALL
 
-from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, bases_of
-from motet.compiler.targets.families import DEFAULT_CPU
+from motet.compiler.targets.cpu import bases_of
+from motet.compiler.targets.families import DEFAULT_CPU, own_level
 from motet.errors import DeviceError
-from motet.runtime.cpu_features import host_features
 from motet.runtime.drivers.opencl.loader import environment_platforms, openable
 
 # Deadlines measure the machine's load, not the code; a failure prints what repeats it.
@@ -75,8 +74,8 @@ def all_levels() -> Iterator[None]:
 def own_levels() -> str:
     """The best CPU level of this machine, with those that it extends. In `make test`, programs that name no level are
     compiled for these, which takes half of the time; in `make test-all`, for those that users get."""
-    own = [CPU_TARGETS[name] for name in DEFAULT_TARGETS if set(CPU_TARGETS[name].requires) <= host_features()]
-    return "+".join((own[0].name, *bases_of(own[0]))) if own else "native"
+    own = own_level()
+    return "+".join((own.name, *bases_of(own))) if own else "native"
 
 
 def hide_unfit_torchvision() -> None:

@@ -18,13 +18,11 @@ from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.schedule import KernelSchedule, Reason, encode_schedule
 from motet.compiler.service import CompileRequest
 from motet.compiler.source_files import read_file
-from motet.compiler.targets.cpu import DEFAULT_TARGETS
 from motet.compiler.targets.device_flags import parse_device_flags_or_uris
-from motet.compiler.targets.families import HOST, families, resolve_target
+from motet.compiler.targets.families import HOST, families, own_level, resolve_target
 from motet.compiler.targets.family import Target
 from motet.errors import DeviceError, OptionError
 from motet.lab.operators import is_operator, operator_program
-from motet.runtime.cpu_features import host_features
 from motet.runtime.device import DeviceInfo, find_device
 
 if TYPE_CHECKING:
@@ -142,9 +140,8 @@ def _best_level(device: str) -> str:
     """`device` with the best CPU level of this machine, if it is the host without one."""
     if device != HOST:
         return device
-    for name in DEFAULT_TARGETS:
-        if set(resolve_target(name).requires) <= host_features():
-            return f"{HOST}{{cpu={name}}}"
+    if (level := own_level()) is not None:
+        return f"{HOST}{{cpu={level.name}}}"
     raise DeviceError(f"device {HOST}: this processor has no level of {', '.join(families()[HOST].names)}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
 
-from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, X86_64_V4
+from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
 from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.embedded import EMBEDDED
 from motet.compiler.targets.family import Family, Target
@@ -23,6 +23,7 @@ from motet.compiler.targets.opencl import OPENCL
 from motet.compiler.targets.riscv import RISCV
 from motet.errors import OptionError
 from motet.plug_ins import plug_ins
+from motet.runtime.cpu_features import host_features
 
 GROUP = "motet.targets"
 HOST = "host"
@@ -60,6 +61,12 @@ def default_levels() -> tuple[str, ...]:
         if name not in (known := (*CPU_TARGETS, "native")):
             raise OptionError(f"{DEFAULT_CPU}={given}: no level {name or '(empty)'}; available: {', '.join(known)}")
     return names
+
+
+def own_level() -> CpuTarget | None:
+    """The best default CPU level that this machine has; None if it has none."""
+    levels = (CPU_TARGETS[name] for name in DEFAULT_TARGETS)
+    return next((level for level in levels if set(level.requires) <= host_features()), None)
 
 
 def families_with_code() -> list[str]:
