@@ -66,7 +66,7 @@ class PlaceByName(ModulePass):
             if pattern in used:
                 continue
             if any(_matches(name, part) for name in self.gone for part in parts[pattern]):
-                _log.warning("place %s=%s: nothing of it is left to compute, it was folded", pattern, affinity)
+                _log.warning("place %s=%s: no effect: folding left nothing of it to compute", pattern, affinity)
             else:
                 raise OptionError(f"place {pattern}={affinity}: no operation has such a name; {_listing(told)}")
 

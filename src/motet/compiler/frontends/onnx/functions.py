@@ -81,9 +81,8 @@ def inlined(model: onnx.ModelProto, convert_version: bool = False) -> onnx.Model
 
 def name_within(function: onnx.FunctionProto, name: str) -> None:
     """Names the nodes of a function after the only node that calls it."""
-    for number, node in enumerate(function.node):
-        if name:
-            node.name = f"{name}/{node.name or f'{node.op_type}{number}'}"
+    for number, node in enumerate(function.node if name else ()):
+        node.name = f"{name}/{node.name or f'{node.op_type}{number}'}"
 
 
 def _specialized(model: OnnxModel, node: onnx.NodeProto, version: int) -> onnx.FunctionProto | None:

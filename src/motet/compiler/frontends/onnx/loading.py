@@ -145,7 +145,7 @@ def inline_functions(model: OnnxModel) -> None:
 
 
 def _copy_for_calls(model: OnnxModel) -> None:
-    """Gives each named call of a function, in the main graph, one of its own, with nodes that are named after it."""
+    """Gives each named call in the main graph its own copy of the function, with nodes named after the call."""
     known = {(function.domain, function.name): function for function in model.proto.functions}
     for number, node in enumerate(model.proto.graph.node):
         function = known.get((node.domain, node.op_type))

@@ -36,8 +36,8 @@ _BYTES_PER_SECOND = 4 << 10  # by which the time for a build grows with the prog
 
 def build_apart(number: int, about: str, code: bytes, options: str) -> bytes:
     """The code of a device for a program: of device `number` of all platforms together, described by `about`. Raises
-    OpenClError if the compiler rejects the program, PlatformDied if it dies, does not end in time, or makes nothing of
-    the program, and DeviceError if no process can ask it."""
+    OpenClError if the compiler rejects the program, PlatformDied if it dies, does not end in time, or builds no
+    kernels, and DeviceError if no process can ask it."""
     with tempfile.TemporaryDirectory(prefix="motet-opencl-") as name:
         folder = Path(name)
         (folder / _CODE).write_bytes(code)
@@ -53,7 +53,7 @@ def build_apart(number: int, about: str, code: bytes, options: str) -> bytes:
 
 
 def failure(text: str, code: int) -> OpenClError:
-    """The error of a build: without a code of OpenCL, the platform has made nothing of the program."""
+    """The error of a build: one without an OpenCL error code means that the platform built no kernels."""
     return OpenClError(text, code) if code else PlatformDied(text)
 
 
