@@ -230,6 +230,8 @@ def at_most(left: Expr, right: Expr) -> bool:
         return True
     if isinstance(right, list) and right[0] == "max" and (at_most(left, right[1]) or at_most(left, right[2])):
         return True
+    if isinstance(left, int) and (least := _least(right)) is not None and left <= least:
+        return True
     terms: dict[str, int] = {"": 0}
     if not _add_terms(right, 1, terms) or not _add_terms(left, -1, terms):
         return False

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from motet.artifact.expressions import apply, at_most
 from motet.artifact.schema import Command, Expr, Manifest, Schedule, ScheduleBuffer, Signature
 from motet.errors import CompileError
 
@@ -238,7 +239,7 @@ def _ends_before(a: _Place, b: _Place) -> bool:
 
 def _at_least(term: Expr, count: int, size: Expr) -> bool:
     """Whether `count` times `term` is at least `size`."""
-    if _covers(_terms(term, count), _terms(size)):
+    if _covers(_terms(term, count), _terms(size)) or at_most(size, apply("*", term, count)):
         return True
     if not isinstance(term, list):
         return False
