@@ -1,4 +1,5 @@
-"""simplify-sizes: replaces sizes that equal an input's extent by that extent, and constant sizes by numbers.
+"""simplify-sizes: replaces sizes that equal an input's extent by that extent, constant sizes by numbers, and others by
+the first calculated one that is equal.
 
     %2 = arith.muli %b, 1024 ; %4 = arith.muli %b, 64        %c0 = arith.constant 0
     %5 = arith.divsi %2, %4 ; …                         →    %b = tensor.dim %x, %c0
@@ -29,7 +30,7 @@ class SimplifySizes(FunctionPass):
             return False
         shapes = Shapes(function)
         places = {symbol.name: (block.arguments[symbol.input], symbol.axis) for symbol in shapes.symbols}
-        made: dict[str | int, ir.Value] = {}
+        made: dict[str, ir.Value] = {}
         begin = block.operations[0].operation
         changed = False
         for entry in list(block.operations):
@@ -39,13 +40,18 @@ class SimplifySizes(FunctionPass):
                 continue
             result = operation.results[0]
             known = shapes.numbers.get(result)
-            if not isinstance(result.type, ir.IndexType) or not isinstance(known, (str, int)) or _is_plain(operation):
+            if not isinstance(result.type, ir.IndexType) or known is None or _is_plain(operation):
                 continue
-            if known not in made:
-                made[known] = _make(known, places, begin)
-                shapes.numbers[made[known]] = known
-            result.replace_all_uses_with(made[known])
-            changed = True
+            if (key := repr(known)) in made:
+                result.replace_all_uses_with(made[key])
+                changed = True
+            elif isinstance(known, (str, int)):
+                made[key] = _make(known, places, begin)
+                shapes.numbers[made[key]] = known
+                result.replace_all_uses_with(made[key])
+                changed = True
+            elif operation.name != "tensor.dim":  # a tensor would be kept for its extent alone
+                made[key] = result
         return changed
 
 
