@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import integer_constant, static_or_none
 from motet.compiler.passes.fuse.roles import (
     ALIASES,
     DENSE_ROLES,
@@ -222,13 +223,13 @@ class _Grouper:
         ]
 
     def _cuts_sort(self, operation: ir.Operation) -> bool:
-        """Whether this slices the front of a sorted tensor: a partial sort then suffices."""
+        """Whether this slices a known number of elements from the front of a sorted tensor: a partial sort suffices."""
         if operation.name != "tensor.extract_slice" or isinstance(operation.operands[0].owner, ir.Block):
             return False
         if any(ir.DenseI64ArrayAttr(operation.attributes["static_offsets"])):
             return False
         owner = operation.operands[0].owner.operation
-        return owner.name == "tm_tensor.sort" and owner in self.owner
+        return owner.name == "tm_tensor.sort" and owner in self.owner and _keeps_extents(operation, owner)
 
     def _open(
         self, operation: ir.Operation, role: Role, structure: Structure | None, producers: set[Group]
@@ -427,3 +428,22 @@ def _numbers_places(operation: ir.Operation) -> bool:
     """Whether the result of a generic only depends on indices, and is not the same number everywhere."""
     body = operation.regions[0].blocks[0].operations
     return len(operation.operands) == 1 and any(entry.operation.name == "linalg.index" for entry in body)
+
+
+def _keeps_extents(slice_: ir.Operation, sort: ir.Operation) -> bool:
+    """Whether the dynamic sizes of a slice are extents of the tensors that are sorted, along unsorted dimensions."""
+    sorted_axis = ir.IntegerAttr(sort.attributes["dimension"]).value
+    sizes = static_or_none(slice_, "static_sizes")
+    dynamic = [axis for axis, size in enumerate(sizes) if size is None]
+    return all(
+        axis != sorted_axis and _is_extent(size, axis, [*sort.operands, *sort.results])
+        for axis, size in zip(dynamic, list(slice_.operands)[1:], strict=True)
+    )
+
+
+def _is_extent(size: ir.Value, axis: int, tensors: list[ir.Value]) -> bool:
+    """Whether a number is the extent of one of `tensors` along an axis."""
+    if isinstance(size.owner, ir.Block) or size.owner.operation.name != "tensor.dim":
+        return False
+    tensor, along = size.owner.operation.operands
+    return tensor in tensors and integer_constant(along) == axis
