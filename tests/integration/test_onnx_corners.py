@@ -104,3 +104,60 @@ def test_batches_first_in_both_directions(kind: str) -> None:
     turned = held | {name: held[name].swapaxes(0, 1).copy() for name in ("h", "c") if name in held}
     first = x.swapaxes(0, 1).copy()
     agree(motets(model_of(node(1), first, turned, 14), first), [every.transpose(2, 0, 1, 3), last.swapaxes(0, 1)])
+
+
+def dynamic(node: Any, results: list[int], opset: int = 18, **inputs: tuple[type, list[Any]]) -> bytes:
+    """A model of one node whose results have `results` as element types."""
+    h = onnx.helper
+    types = {name: (h.np_dtype_to_tensor_dtype(np.dtype(kind)), shape) for name, (kind, shape) in inputs.items()}
+    graph = h.make_graph(
+        [node], "g", [h.make_tensor_value_info(name, *kind) for name, kind in types.items()],
+        [h.make_tensor_value_info(name, kind, None) for name, kind in zip(node.output, results, strict=True)],
+    )  # fmt: skip
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", opset)], ir_version=9).SerializeToString()
+
+
+def same_in_calls(model: bytes, calls: list[dict[str, np.ndarray]]) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install 'motet[onnxruntime]'")
+    runtime = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    with motet.load(motet.compile(model, cache=False)) as session:
+        for given in calls:
+            found = [np.asarray(each) for each in session.main(*given.values())]
+            expected = runtime.run(None, given)
+            for one, other in zip(found, expected, strict=True):
+                assert one.dtype == other.dtype
+                np.testing.assert_array_equal(one, other, strict=True)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize(("axis", "shape"), [(0, ("n",)), (1, ("b", "n", 3)), (-2, ("n", 5))])
+def test_the_first_along_a_dynamic_axis(axis: int, shape: tuple[Any, ...], held: bool, largest: int) -> None:
+    """`held`: the model has the number of elements, else each call gives it."""
+    node = onnx.helper.make_node("TopK", ["x", "k"], ["values", "places"], axis=axis, largest=largest)
+    model = dynamic(node, [1, 7], x=(np.float32, list(shape)), k=(np.int64, [1]))
+    if held:
+        proto = onnx.ModelProto.FromString(model)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2]), "k"))
+        del proto.graph.input[1]
+        model = proto.SerializeToString()
+    calls = list[dict[str, np.ndarray]]()
+    for extent, count in ((2, 2), (3, 0), (17, 1), (64, 64), (129, 50)):
+        x = HELD.integers(-9, 9, [{"n": extent, "b": 2}.get(each, each) for each in shape]).astype(np.float32)
+        calls.append({"x": x} if held else {"x": x, "k": np.array([count])})
+    same_in_calls(model, calls)
+    x = np.ones([{"n": 1, "b": 2}.get(each, each) for each in shape], np.float32)
+    with motet.load(motet.compile(model, cache=False)) as session, pytest.raises(motet.CallError, match="TopK"):
+        session.main(*[x] if held else [x, np.array([2])])
+
+
+@pytest.mark.parametrize("ordered", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int8])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_different_elements_of_dynamic_extents(axis: int | None, dtype: type, ordered: int) -> None:
+    along = {} if axis is None else {"axis": axis}
+    node = onnx.helper.make_node("Unique", ["x"], ["y", "first", "inverse", "counts"], sorted=ordered, **along)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    shapes = [(1, 2), (4, 2), (2, 17), (33, 3), *([(0, 2)] if axis != 1 else [(2, 0)])]
+    same_in_calls(dynamic(node, [kind, 7, 7, 7], x=(dtype, ["n", "m"])),
+                  [{"x": HELD.integers(0, 3, shape).astype(dtype)} for shape in shapes])  # fmt: skip

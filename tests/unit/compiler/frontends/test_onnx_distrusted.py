@@ -31,7 +31,7 @@ F, I8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
     [
         (model("STFT", [(F, [1, 32, 1]), (I64, [])], (F, [1, None, 9, 2])), "STFT is supported where frame_step"),
         (model("Det", [(F, [33, 33])], (F, [])), "Det is supported for matrices of at most 32 rows"),
-        (model("Unique", [(F, [0])], (F, [None])), "Unique with an operand .* without elements"),
+        (model("Unique", [(F, [0])], (F, [None]), axis=0), "Unique with an operand .* without elements"),
         (model("LSTM", [(F, ["t", 1, 3]), (F, [1, 8, 3]), (F, [1, 8, 2]), (F, [1, 16]), (TensorProto.INT32, [1])],
                (F, ["t", 1, 1, 2]), hidden_size=2), "LSTM of this form, for a number of steps that only a call knows"),
         (model("GridSample", [(F, [1, 1, "h", 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4])), "GridSample .* for batches"),

@@ -89,8 +89,8 @@ def _unique(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     """Unique: sorts elements, or slices along an axis; those that differ from their predecessor are the results."""
     rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
     axis = attribute(node, "axis", None)
-    if rank is None or kind is None or 0 in (facts.shapes.get(node.input[0]) or ()):
-        raise refused(node, facts, "an operand of unknown rank or type, or without elements")
+    if rank is None or kind is None or (axis is not None and 0 in (facts.shapes.get(node.input[0]) or ())):
+        raise refused(node, facts, "an operand of unknown rank or type, or along an axis of one without elements")
     w = NodeWriter(node, facts)
     n = Numbers(w)
     value, along = node.input[0], 0 if axis is None else axis % rank
@@ -100,34 +100,32 @@ def _unique(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         compared = _flat(w, compared)
         count = w.add("Shape", compared)
         ordered, order = w.add_all("TopK", 2, compared, count, largest=0)
-        same = w.add("Equal", _but(n, ordered, 1), _but(n, ordered, -1))
     else:
         rows = w.add("Transpose", compared, perm=[along, *(a for a in range(rank) if a != along)])
         rows = w.reshape(rows, [0, -1])
         count, order = w.reshape(w.add("Gather", w.add("Shape", rows), n.of([0]), axis=0), [1]), _order_of_rows(n, rows)
         ordered = w.add("Gather", rows, order, axis=0)
-        alike = n.flag(w.add("Equal", _but(n, ordered, 1), _but(n, ordered, -1)))
-        same = w.add("Equal", w.over("ReduceMin", alike, [1], keepdims=0), n.of(1))
-    first = w.add("Concat", n.of([1]), n.flag(w.add("Not", same)), axis=0)
+    every = w.add("Range", n.of(0), w.reshape(count, []), n.of(1))
+    before = w.add("Max", n.sub(every, n.of(1)), n.of(0))
+    same = w.add("Equal", ordered, w.add("Gather", ordered, before, axis=0))
+    if axis is not None:
+        same = w.add("Equal", w.over("ReduceMin", n.flag(same), [1], keepdims=0), n.of(1))
+    first = n.flag(w.add("Or", w.add("Equal", every, n.of(0)), w.add("Not", same)))
     group = n.sub(w.add("CumSum", first, n.of(0)), n.of(1))
-    begins = _places(n, first)
-    ends = w.add("Concat", _but(n, begins, 1), count, axis=0)
-    counts, found = n.sub(ends, begins), w.add("Gather", order, begins, axis=0)
+    found = w.add("Gather", order, _places(n, first), axis=0)
     zeros = w.add("ConstantOfShape", count, value=_zero())
     inverse = w.add("ScatterElements", zeros, order, group)
     if not attribute(node, "sorted", 1):
-        marks = w.add("ScatterElements", zeros, found, n.add(n.mul(found, n.of(0)), n.of(1)))
+        marks = w.add("ScatterElements", zeros, found, _filled(n, found, 1))
         places, number = _places(n, marks), n.sub(w.add("CumSum", marks, n.of(0)), n.of(1))
-        counts = w.add("Gather", counts, w.add("Gather", inverse, places, axis=0), axis=0)
         inverse = w.add("Gather", number, w.add("Gather", found, inverse, axis=0), axis=0)
         found = places
+    counts = w.add("ScatterElements", _filled(n, found, 0), inverse, _filled(n, inverse, 1), reduction="add")
     return w.done([w.add("Gather", value, found, axis=along), found, inverse, counts])
 
 
-def _but(n: Numbers, value: str, number: int) -> str:
-    """`value` without its first or its last element along axis 0."""
-    begin, end = (1, _LARGE) if number > 0 else (0, -1)
-    return n.w.slice(value, 0, begin, end)
+def _filled(n: Numbers, like: str, number: int) -> str:
+    return n.add(n.mul(like, n.of(0)), n.of(number))
 
 
 def _order_of_rows(n: Numbers, rows: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
+from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
@@ -217,13 +217,13 @@ def _top_k(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
     w = NodeWriter(node, facts)
     n = Numbers(w)
     axis = attribute(node, "axis", -1) % rank
-    extent = (facts.extents(node.input[0]) or [None] * rank)[axis]
-    if extent is None:
-        raise refused(node, facts, "a number of elements that a call decides along an extent that a call decides")
+    known = (facts.extents(node.input[0]) or [None] * rank)[axis]
+    extent = w.add("Gather", n.shape(node.input[0]), n.of([axis]), axis=0) if known is None else n.of([known])
     asked = n.read(node.input[1], [])
-    fits = w.add("And", n.less(n.of(-1), asked), n.less(asked, n.of(extent + 1)))
-    asked = n.require(asked, fits, f"expected 0 to {extent} elements")
-    found = w.add_all("TopK", 2, node.input[0], n.of([extent]))
+    fits = w.add("And", n.less(n.of(-1), asked), n.less(asked, n.add(w.reshape(extent, []), n.of(1))))
+    most = f"the extent of axis {axis}" if known is None else known
+    asked = n.require(asked, fits, f"expected k from 0 to {most}")
+    found = w.add_all("TopK", 2, node.input[0], extent)
     w.nodes[-1].attribute.extend(node.attribute)
     places = w.add("Range", n.of(0), asked, n.of(1))
     return w.done([w.add("Gather", value, places, axis=axis) for value in found])
