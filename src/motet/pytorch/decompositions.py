@@ -80,12 +80,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.mm.default: _mm,
         aten.addmv.default: _addmv,
         aten.bmm.default: _bmm,
+        aten.split_with_sizes.default: _split,
+        aten._scaled_mm.default: _scaled_mm,
     }
 
 
 def _with_place(x: Any, dim: int, extreme: Callable[..., Any]) -> tuple[Any, Any]:
     """The extremes along `dim`, which stays, and where the first ones are: a NaN, where there is one, is the most."""
-    if not x.dtype.is_floating_point or not x.ndim or not isinstance(x.shape[dim], int):
+    if not x.dtype.is_floating_point or not x.ndim:
         return NotImplemented, NotImplemented
     values = extreme(x, dim, True)
     count = x.shape[dim]
@@ -233,6 +235,8 @@ def _mul(a: Any, b: Any) -> Any:
 
 
 def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    if not isinstance(a, torch.Tensor):  # an extent, from which the wheel subtracts no tensors
+        return torch.add(torch.mul(b, -alpha), a)
     if not _bytes(a, b, alpha) or (isinstance(b, torch.Tensor) and alpha == 1):
         return NotImplemented
     return torch.sub(a.to(torch.int32), b, alpha=alpha).to(a.dtype)
@@ -278,6 +282,8 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _pow(x: Any, exponent: Any) -> Any:
+    if isinstance(exponent, (torch.SymInt, torch.SymFloat)):  # made of an extent: the wheel has no powers by it
+        return torch.pow(x, torch.full((), exponent, dtype=x.dtype, device=x.device))
     if x.dtype.is_floating_point or x.dtype == torch.bool or not isinstance(exponent, int) or not 1 <= exponent <= 64:
         return NotImplemented
     result = torch.ones_like(x)
@@ -411,3 +417,24 @@ def _bmm(a: Any, b: Any) -> Any:
 # Parameters: those of aten.mkldnn_rnn_layer.
 
 
+def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> Any:
+    """The wheel splits no dynamic dimensions."""
+    if isinstance(x.shape[dim], int):
+        return NotImplemented
+    begins = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [x.narrow(dim, begin, size) for begin, size in zip(begins, sizes, strict=True)]
+
+
+# Parameters: those of aten._scaled_mm.
+def _scaled_mm(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, scale_result: Any = None, out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """A product of 8-bit floats with a scale for each matrix, or for each row of `a` and column of `b`."""
+    one = [(), (1,), (1, 1)]
+    if tuple(scale_a.shape) not in [*one, (a.shape[0], 1)] or tuple(scale_b.shape) not in [*one, (1, b.shape[1])]:
+        return NotImplemented  # scales of blocks
+    made = (a.to(torch.float32) @ b.to(torch.float32)) * scale_a * scale_b
+    made = made if bias is None else made + bias
+    kind = out_dtype or a.dtype
+    return (made * scale_result if scale_result is not None and kind.itemsize == 1 else made).to(kind)

@@ -15,7 +15,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
 import ml_dtypes
@@ -49,6 +48,7 @@ from motet.pytorch import (
 from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
+from motet.pytorch.extents import settle_extents, state_specialised
 from motet.pytorch.factorisations import refuse_factorisations
 from motet.pytorch.guards import read_guards
 from motet.pytorch.kept import keep_whole
@@ -148,6 +148,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
         program = program.run_decompositions(table)
     except RuntimeError as error:
         raise CompileError(f"its operators cannot be decomposed: {_first_line(error)}", Location(name)) from error
+    state_specialised(program.graph)
     _forget_same(program)
     _refuse_changes(program, name)
     settle_branches(program.graph, table)
@@ -156,7 +157,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     widen_unsigned(program.graph, name)
     _refuse_extents_of_data(program, name)
     _refuse_chance(program, name)
-    _refuse_functions_of_extents(program, name)
+    settle_extents(program.graph, name)
     make_nothing(program.graph)
     settle_views(program.graph)
     settle_dims(program.graph)
@@ -215,18 +216,6 @@ def _forget_same(program: ExportedProgram) -> None:
     if len(kept) < len(pairs):
         output.args = (tuple(node for node, _ in kept),)
         signature.output_specs[:] = [spec for _, spec in kept]
-
-
-def _refuse_functions_of_extents(program: ExportedProgram, name: str) -> None:
-    """Refuses what the importer has no operator for: Python's functions of extents, such as float and min."""
-    for node in program.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, FunctionType):
-            raise CompileError(
-                f"{node.target.__name__.removeprefix('sym_')} of extents: it has no lowering; expected sums, "
-                "differences, products, // and % of extents; give a size instead of a scale, or pass the number as a "
-                "tensor",
-                find_place(node, name),
-            )
 
 
 def _origin(node: Any) -> Any:

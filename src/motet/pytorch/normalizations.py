@@ -24,6 +24,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.std.correction: _std,
         aten.native_layer_norm.default: _layer_norm,
         aten.native_group_norm.default: _group_norm,
+        aten.rms_norm.default: _rms_norm,
     }
 
 
@@ -92,6 +93,16 @@ def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
     if bias is not None:
         result = result + bias
     return result.to(x.dtype), mean, scale
+
+
+def _rms_norm(x: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None) -> Any:
+    """Over dynamic extents, which the wheel's has no lowering for."""
+    if all(isinstance(extent, int) for extent in shape):
+        return NotImplemented
+    wide = x.float() if x.dtype in _SHORT else x
+    squares = (wide * wide).mean(list(range(x.dim() - len(shape), x.dim())), keepdim=True)
+    result = wide * torch.rsqrt(squares + (torch.finfo(x.dtype).eps if eps is None else eps))
+    return (result if weight is None else result * weight).to(x.dtype)
 
 
 # Parameters: those of aten.native_group_norm.

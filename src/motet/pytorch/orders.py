@@ -117,7 +117,7 @@ def _cummin(x: Any, dim: int) -> Any:
 def _middle(x: Any, dim: int, keepdim: bool, *, with_nan: bool) -> Any:
     """The lower median of each line, and its index. NaN counts as the largest number: it is the result if there is one
     (`with_nan`), or is ignored."""
-    if not x.ndim or not isinstance(x.shape[dim], int) or x.shape[dim] == 0:
+    if not x.ndim or x.shape[dim] == 0:
         return NotImplemented
     count = x.shape[dim]
     values, places = torch.ops.aten.sort.default(x, dim, False)

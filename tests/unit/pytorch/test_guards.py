@@ -36,6 +36,8 @@ BRANCHES: dict[str, Callable[[Any], Any]] = {
     "between": lambda x: x * 2 if 3 < x.shape[1] < 7 else x * 3,
     "checked": _checked,
     "wide": lambda x: x * 2 if x.shape[0] ** 2 > 30 else x * 3,
+    "rounded": lambda x: x * 2 if round(x.shape[0] / 3) == 2 else x * 3,
+    "by a factor": lambda x: x * 2 if int(x.shape[0] * 0.7) == 4 else x * 3,
 }
 
 

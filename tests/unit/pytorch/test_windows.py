@@ -116,13 +116,6 @@ def test_adaptive_pools_of_any_extents() -> None:
             np.testing.assert_allclose(np.asarray(got), wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_functions_of_extents_are_refused_with_what_to_write() -> None:
-    auto = torch.export.Dim.AUTO
-    module = Functions([lambda x: torch.nn.functional.interpolate(x, scale_factor=0.3, mode="area")])
-    with pytest.raises(motet.CompileError, match=r"functions\.py:\d+: float of extents: it has no lowering; expected"):
-        motet.compile(module, inputs=[torch.ones(1, 2, 11, 13)], dynamic_shapes=(({2: auto, 3: auto},),))
-
-
 def test_pools_of_images_without_a_batch() -> None:
     own = torch.nn.functional
     torch.manual_seed(6)

@@ -9,7 +9,15 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from motet.compiler.frontends.onnx.tensors import create
 from motet.compiler.frontends.torch.interface import Guard
+from motet.compiler.frontends.torch.numbers import (
+    as_f64,
+    f64_constant,
+    rounded,
+    rounded_quotient,
+    whole_number,
+)
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import OF_EXTENTS
 from motet.compiler.ir.sizes import constant_index, extent_of
@@ -21,7 +29,10 @@ _NUMBERS: Mapping[type[ast.operator], str] = {
 _COMPARED: Mapping[type[ast.cmpop], int] = {
     ast.Eq: 0, ast.NotEq: 1, ast.Lt: 2, ast.LtE: 3, ast.Gt: 4, ast.GtE: 5,
 }  # to predicates of arith.cmpi
-_CALLED = {"max": "arith.maxsi", "min": "arith.minsi"}
+_REALS: Mapping[type[ast.operator], str] = {
+    ast.Add: "arith.addf", ast.Sub: "arith.subf", ast.Mult: "arith.mulf", ast.Div: "arith.divf",
+}
+_EXTREMES, _ROUNDED = ("max", "min"), ("ceil", "floor", "trunc", "round")
 _EXTENT = re.compile(r"extent_(\d+)_(\d+)")
 
 
@@ -77,19 +88,34 @@ class _Condition:
             return _number("arith.subi", constant_index(0), self.number(node.operand))
         if isinstance(node, ast.BinOp) and type(node.op) in _NUMBERS:
             return _number(_NUMBERS[type(node.op)], self.number(node.left), self.number(node.right))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):  # Python's, which rounds down
-            left, right = self.number(node.left), self.number(node.right)
-            whole = _number("arith.muli", _number("arith.floordivsi", left, right), right)
-            return _number("arith.subi", left, whole)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            return whole_number("mod", [self.number(node.left), self.number(node.right)])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.right, ast.Constant):
             times = node.right.value
             if isinstance(times, int) and times > 0:
                 base = self.number(node.left)
                 return _joined(lambda left, right: _number("arith.muli", left, right), [base] * times)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.lower() in _CALLED:
-            name = _CALLED[node.func.id.lower()]
-            return _joined(lambda left, right: _number(name, left, right), [self.number(each) for each in node.args])
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).lower().removeprefix("math.")
+            if name in _EXTREMES:
+                values = [self.number(each) for each in node.args]
+                return _joined(lambda left, right: whole_number(name, [left, right]), values)
+            quotient = node.args[0] if node.args else None
+            if name in _ROUNDED and isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.Div):
+                return rounded_quotient(name, self.number(quotient.left), self.number(quotient.right))
+            if name in _ROUNDED and quotient is not None:
+                return rounded(name, self.real(quotient))
         raise _Unknown(ast.unparse(node))
+
+    def real(self, node: ast.expr) -> ir.Value:
+        """A number in f64."""
+        if isinstance(node, ast.Constant) and type(node.value) is float:
+            return f64_constant(node.value)
+        if isinstance(node, ast.BinOp) and type(node.op) in _REALS:
+            return create(_REALS[type(node.op)], ir.F64Type.get(), [self.real(node.left), self.real(node.right)])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.sym_float":
+            node = node.args[0]
+        return as_f64(self.number(node))
 
     def _compared(self, operator: ast.cmpop, left: ir.Value, right: ir.Value) -> ir.Value:
         if type(operator) not in _COMPARED:

@@ -18,6 +18,7 @@ from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_c
 from motet.compiler.frontends.torch.guards import assert_guards
 from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.layers import lower_layers
+from motet.compiler.frontends.torch.numbers import lower_numbers
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.regions import lower_regions
 from motet.compiler.frontends.torch.resizing import lower_resizing
@@ -47,6 +48,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
     context = ir.Context()
     register_torch_dialect(context)
     module, data = parse_module(text, file, context)
+    lower_numbers(module)
     lower_layers(module)
     lower_resizing(module)
     lower_grids(module)
