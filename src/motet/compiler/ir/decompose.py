@@ -5,9 +5,9 @@
     tensor.concat   →  tensor.empty and tensor.insert_slice
     linalg.softmax  →  linalg.generic
     linalg.pack     →  tensor.pad, tensor.expand_shape, linalg.transpose
+    tm_tensor.sort  →  scf.for, tensor.extract, tensor.insert (`wholes_to_loops.py`)
 
 `own_memory` gives each tensor that a loop carries its own memory.
-`scans_to_loops` lowers scans and sorts of tensors to loops.
 `copies_to_linalg` replaces `memref.copy`, whose lowering may call a runtime library, by `linalg.copy`.
 `emulate_bfloat16` computes in f32, and rounds after each operation.
 """
@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.wholes_to_loops import lower_wholes
 
 _DECOMPOSE = """
 module attributes {transform.with_named_sequence} {
@@ -56,6 +57,7 @@ _DECOMPOSED = ("tensor.concat", "linalg.softmax", "linalg.pack", "linalg.unpack"
 
 def decompose(module: ir.Module) -> None:
     """Applies the rewrites above to `module`, in place."""
+    lower_wholes(module)
     if not _operations(module, _DECOMPOSED):
         return
     from motet.compiler.ir._mlir import interpreter
@@ -86,16 +88,6 @@ def own_memory(module: ir.Module) -> None:
                     loc=loop.location, ip=ir.InsertionPoint(loop),
                 ).result  # fmt: skip
             seen.append(value)
-
-
-def scans_to_loops(module: ir.Module) -> None:
-    """Replaces `tm_tensor.scan` and `tm_tensor.sort` by upstream's loops (a bubble sort, for example), in place.
-    Scatters are kept, as upstream's loops do not check their indices."""
-    if not _operations(module, ("tm_tensor.scan", "tm_tensor.sort")) or _operations(module, ("tm_tensor.scatter",)):
-        return
-    run_pipeline(module, "func.func(tm-tensor-bufferize,tm-tensor-to-loops)")
-    for tensor in _operations(module, ("bufferization.to_tensor",)):  # their memory has no other reader
-        tensor.attributes["restrict"] = ir.UnitAttr.get(module.context)
 
 
 def copies_to_linalg(module: ir.Module) -> None:

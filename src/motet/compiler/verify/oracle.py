@@ -17,7 +17,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.states import INITIAL_STATE
 from motet.compiler.ir._mlir import execution_engine, func, ir, run_pipeline
-from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory, scans_to_loops
+from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import PARAMETER, Program, state_of, value_of
@@ -216,7 +216,6 @@ def _lower(module: ir.Module) -> None:
         run_pipeline(module, "symbol-dce")
         decompose(module)
         own_memory(module)
-        scans_to_loops(module)
         run_pipeline(module, _BUFFERIZE)
         copies_to_linalg(module)
         run_pipeline(module, _LOWER)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.onnx.tensors import create, kind_of, know_operations
 from motet.compiler.frontends.torch.operands import operators
-from motet.compiler.frontends.torch.pointwise import GREATER, Floats, both, builtin, clamped, repeat, replace_all
+from motet.compiler.frontends.torch.pointwise import GREATER, Floats, both, builtin, clamped, replace_all
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
 
 OPERATOR = "SuppressBoxes"

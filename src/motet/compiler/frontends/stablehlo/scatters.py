@@ -6,7 +6,7 @@
 
 A row consists of the last dimensions that updates cover fully. An update out of bounds gets the index one past the last
 row, which drops it; such scatters are marked, because this is not an error here. Bodies become scalar operations with
-the rest of the program; until then they are functions. A scatter inside a loop's body becomes a loop.
+the rest of the program; until then they are functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.frontends.stablehlo.writing import (
     StablehloText,
     V,
-    copy_body,
     dimensions,
     require_static,
     tensor_type,
@@ -47,10 +46,6 @@ def fill_bodies(module: ir.Module) -> None:
         function = functions[ir.FlatSymbolRefAttr(op.attributes[_BODY]).value]
         maps = [e.operation for e in function.regions[0].blocks[0].operations if e.operation.name.startswith("linalg.")]
         source = maps[0].regions[0].blocks[0]
-        if op.parent.name != "func.func":
-            _loop(op, source)
-            function.operation.erase()
-            continue
         block = op.regions[0].blocks[0]
         for entry in list(block.operations):
             entry.operation.erase()
@@ -64,43 +59,6 @@ def fill_bodies(module: ir.Module) -> None:
             scalar.move_before(end)
         del op.attributes[_BODY]
         function.operation.erase()
-
-
-def _loop(op: ir.Operation, body: ir.Block) -> None:
-    """Writes a scatter inside a loop's body as a loop over updates: a kernel with loops cannot contain a scatter."""
-    w = StablehloText(op)
-    update, places, matrix = w.operands
-    (count, row), (rows, _) = update.shape, matrix.shape
-    kind, element = matrix.kind, matrix.element
-    zero, one, many, wide = (
-        w.line(f"arith.constant {number} : index", (), "index").name for number in (0, 1, count, row)
-    )
-    text = f"""scf.for %n = {zero} to {many} step {one} iter_args(%t = {matrix.name}) -> ({kind}) {{
-      %place = tensor.extract {places.name}[%n, {zero}] : {places.kind}
-      %end = arith.constant {rows} : i64
-      %inside = arith.cmpi ult, %place, %end : i64
-      %made = scf.if %inside -> ({kind}) {{
-        %at = arith.index_cast %place : i64 to index
-        %line = scf.for %c = {zero} to {wide} step {one} iter_args(%s = %t) -> ({kind}) {{
-          %old = tensor.extract %s[%at, %c] : {kind}
-          %new = tensor.extract {update.name}[%n, %c] : {update.kind}
-          %both = tensor.insert %new into %s[%at, %c] : {kind}
-          scf.yield %both : {kind}
-        }}
-        scf.yield %line : {kind}
-      }} else {{
-        scf.yield %t : {kind}
-      }}
-      scf.yield %made : {kind}
-    }}"""
-
-    def fill(written: list[ir.Operation]) -> None:
-        insert = find_operations(written[-1], "tensor.insert")[0]
-        before = [entry.operation for entry in insert.block.operations]
-        old, new = (entry.results[0] for entry in before[:2])
-        insert.operands[0] = copy_body(body, [old, new, old][: len(body.arguments)], insert)[0]
-
-    w.replace([w.line(text, matrix.shape, element)], fill)
 
 
 @dataclass

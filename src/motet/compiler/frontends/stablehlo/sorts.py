@@ -5,7 +5,7 @@
 
 Motet's `tm_tensor.sort` is stable, treats -0 and 0 as equal, and orders NaN after all numbers. JAX normalises the
 operands of its comparisons to this order; that is removed. Other functions of the operands become tensors to sort by.
-Floats in total order are sorted as integers. In loops and branches `inner_sorts.py` writes the sorts.
+Floats in total order are sorted as integers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo.inner_sorts import sort_by_exchange
 from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
@@ -76,9 +75,6 @@ class _SortRewriter:
     def _sort(self, tensors: list[V], place: int, element: str, descending: bool) -> list[V]:
         """`tensors` sorted by the one at `place`."""
         ordered = [tensors[place], *tensors[:place], *tensors[place + 1 :]]
-        if self.op.parent.name != "func.func":
-            made = sort_by_exchange(self.w, ordered, self.dimension, element, descending)
-            return [*made[1 : place + 1], made[0], *made[place + 1 :]]
         kinds = ", ".join(value.kind for value in ordered)
         arguments = ", ".join(f"%{side}{n}: {value.element}" for n, value in enumerate(ordered) for side in "ab")
         scalar = ordered[0].element

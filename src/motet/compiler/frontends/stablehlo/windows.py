@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from motet.compiler.frontends.stablehlo.writing import StablehloText, copy_body, require_static, tensor_type
+from motet.compiler.frontends.stablehlo.writing import StablehloText, require_static, tensor_type
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.loops import copy_body
 
 
 def select_then_scatter(module: ir.Module) -> None:
@@ -78,13 +79,15 @@ def _fill(written: list[ir.Operation], select: ir.Block, scatter: ir.Block) -> N
         if new.name == "stablehlo.reduce_window":
             block = new.regions[0].blocks[0]
             stand_in = block.operations[0].operation
-            (selected,) = copy_body(select, [block.arguments[0], block.arguments[2]], stand_in)
+            with ir.InsertionPoint(stand_in):
+                (selected,) = copy_body(select, [block.arguments[0], block.arguments[2]])
             stand_in.results[0].replace_all_uses_with(selected)
             stand_in.erase()
         elif new.name == "stablehlo.scatter":
             block = new.regions[0].blocks[0]
             end = block.operations[0].operation
-            end.operands[0] = copy_body(scatter, list(block.arguments), end)[0]
+            with ir.InsertionPoint(end):
+                end.operands[0] = copy_body(scatter, list(block.arguments))[0]
 
 
 __all__ = ["select_then_scatter"]

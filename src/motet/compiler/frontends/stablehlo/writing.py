@@ -54,19 +54,6 @@ def dimensions(attribute: ir.Attribute, name: str) -> list[int]:
     return [int(word) for word in found[1].split(",") if word.strip()] if found else []
 
 
-def copy_body(block: ir.Block, arguments: Sequence[ir.Value], before: ir.Operation) -> list[ir.Value]:
-    """Copies the operations of `block` before `before`, with `arguments` for the block's; returns its results."""
-    copies: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
-    *body, last = [entry.operation for entry in block.operations]
-    for operation in body:
-        with ir.InsertionPoint(before):
-            copy = operation.clone()
-        for position, operand in enumerate(operation.operands):
-            copy.operands[position] = copies.get(operand, operand)
-        copies.update(zip(operation.results, copy.results, strict=True))
-    return [copies.get(value, value) for value in last.operands]
-
-
 class StablehloText:
     """Collects operations that replace `op`."""
 
@@ -202,4 +189,4 @@ class StablehloText:
         return written
 
 
-__all__ = ["StablehloText", "V", "copy_body", "dimensions", "is_static", "require_static", "tensor_type"]
+__all__ = ["StablehloText", "V", "dimensions", "is_static", "require_static", "tensor_type"]

@@ -159,21 +159,6 @@ def clamped(index: ir.Value, last: ir.Value) -> ir.Value:
     return create("arith.minsi", index.type, [above, last])
 
 
-def repeat(
-    begin: ir.Value, end: ir.Value, start: Sequence[ir.Value],
-    body: Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]],
-) -> list[ir.Value]:
-    """The values that a loop from `begin` to before `end` carries, which are `start` at first: `body` writes those
-    after an iteration, given its index and those before it."""
-    kinds = [value.type for value in start]
-    made = ir.Operation.create("scf.for", results=kinds, operands=[begin, end, constant_index(1), *start], regions=1)
-    block = made.regions[0].blocks.append(ir.IndexType.get(), *kinds, arg_locs=[made.location] * (1 + len(kinds)))
-    with ir.InsertionPoint(block):
-        index, *carried = block.arguments
-        ir.Operation.create("scf.yield", operands=list(body(index, carried)))
-    return list(made.results)
-
-
 def floats_for(kind: ir.Type) -> Floats:
     """The type in which numbers of type `kind` are calculated with: f64 for itself, f32 for all others."""
     return Floats(kind if isinstance(kind, ir.F64Type) else ir.F32Type.get())

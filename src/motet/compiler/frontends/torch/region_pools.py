@@ -14,12 +14,12 @@ from motet.compiler.frontends.torch.pointwise import (
     GREATER,
     clamped,
     is_used,
-    repeat,
     replace_all,
     size_of,
 )
 from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.loops import repeat
 
 _LOWEST = -3.4028234663852886e38  # where maxima begin, also in float64
 

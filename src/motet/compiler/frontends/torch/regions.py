@@ -23,13 +23,13 @@ from motet.compiler.frontends.torch.pointwise import (
     Floats,
     both,
     clamped,
-    repeat,
     replace_all,
     size_of,
 )
 from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.frontends.torch.region_pools import lower_pool
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
 
 _ALIGN, _SPLIT_ALIGN = "torch.torchvision.roi_align", "torch.torchvision.ps_roi_align"

@@ -23,11 +23,11 @@ from motet.compiler.frontends.torch.pointwise import (
     builtin,
     clamped,
     pointwise,
-    repeat,
     replace,
     size_of,
 )
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
 
 _STEPS = 40  # for sequences whose extent a call decides
