@@ -4,7 +4,8 @@
 - Scan of operator set 8, whose operands are batched: its iterations are written out for each element of the batch. A
   later Scan whose iterations only depend on their slices: becomes the operators of its body (`maps.py`). One along
   other axes than the first, or backwards: becomes one forwards along the first axes (`directed.py`).
-- Loop whose number of iterations follows from constants, or from the declared extents of its results: unrolled.
+- Loop whose number of iterations follows from constants, or from the declared extents of its results: unrolled. One of
+  as many iterations as a call decides becomes a Scan over their numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from motet.compiler.frontends.onnx.directed import forwards, is_directed
 from motet.compiler.frontends.onnx.evaluation import evaluate
 from motet.compiler.frontends.onnx.maps import at_once
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, refused
 
 if TYPE_CHECKING:
     import onnx
@@ -141,7 +142,7 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
     count = counts.pop() if len(counts) == 1 else None
     typed = all(facts.types.get(name) for name in node.output if name)
     if not count or not typed or count * sum(1 for _ in all_nodes(inner)) > NODES:
-        return None
+        return _as_scan(node, facts)
     w = NodeWriter(node, facts)
     begins = node.input[1] or w.constant(np.array(True), "going")
     values, collected, (*goes_on, last) = _iterations(w, inner, count, begins)
@@ -160,6 +161,38 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
     ])
 
 
+def _as_scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """A Loop that goes on until its number of iterations, which a call decides, as a Scan over the numbers of these;
+    None for others, and for those that collect nothing, which the wheel lowers."""
+    import onnx
+
+    inner: onnx.GraphProto = attribute(node, "body", None)
+    begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
+    carried = len(node.input) - 2
+    is_counted = bool(node.input[0]) and begins is not None and bool(begins.all()) and _goes_on(inner, facts)
+    _refuse_unsigned(node, facts)
+    empty = any(0 in (facts.extents(name) or [])[1:] for name in node.output[carried:])  # the wheel miscounts these
+    if not is_counted or empty or len(inner.output) == 1 + carried:
+        return None
+    w = NodeWriter(node, facts)
+    true = onnx.numpy_helper.from_array(np.array(True))
+    going = onnx.helper.make_node("Constant", [], [inner.input[1].name], value=true)
+    body = onnx.helper.make_graph(
+        [going, *inner.node], inner.name, [*list(inner.input)[2:], inner.input[0]], list(inner.output)[1:],
+        inner.initializer,
+    )  # fmt: skip
+    zero, one = (w.constant(np.array(number), "number") for number in (0, 1))
+    turns = w.add("Range", zero, w.reshape(node.input[0], []), one)
+    return w.done(w.add_all("Scan", len(node.output), *node.input[2:], turns, body=body, num_scan_inputs=1))
+
+
+def _refuse_unsigned(node: onnx.NodeProto, facts: ModelFacts) -> None:
+    """Raises CompileError for a loop that carries unsigned integers: the wheel ends the process."""
+    for name in (*node.input, *node.output):
+        if name in facts.types and facts.dtype(name).kind == "u":
+            raise refused(node, facts, f"that carries or collects unsigned integers ({name!r})", "signed ones, by Cast")
+
+
 def _slices(name: str, facts: ModelFacts) -> int | None:
     """The first extent of a value, or of the value that it is converted to."""
     while name:
@@ -174,7 +207,12 @@ def _slices(name: str, facts: ModelFacts) -> int | None:
 def _scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     if facts.version <= 8:
         return _batches(node, facts)
-    return forwards(node, facts) if is_directed(node) else at_once(node, facts)
+    if is_directed(node):
+        return forwards(node, facts)
+    made = at_once(node, facts)
+    if made is None:
+        _refuse_unsigned(node, facts)
+    return made
 
 
 def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
