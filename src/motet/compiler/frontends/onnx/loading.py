@@ -15,6 +15,7 @@ the state of models that have some.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.states import keep_states
-from motet.compiler.frontends.onnx.well_formed import check_graph, label, refuse_recursion
+from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 FUNCTION = "main"
 PREVIEWED = ("FlexAttention",)  # of the domain 'ai.onnx.preview'
+_LAST_OPSET = (1 << 31) - 1
+_MOST_ELEMENTS = 1 << 44  # of an input or an output
 CONVERTED_OPSET = 21  # the operator set that torch-mlir covers best
 
 
@@ -70,6 +73,15 @@ def load_onnx(
 
 def load_model(model: OnnxModel, sequences: str = "") -> Program:
     """Lowers a model into a program with one public function `main`. Raises CompileError as `load_onnx`."""
+    try:
+        return _load(model, sequences)
+    except UNREADABLE as error:
+        raise model.error(
+            f"the model cannot be read: {type(error).__name__}: {error}; expected one that onnx.checker accepts"
+        ) from error
+
+
+def _load(model: OnnxModel, sequences: str) -> Program:
     named = frozenset(node.name for node in model.proto.graph.node if node.name)
     strip_zip_maps(model)
     give_sequences(model, parse_sequences(sequences))
@@ -105,6 +117,9 @@ def check_types(model: OnnxModel) -> None:
     import onnx
 
     graph = model.proto.graph
+    for domain, version in model.opsets.items():
+        if not 0 < version <= _LAST_OPSET:
+            raise model.error(f"operator set {version} of domain {domain or 'ai.onnx'!r} does not exist")
     for role, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
             kind = value.type.WhichOneof("value")
@@ -122,6 +137,12 @@ def check_types(model: OnnxModel) -> None:
             element = tensor.elem_type
             if element == onnx.TensorProto.STRING:
                 raise model.error(f"{role} {value.name!r}: tensors of strings are not supported; expected numbers")
+            if element not in onnx.TensorProto.DataType.values() or (role == "input" and not element):
+                raise model.error(f"{role} {value.name!r}: element type {element}; expected one that ONNX has")
+            extents = [dim.dim_value for dim in tensor.shape.dim]
+            if min(extents, default=0) < 0 or math.prod(max(1, extent) for extent in extents) > _MOST_ELEMENTS:
+                raise model.error(f"{role} {value.name!r}: extents {extents}; expected none below 0, and at most "
+                                  f"{_MOST_ELEMENTS:,} elements")
             if role == "input" and not value.type.tensor_type.HasField("shape"):
                 raise model.error(
                     f"input {value.name!r}: its rank is unknown; expected a shape, with names for dynamic extents"

@@ -57,7 +57,7 @@ class OnnxModel:
         return {_domain(entry.domain): entry.version for entry in self.proto.opset_import}
 
     def error(self, message: str) -> CompileError:
-        return CompileError(message, Location(self.file))
+        return CompileError(message.replace("\n", "\\n"), Location(self.file))
 
     def value(self, tensor: onnx.TensorProto | onnx.SparseTensorProto, what: str) -> np.ndarray:
         """The value of `tensor`, named `what` in errors, wherever its data is. Raises CompileError."""

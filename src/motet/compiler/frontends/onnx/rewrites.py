@@ -43,6 +43,7 @@ from motet.compiler.frontends.onnx import (
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
+from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_axes, label
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, element_types, refused
 
 if TYPE_CHECKING:
@@ -71,10 +72,17 @@ def _apply(
     changed = False
     for node in model.proto.graph.node:
         known = node.domain in _DOMAINS
-        if known and (check := checks.get(node.op_type)) is not None:
-            check(node, facts)
-        rule = rules.get(node.op_type) if known else None
-        made = rule(node, facts) if rule is not None else None
+        check, rule = (each.get(node.op_type) if known else None for each in (checks, rules))
+        check_axes(node, facts)
+        try:
+            if check is not None:
+                check(node, facts)
+            made = rule(node, facts) if rule is not None else None
+        except UNREADABLE as error:
+            raise model.error(
+                f"{label(node)}: operator {node.op_type} cannot be read: {type(error).__name__}: {error}; expected "
+                "operands and attributes that ONNX allows (onnx.checker)"
+            ) from error
         nodes += [node] if made is None else made
         changed |= made is not None
     if changed:
@@ -96,6 +104,16 @@ def _check_response_norm(node: onnx.NodeProto, facts: ModelFacts) -> None:
     """Raises CompileError for dynamic extents: the wheel would make two unknown extents in one reshape."""
     if attribute(node, "size", 1) % 2 and None in (facts.extents(node.input[0]) or []):
         raise refused(node, facts, "over extents that only a call knows", "known ones")
+
+
+def _check_split(node: onnx.NodeProto, facts: ModelFacts) -> None:
+    """Raises CompileError for constant parts that are not a part for each result."""
+    parts = facts.model.constants.get(node.input[1]) if len(node.input) > 1 else None
+    if parts is not None and (parts.shape != (len(node.output),) or parts.min(initial=0) < 0):
+        raise facts.model.error(
+            f"{label(node)}: operator Split: its parts are {parts.tolist()}; expected a number from 0 for each of "
+            f"{len(node.output)} results"
+        )
 
 
 def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -235,6 +253,7 @@ def _reversed(
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **pools.CHECKS,
     "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
+    "Split": _check_split,
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
     **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,

@@ -7,10 +7,11 @@ Source: ONNX Intermediate Representation Specification, sections "Graphs" and "N
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
-from motet.compiler.frontends.onnx.writing import element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, element_types
+from motet.errors import CompileError
 
 if TYPE_CHECKING:
     import onnx
@@ -23,6 +24,15 @@ _WINDOWED = frozenset({
     "MaxUnpool", "Col2Im",
 })  # fmt: skip
 _SHOWN = 5  # nodes in an error
+_AXES = ("axis", "axes", "batch_axis", "time_axis")
+_FLAGS = frozenset({
+    "ceil_mode", "count_include_pad", "exclusive", "keepdims", "largest", "reverse", "select_last_index", "sorted",
+})  # fmt: skip
+_BETWEEN = ("Flatten", "OneHot")  # whose axis may be one past those of the operand
+_LONGER = ("Unsqueeze", "ConcatFromSequence", "SequenceInsert", "SplitToSequence")  # whose axes are those of the result
+# What rules raise of operands and attributes that ONNX's definition of an operator excludes.
+UNREADABLE = (ArithmeticError, IndexError, KeyError, TypeError, ValueError)
+_MANY = 1 << 30  # of operands and results: any number
 
 
 def refuse_recursion(model: OnnxModel) -> None:
@@ -59,6 +69,25 @@ def check_graph(model: OnnxModel) -> None:
         raise model.error(f"input {twice!r}: two inputs have this name; expected each name once")
     types = {name: kind for name, kind in element_types(model).items() if name in model.constants or name in set(names)}
     _Rules(model).graph(model.proto.graph, types)
+
+
+def check_axes(node: onnx.NodeProto, facts: ModelFacts) -> None:
+    """Refuses attributes that are axes beyond the rank of the operand, or that are neither 0 nor 1 where ONNX has only
+    these."""
+    if node.domain not in ("", "ai.onnx"):
+        return
+    rank = facts.rank(node.input[0]) if node.input and node.input[0] else None
+    for item in node.attribute:
+        values = list(item.ints) or [item.i]
+        if item.name in _FLAGS and item.i not in (0, 1):
+            raise facts.model.error(f"{label(node)}: operator {node.op_type}: {item.name} is {item.i}; expected 0 or 1")
+        if item.name in _AXES and rank is not None:
+            most = max(1, rank + (node.op_type in _BETWEEN))
+            if node.op_type not in _LONGER and any(not -most <= value < most for value in values):
+                raise facts.model.error(
+                    f"{label(node)}: operator {node.op_type}: {item.name} is {values}; expected "
+                    f"axes from {-most} to {most - 1}, for an operand of {rank} dimensions"
+                )
 
 
 def label(node: onnx.NodeProto) -> str:
@@ -153,9 +182,7 @@ class _Rules:
             values = [item.i] if item.name == "group" else list(item.ints)
             if item.name in _POSITIVE and any(value < 1 for value in values):
                 given = values[0] if item.name == "group" else values
-                raise self._model.error(
-                    f"{label(node)}: operator {node.op_type}: {item.name} is {given}; expected numbers from 1"
-                )
+                raise self._wrong(node, f"{item.name} is {given}; expected numbers from 1")
 
     def _types(self, node: onnx.NodeProto, types: Mapping[str, int]) -> dict[str, int]:
         """The element types of a node's results, 0 where they are not known. Refuses operands of two types where
@@ -168,6 +195,7 @@ class _Rules:
         if version is None or not onnx.defs.has(node.op_type, version, domain):
             return unknown
         schema = onnx.defs.get_schema(node.op_type, version, domain)
+        self._check_form(node, schema)
         bound: dict[str, tuple[int, str]] = {}
         for formal, name in _paired(schema.inputs, node.input):
             kind = types.get(name, 0)
@@ -184,6 +212,42 @@ class _Rules:
         if node.op_type == "Cast":
             found |= dict.fromkeys(node.output, next((item.i for item in node.attribute if item.name == "to"), 0))
         return unknown | found
+
+
+    def _check_form(self, node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> None:
+        """Checks the numbers of operands and results, and the presence and types of attributes."""
+        import onnx
+
+        single = schema.FormalParameterOption.Single
+        for what, given, formals, limits in (
+            ("operands", node.input, schema.inputs, (schema.min_input, schema.max_input)),
+            ("results", node.output, schema.outputs, (schema.min_output, schema.max_output)),
+        ):
+            if not limits[0] <= len(given) <= limits[1]:
+                most = " or more" if limits[1] > _MANY else f" to {limits[1]}" if limits[1] > limits[0] else ""
+                raise self._wrong(node, f"its number of {what} is {len(given)}; expected {limits[0]}{most}")
+            for number, (formal, name) in enumerate(zip(formals, given, strict=False)):
+                if what == "operands" and formal.option == single and not name:
+                    raise self._wrong(node, f"operand {number} ({formal.name}) is left out; expected one")
+        given = {item.name: item for item in node.attribute}
+        for item in node.attribute:
+            if not item.type and self._model.proto.ir_version > 1:
+                raise self._wrong(node, f"attribute {item.name!r} has no type")
+        for name, formal in schema.attributes.items():
+            item, expected = given.get(name), str(formal.type).rpartition(".")[2]
+            if item is None:
+                if formal.required:
+                    raise self._wrong(node, f"attribute {name} is missing; expected one of type {expected.lower()}")
+            elif not item.ref_attr_name and expected != (found := _type_name(onnx, item)):
+                raise self._wrong(node, f"attribute {name} is of type {found.lower()}; expected {expected.lower()}")
+
+    def _wrong(self, node: onnx.NodeProto, what: str) -> CompileError:
+        return self._model.error(f"{label(node)}: operator {node.op_type}: {what}")
+
+
+def _type_name(onnx_: Any, item: onnx.AttributeProto) -> str:
+    kinds = onnx_.AttributeProto.AttributeType
+    return kinds.Name(item.type) if item.type in kinds.values() else str(item.type)
 
 
 def _paired(

@@ -1,0 +1,67 @@
+"""Models that break ONNX's rules are errors of the model, in one line with the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import motet
+
+onnx: Any = pytest.importorskip("onnx", reason="needs ONNX: pip install 'motet[onnx]'")
+h = onnx.helper
+
+
+def model(
+    op: str, inputs: list[str], outputs: list[str] | None = None, shape: tuple[int, ...] = (2, 3), *, kind: int = 1,
+    opset: int = 18, held: np.ndarray | None = None, change: Callable[[Any], object] = lambda node: None, **said: Any,
+) -> bytes:  # fmt: skip
+    """A model of one node, changed by `change`, of inputs x, of `shape`, and the constant c, `held`."""
+    outputs = outputs or ["y"]
+    node = h.make_node(op, inputs, outputs, "n", **said)
+    change(node)
+    constants = [] if held is None else [onnx.numpy_helper.from_array(held, "c")]
+    graph = h.make_graph([node], "g", [h.make_tensor_value_info("x", kind, shape)],
+                         [h.make_value_info(name, onnx.TypeProto()) for name in outputs], constants)  # fmt: skip
+    made = h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=9)
+    made.opset_import[0].version = opset
+    return made.SerializeToString()
+
+
+def untyped(node: Any) -> None:
+    node.attribute.add().name = "axis"
+
+
+MODELS: dict[str, tuple[bytes, str]] = {
+    "few operands": (model("Gemm", ["x"]), "node 'n': operator Gemm: its number of operands is 1; expected 2 to 3"),
+    "many operands": (model("Relu", ["x", "x"]), "its number of operands is 2; expected 1$"),
+    "no operands": (model("Sum", []), "its number of operands is 0; expected 1 or more"),
+    "many results": (model("Relu", ["x"], ["y", "z"]), "its number of results is 2; expected 1"),
+    "operand left out": (model("MatMul", ["x", ""]), r"operand 1 \(B\) is left out; expected one"),
+    "attribute missing": (model("Cast", ["x"]), "attribute to is missing; expected one of type int"),
+    "attribute of another type": (model("Softmax", ["x"], axis="last"), "axis is of type string; expected int"),
+    "attribute without type": (model("Softmax", ["x"], change=untyped), "attribute 'axis' has no type"),
+    "axis beyond": (model("Softmax", ["x"], axis=2), r"axis is \[2\]; expected axes from -2 to 1, for an operand of 2"),
+    "axis far beyond": (model("Concat", ["x", "x"], axis=2**40), "expected axes from -2 to 1"),
+    "neither true nor false": (model("ArgMax", ["x"], keepdims=64), "keepdims is 64; expected 0 or 1"),
+    "parts of a split": (model("Split", ["x", "c"], held=np.array(-1)), "its parts are -1; expected a number from 0"),
+    "terms of an equation": (model("Einsum", ["x"], equation="ab,b->a"), "node 'n': operator Einsum cannot be read"),
+    "a rounding": (model("Resize", ["x", "", "c"], held=np.array([1, 2], np.float32), nearest_mode="\0"),
+                   "node 'n': operator Resize cannot be read"),
+    "element type": (model("Relu", ["x"], kind=99), "input 'x': element type 99; expected one that ONNX has"),
+    "negative extent": (model("Relu", ["x"], shape=(2, -(2**63))), "input 'x': extents .* expected none below 0"),
+    "enormous extents": (model("Relu", ["x"], shape=(2**40, 2**40)), "input 'x': extents .* and at most"),
+    "operator set 0": (model("Relu", ["x"], opset=0), "operator set 0 of domain 'ai.onnx' does not exist"),
+    "operator set far beyond": (model("Relu", ["x"], opset=2**40), "operator set 1099511627776 .* does not exist"),
+    "a name of two lines": (model("Re\nlu", ["x"]), r"unknown operator Re\\nlu"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_breaks_the_rules_is_named(name: str) -> None:
+    source, expected = MODELS[name]
+    with pytest.raises(motet.CompileError, match=expected) as caught:
+        motet.compile(source, cache=False)
+    assert "\n" not in str(caught.value)
