@@ -37,6 +37,7 @@ BRANCHES: dict[str, Callable[[Any], Any]] = {
     "checked": _checked,
     "wide": lambda x: x * 2 if x.shape[0] ** 2 > 30 else x * 3,
     "rounded": lambda x: x * 2 if round(x.shape[0] / 3) == 2 else x * 3,
+    "negated": lambda x: x * 2 if -x.shape[0] > -6 else x * 3,
     "by a factor": lambda x: x * 2 if int(x.shape[0] * 0.7) == 4 else x * 3,
 }
 

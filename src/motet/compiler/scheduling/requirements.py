@@ -123,6 +123,9 @@ class _Requirements:
             if relation == "multiple" and right and left % right == 0:
                 return
             raise CompileError(f"{text}: {left} and {right}", source_location(origin))
+        least = min((side for side in (left, right) if isinstance(side, int)), default=0)
+        if least < 0 and relation in ("equal", "at-most"):  # manifests have no sides below 0
+            left, right = apply("-", left, least), apply("-", right, least)
         key = (relation, *sorted((str(left), str(right)))) if relation == "equal" else (relation, str(left), str(right))
         self.found.setdefault((key[0], key[1], key[2]), Constraint(left, right, relation, text))
 
