@@ -94,13 +94,14 @@ def compile(
     """
     from motet.compiler import service
 
+    name = ""
     if inputs is not None or dynamic_shapes is not None or _is_torch(source):
-        source = _exported(source, inputs, dynamic_shapes)
+        name, source = type(source).__name__, _exported(source, inputs, dynamic_shapes)
     request = _request(source, devices, options, format, cache, placement, place)
     if progress is not None and not callable(progress):
         raise OptionError(f"progress: {type(progress).__qualname__} given; expected a function of a text and a number")
     shards = tuple(f"{names}={axes}" for names, axes in (shard or {}).items())
-    request = dataclasses.replace(request, mesh=mesh, shards=shards)
+    request = dataclasses.replace(request, mesh=mesh, shards=shards, path=name or request.path)
     begin = time.perf_counter()
     artifact = service.compile(request, progress)
     logging.getLogger("motet").info("compiled %s in %.3f s: %d bytes for %s", request.path or "<string>",

@@ -28,7 +28,7 @@ from motet.errors import CompileError
 from motet.pytorch import fourier
 from motet.pytorch.complex_rules import ALIKE, REAL, RULES, ComplexPair, joined, on_both, on_whole
 from motet.pytorch.inlining import Table, add_constant, inline
-from motet.pytorch.places import find_place
+from motet.pytorch.places import called, find_place
 
 _TRANSFORMS = (torch.ops.aten._fft_r2c.default, torch.ops.aten._fft_c2c.default, torch.ops.aten._fft_c2r.default)
 
@@ -107,7 +107,7 @@ class _Splitter:
             except (AttributeError, TypeError, ValueError, RuntimeError):
                 pass  # the rule does not support this form of the operator
         if "linalg" in name:  # the lowering of some crashes
-            raise CompileError(f"{node.target} of complex numbers: this operator has no lowering for them; calculate "
+            raise CompileError(f"{called(node)} of complex numbers: this operator has no lowering for them; calculate "
                                "with their real and imaginary parts", find_place(node, self.name))
         return inline(node, _Called(on_whole(node.target)), (args, kwargs), self.table)  # pyright: ignore
 

@@ -414,9 +414,6 @@ def _bmm(a: Any, b: Any) -> Any:
     return torch.bmm(a.int(), b.int()).to(torch.int8) if a.dtype == b.dtype == torch.int8 else NotImplemented
 
 
-# Parameters: those of aten.mkldnn_rnn_layer.
-
-
 def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> Any:
     """The wheel splits no dynamic dimensions."""
     if isinstance(x.shape[dim], int):

@@ -54,7 +54,7 @@ from motet.pytorch.guards import read_guards
 from motet.pytorch.kept import keep_whole
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
-from motet.pytorch.places import find_place, module_path
+from motet.pytorch.places import called, find_place, module_path
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 
@@ -249,7 +249,7 @@ def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
         values = found if isinstance(found, (tuple, list)) else [found]
         if any(isinstance(value, torch.Tensor) and free_unbacked_symbols(value) for value in values):
             raise CompileError(
-                f"{node.target}: the extents of its result depend on the numbers in a tensor; expected extents that "
+                f"{called(node)}: the extents of its result depend on the numbers in a tensor; expected extents that "
                 "follow from those of the inputs; choose with torch.where, or take the first k by topk or sort",
                 find_place(node, name),
             )
@@ -271,7 +271,7 @@ def _refuse_chance(program: ExportedProgram, name: str) -> None:
             continue
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _is_evaluated(node, node.target):
             raise CompileError(
-                f"{node.target}: its results are random; expected results that follow from the inputs: "
+                f"{called(node)}: its results are random; expected results that follow from the inputs: "
                 "give random numbers as an input, or call eval() where it is a dropout", find_place(node, name)
             )
 

@@ -10,7 +10,7 @@ import re
 import torch
 
 from motet.errors import CompileError
-from motet.pytorch.places import find_place
+from motet.pytorch.places import called, find_place
 
 # The operators that remain of inv, pinv, solve, lstsq, cholesky, lu, qr, eig and svd after PyTorch's decompositions.
 _FACTORISATION = re.compile(
@@ -22,9 +22,8 @@ def refuse_factorisations(graph: torch.fx.Graph, name: str) -> None:
     """Raises CompileError for the first factorisation; `name` is the program's name in errors."""
     for node in graph.nodes:
         if node.op == "call_function" and _FACTORISATION.match(str(node.target)):
-            operator = str(node.target).removesuffix(".default")
             raise CompileError(
-                f"{operator}: factorisations of matrices, by which inverses and solutions of systems are computed, "
+                f"{called(node)}: factorisations of matrices, by which inverses and solutions of systems are computed, "
                 "have no lowering; compute them by PyTorch before the call, and give their results as inputs",
                 find_place(node, name),
             )

@@ -22,6 +22,12 @@ def find_place(node: torch.fx.Node, name: str) -> Location:
     return Location(frames[-1][0], int(frames[-1][1])) if frames else Location(name)
 
 
+def called(node: torch.fx.Node) -> str:
+    """How errors name what a node calls: its operator, and the module that calls it."""
+    path, operator = module_path(node), str(node.target).removesuffix(".default")
+    return operator if path == node.name else f"{operator} in module {path}"
+
+
 def module_path(node: torch.fx.Node) -> str:
     """The path of the module that `node` is computed in, `layer1.0.conv2`; the name of the node outside submodules."""
     stack = node.meta.get("nn_module_stack") or {}

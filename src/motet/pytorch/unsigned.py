@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from torch.utils._pytree import tree_map
 
 from motet.errors import CompileError
-from motet.pytorch.places import SOURCE, find_place
+from motet.pytorch.places import SOURCE, called, find_place
 
 _WIDER = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 _UNSIGNED = (*_WIDER, torch.uint64)
@@ -44,7 +44,7 @@ def widen_unsigned(graph: Graph, name: str) -> None:
         kinds = [v.dtype for v in given if _is_unsigned(v)] + [node.kwargs.get("dtype")]
         if any(kind in _UNSIGNED and kind not in _WIDER for kind in kinds) or not isinstance(before, torch.Tensor):
             raise CompileError(
-                f"{node.target} of unsigned integers: the lowering takes them for signed ones; convert them first, "
+                f"{called(node)} of unsigned integers: the lowering takes them for signed ones; convert them first, "
                 "as by x.int()", find_place(node, name),
             )
         _widen(graph, node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -28,7 +29,7 @@ from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Program, show_unsigned, unsigned
-from motet.compiler.ir.source_names import keep_operators
+from motet.compiler.ir.source_names import keep_operators, names_of
 from motet.decoding import decode_json
 from motet.errors import CompileError, Location
 
@@ -97,16 +98,22 @@ def _forget_devices(module: ir.Module) -> None:
 
 
 def _without_lowering(error: ir.MLIRError, file: str) -> CompileError:
+    """Says where no lowering is; what the wheel's passes say of their own operations helps no user."""
     for diagnostic in error.error_diagnostics:
         if "failed to legalize operation" in diagnostic.message:
             return _no_lowering(diagnostic.message.split("'")[1], diagnostic.location, file)
-    return compile_error(error, file)
+    logging.getLogger("motet").debug("torch-mlir: %s", error)
+    return _no_lowering("", error.error_diagnostics[0].location, file) if error.error_diagnostics else (
+        compile_error(error, file)
+    )
 
 
 def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileError:
-    name = operator.removeprefix("torch.")
-    if name.startswith("constant."):  # an operand of the operator without a lowering
+    name, module = operator.removeprefix("torch."), next(names_of(location), "")
+    if not name.startswith(("aten.", "prims.")):  # an operand, or part, of the operator without a lowering
         name = "the operator at this place"
+    if "." in module:  # else the name of a value
+        name += f" in module {module}"
     return CompileError(
         f"{name}: this operator of PyTorch, with its types here, has no lowering to linalg; "
         "rewrite the model with other operators", locate(location) or Location(file),
