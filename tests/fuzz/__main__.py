@@ -15,6 +15,9 @@ StableHLO, or as all three, compiled for a random processor level, as a whole or
 called with right arguments (several extents, values and layouts), whose results must be within the errors that
 roundings in its types can make, and with wrong ones, which must be refused in one clear line.
 
+A quarter of the batches are of other kinds, in turn: bodies of loops and branches, hostile models, random placements
+of which a device is lost, random schedules, and, where it is installed, modules of PyTorch with dynamic extents.
+
 What counts. A refusal is no failure, and is counted by its reason. Failures are
   wrong   a result beyond the bound, or a wrong call that was accepted
   crash   the compiler or the call ended its process, or raised anything but Motet's own errors
@@ -25,6 +28,8 @@ Examples:
   python -m tests.fuzz --seed 240 --count 24           the batch of seed 240
   python -m tests.fuzz --seconds 600 --resume build/fuzz.jsonl
                                                        goes on where the file ends, and appends to it
+  python -m tests.fuzz --kind hostile --seconds 60     one of the other kinds alone
+  python -m tests.fuzz show 7 --kind hostile           prints its program
   python -m tests.fuzz show 241                        prints the program of a seed
   python -m tests.fuzz minimise 241                    makes it smaller while it fails in the same way, and writes
                                                        build/fuzz-241.json (and .onnx or .mlir) to try again
@@ -62,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (%(default)s)")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="go on where this file of results ends")
     parser.add_argument("--results", type=Path, metavar="FILE", help="append results to this file")
+    parser.add_argument("--kind", default="", metavar="KIND", help="bodies, exported, hostile, placements or schedules")
     parser.add_argument("--target", default="", help="a processor level for all, such as x86-64-v3")
     parser.add_argument("--include", action="append", default=[], metavar="NAME",
                         help="draw what is known to be wrong, too: all, or one of "

@@ -13,7 +13,14 @@ from tests.fuzz.parent import Child, Finding
 from tests.fuzz.plan import BATCH
 from tests.fuzz.records import FAILURES, Records, Tally
 
-REPRODUCE = "python -m tests.fuzz minimise"
+_OTHERS = 4  # of as many batches one is of another kind than graphs
+
+
+def reproduce(finding: Finding) -> str:
+    """The command that tries a program again."""
+    if finding.source:
+        return f"python -m tests.fuzz --kind {finding.source} --count 1 --seed {finding.seed}"
+    return f"python -m tests.fuzz minimise {finding.seed}"
 
 
 @dataclass(frozen=True)
@@ -27,11 +34,12 @@ class Limits:
 
 def run_campaign(
     start: int, limits: Limits, known: Sequence[str], tally: Tally, records: Records | None,
-    say: Callable[[str], None], target: str = "",
+    say: Callable[[str], None], target: str = "", sources: Sequence[str] = ("",),
 ) -> Tally:
-    """Tries programs from seed `start` on; the sums, added to `tally`."""
+    """Tries programs from seed `start` on; the sums, added to `tally`. `sources` are kinds of `tests.fuzz.kinds`, and
+    "" for graphs."""
     begun = time.monotonic()
-    batches = _batches(start, limits.programs)
+    batches = _of_sources(_batches(start, limits.programs), sources)
     taking, telling = threading.Lock(), threading.Lock()
     errors: queue.Queue[BaseException] = queue.Queue()
 
@@ -40,14 +48,14 @@ def run_campaign(
         try:
             while limits.seconds is None or time.monotonic() - begun < limits.seconds:
                 with taking:
-                    seeds = next(batches, None)
+                    source, seeds = next(batches, ("", None))
                 if seeds is None or not errors.empty():
                     return
-                findings = child.try_seeds(seeds)
+                findings = child.try_seeds(seeds, source)
                 with telling:
                     tally.add(findings)
                     if records is not None:
-                        records.append(findings, REPRODUCE)
+                        records.append(findings, reproduce)
                     _tell(findings, tally, begun, say)
         except BaseException as error:
             errors.put(error)
@@ -62,6 +70,15 @@ def run_campaign(
     if not errors.empty():
         raise errors.get()
     return tally
+
+
+def _of_sources(
+    batches: Iterator[Sequence[int]], sources: Sequence[str]
+) -> Iterator[tuple[str, Sequence[int]]]:
+    """Each batch with its source: mostly graphs where these are among the sources, the others in turn."""
+    others = itertools.cycle([source for source in sources if source] or [""])
+    for number, batch in enumerate(batches):
+        yield ("" if "" in sources and number % _OTHERS else next(others)), batch
 
 
 def _batches(start: int, programs: int | None) -> Iterator[Sequence[int]]:
@@ -81,7 +98,7 @@ def _tell(findings: Sequence[Finding], tally: Tally, begun: float, say: Callable
     for finding in findings:
         if finding.kind in FAILURES:
             words = ": ".join(filter(None, (finding.kind, finding.language, finding.text[:400])))
-            say(f"seed {finding.seed}: {words}\n  {REPRODUCE} {finding.seed}")
+            say(f"{finding.source or 'seed'} {finding.seed}: {words}\n  {reproduce(finding)}")
     seconds = time.monotonic() - begun
     failed = sum(tally.failures[kind] for kind in FAILURES)
     say(f"\r{tally.programs:,} programs, {tally.calls:,} calls, {failed} failures, "

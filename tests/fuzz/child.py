@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from tests.fuzz.artifacts import try_damaged
 from tests.fuzz.compiling import OPENCL, Options
 from tests.fuzz.graph import from_json
+from tests.fuzz.kinds import kind_module
 from tests.fuzz.known import KNOWN
 from tests.fuzz.plan import kind_of, program_of
 from tests.fuzz.trial import Outcome, try_programs
@@ -37,6 +38,9 @@ def main() -> int:
 
 def perform(job: dict[str, Any], answers: TextIO) -> list[Outcome]:
     """The outcomes of a job's programs, worst of all its languages."""
+    if job["source"]:
+        attempt = kind_module(job["source"]).attempt
+        return [attempt(seed, lambda text: _send(answers, {"doing": text})) for seed in job["seeds"]]
     graphs = [program_of(seed) for seed in job["seeds"]] if job["seeds"] else [from_json(g) for g in job["graphs"]]
     kind = kind_of(graphs[0].seed)
     other = "" if job["target"].startswith(OPENCL) else kind.options.other

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.fuzz.campaign import Limits, run_campaign
 from tests.fuzz.graph import Graph, from_json, show, to_json
+from tests.fuzz.kinds import kind_module, kinds
 from tests.fuzz.known import KNOWN
 from tests.fuzz.parent import Child, Finding
 from tests.fuzz.plan import BATCH, kind_of, program_of
@@ -27,9 +28,13 @@ def run(arguments: argparse.Namespace) -> int:
     start = arguments.seed
     if start is None:
         start = tally.next_seed or random.SystemRandom().randrange(10**7) * BATCH
+    if arguments.kind and arguments.kind not in kinds():
+        print(f"error: kind {arguments.kind}: expected one of {', '.join(kinds())}, which can be tried here")
+        return 2
     print(f"seeds from {start}; what is known and not drawn: {', '.join(sorted(KNOWN)) or 'nothing'}", flush=True)
     limits = Limits(arguments.seconds, arguments.count, arguments.jobs)
-    run_campaign(start, limits, sorted(KNOWN), tally, records, _printer(arguments.quiet), arguments.target)
+    run_campaign(start, limits, sorted(KNOWN), tally, records, _printer(arguments.quiet), arguments.target,
+                 [arguments.kind] if arguments.kind else ["", *kinds()])
     print(f"\n{tally.show()}")
     return 1 if tally.failed else 0
 
@@ -48,6 +53,9 @@ def _printer(quiet: bool):
 
 def show_seeds(arguments: argparse.Namespace) -> int:
     for seed in map(int, arguments.what):
+        if arguments.kind:
+            print(kind_module(arguments.kind).show(seed))
+            continue
         kind = kind_of(seed)
         print(f"seed {seed}: {kind.name} for {kind.options.target}, {kind.options.threads} threads")
         graph = program_of(seed)

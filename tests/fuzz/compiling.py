@@ -49,10 +49,31 @@ def compile_program(source: str | bytes, format: str, options: Options) -> Artif
         context.allow_unregistered_dialects = True
         with context, ir.Location.unknown():
             built = pipeline.build(program, list(map(resolve_target, targets)), 1, lambda what, fraction: None)
-    except ir.MLIRError as error:  # as the compiler's own worker says it
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise CompileError(next((line for line in lines if "error:" in line), lines[-1])) from error
+    except ir.MLIRError as error:
+        raise _said(error) from error
     return write_artifact(built.manifest, built.members, built.parameters)
+
+
+def compile_placed(source: bytes, flags: Sequence[str], places: Sequence[tuple[str, str]]) -> Artifact:
+    """The artifact of an ONNX model whose nodes run on devices by name, for this machine and for null devices. Raises
+    MotetError."""
+    target = available_targets()[-1]
+    try:
+        program = load_source(source, "fuzz", "onnx", Place(parse_device_flags(flags), False, tuple(places)))
+        context = program.module.context
+        context.enable_multithreading(False)
+        with context, ir.Location.unknown():
+            targets = [resolve_target(target), resolve_target(f"null:{target}")]
+            built = pipeline.build(program, targets, 1, lambda what, fraction: None)
+    except ir.MLIRError as error:
+        raise _said(error) from error
+    return write_artifact(built.manifest, built.members, built.parameters)
+
+
+def _said(error: ir.MLIRError) -> CompileError:
+    """As the compiler's own worker says it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return CompileError(next((line for line in lines if "error:" in line), lines[-1]))
 
 
 def load_program(artifact: Artifact, options: Options) -> Session:

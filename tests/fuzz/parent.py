@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 150.0  # seconds without a word before a child counts as hanging
 _BATCHES = 30  # of one child, which is then replaced: compilers leave something behind
-_SEED = re.compile(r"^(?:wrong call (\d+)|\w+(?: \d+)? \[(\d+)\])")
+_SEED = re.compile(r"^(?:wrong call (\d+)|\w+(?: \d+)? \[(\d+)\])|^call .* \[(\d+)\]$")
 
 
 @dataclass
@@ -31,6 +31,7 @@ class Finding:
     text: str = ""
     calls: int = 0
     language: str = ""
+    source: str = ""  # the kind of program, of `tests.fuzz.kinds`; "" for graphs
 
 
 class Ended(Exception):
@@ -55,22 +56,23 @@ class Child:
     _asked: int = 0
     _buffer: bytes = field(default=b"")
 
-    def try_seeds(self, seeds: Sequence[int]) -> list[Finding]:
-        """How the programs of these seeds went, all of one batch; those that end the process are found by halves."""
-        return self._try({"seeds": list(seeds), "graphs": []}, "seeds", list(seeds))
+    def try_seeds(self, seeds: Sequence[int], source: str = "") -> list[Finding]:
+        """How the programs of these seeds went, all of one batch; those that end the process are found by halves.
+        `source` is a kind of `tests.fuzz.kinds`."""
+        return self._try({"seeds": list(seeds), "graphs": [], "source": source}, "seeds", list(seeds))
 
     def try_graph(self, graph: Mapping[str, Any]) -> Finding:
         """How one program went."""
-        return self._try({"seeds": [], "graphs": [graph]}, "graphs", [graph["seed"]])[0]
+        return self._try({"seeds": [], "graphs": [graph], "source": ""}, "graphs", [graph["seed"]])[0]
 
     def _try(self, job: dict[str, Any], key: str, seeds: Sequence[int]) -> list[Finding]:
         try:
             answer = self.ask({**job, "target": self.target, "known": list(self.known)})
         except Ended as end:
             if len(seeds) == 1:
-                return [Finding(seeds[0], end.kind, f"{end.text}; in: {end.doing[:200]}")]
+                return [Finding(seeds[0], end.kind, f"{end.text}; in: {end.doing[:200]}", source=job["source"])]
             named = _SEED.match(end.doing)
-            guilty = int(named[1] or named[2]) if named else None
+            guilty = int(next(filter(None, named.groups()))) if named else None
             if guilty in seeds:
                 parts = [[s for s in seeds if s < guilty], [guilty], [s for s in seeds if s > guilty]]
             else:
@@ -81,7 +83,7 @@ class Child:
                 found[0].kind, found[0].text = end.kind, text
             return found
         return [
-            Finding(seed, o["kind"], o["text"], o["calls"], o["language"])
+            Finding(seed, o["kind"], o["text"], o["calls"], o["language"], job["source"])
             for seed, o in zip(seeds, answer["outcomes"], strict=True)
         ]
 

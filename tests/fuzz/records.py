@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,7 +78,7 @@ class Records:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, findings: Sequence[Finding], command: str) -> None:
+    def append(self, findings: Sequence[Finding], command: Callable[[Finding], str]) -> None:
         refused = Counter(reason(f.text) for f in findings if f.kind == "refused")
         lines = [json.dumps({
             "batch": [findings[0].seed, findings[-1].seed], "programs": len(findings),
@@ -86,7 +86,7 @@ class Records:
         })]
         lines += [
             json.dumps({"seed": f.seed, "kind": f.kind, "language": f.language, "text": f.text,
-                        "reproduce": f"{command} {f.seed}"})
+                        "reproduce": command(f)})
             for f in findings if f.kind in FAILURES
         ]
         with self.path.open("a") as file:

@@ -46,9 +46,12 @@ def _takes_nothing(graph: Graph, node: Node) -> bool:
     return count is not None and not count.any()
 
 
-def calculate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Tracked]:
+def calculate(graph: Graph, feeds: Mapping[str, Array | Tracked]) -> dict[str, Tracked]:
     """Every value of a graph. Raises Invalid where ONNX does not allow the call."""
-    known = {name: exact(array, NAMES[array.dtype]) for name, array in (*feeds.items(), *graph.constants.items())}
+    known = {
+        name: given if isinstance(given, Tracked) else exact(given, NAMES[given.dtype])
+        for name, given in (*feeds.items(), *graph.constants.items())
+    }
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             operands = [known[name].as_operand() if name else None for name in node.inputs]

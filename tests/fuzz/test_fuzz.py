@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.fuzz.campaign import REPRODUCE
+from tests.fuzz.campaign import reproduce
 from tests.fuzz.compiling import Options
 from tests.fuzz.dtypes import DTYPES, FLOATS
 from tests.fuzz.graph import Graph, Input, Node, from_json, show, to_json
 from tests.fuzz.judge import misses
+from tests.fuzz.kinds import kinds
 from tests.fuzz.known import KNOWN
 from tests.fuzz.operators import MEANINGS
 from tests.fuzz.parent import Child
@@ -23,6 +24,7 @@ from tests.fuzz.trial import try_programs
 # the others are compiled again.
 QUICK = (0, 1, 2, 5, 8, 11, 14, 19, 13)
 PROGRAMS = 200
+OTHERS = 8  # programs of another kind at once
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +34,14 @@ def child() -> Iterator[Child]:
     made.close()
 
 
-def tried(child: Child, seeds: range) -> Tally:
+def tried(child: Child, seeds: range, source: str = "") -> Tally:
     tally = Tally()
-    findings = child.try_seeds(seeds)
+    findings = child.try_seeds(seeds, source)
     tally.add(findings)
-    failures = [f"{REPRODUCE} {f.seed}: {f.kind}: {f.text}" for f in findings if f.kind in FAILURES]
+    failures = [f"{reproduce(f)}: {f.kind}: {f.text}" for f in findings if f.kind in FAILURES]
     assert not failures, "\n".join([*failures, tally.show()])
-    assert tally.programs == len(seeds) and tally.calls > 3 * len(seeds)
+    assert tally.programs == len(seeds)
+    assert source or tally.calls > 3 * len(seeds)
     return tally
 
 
@@ -54,6 +57,18 @@ def test_random_programs_are_right_or_refused(child: Child, number: int) -> None
 def test_many_random_programs_are_right_or_refused(child: Child, part: int) -> None:
     start = (1000 + part) * BATCH
     tried(child, range(start, start + BATCH))
+
+
+def test_random_programs_of_other_kinds_are_right_or_refused(child: Child) -> None:
+    for kind in kinds():
+        tried(child, range(OTHERS * (4 if kind == "hostile" else 1)), kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(1, 26))
+@pytest.mark.parametrize("kind", kinds())
+def test_many_random_programs_of_other_kinds_are_right_or_refused(child: Child, kind: str, part: int) -> None:
+    tried(child, range(part * OTHERS, (part + 1) * OTHERS), kind)
 
 
 # -- the fuzzer itself -----------------------------------------------------------------------------
