@@ -20,6 +20,16 @@ func.func @sorts(%x: tensor<5x7xf32>, %y: tensor<5x7xui8>) -> (tensor<5x7xui8>, 
   }) : (tensor<5x7xf32>, tensor<5x7xui8>) -> (tensor<5x7xf32>, tensor<5x7xui8>)
   return %0#1, %0#0 : tensor<5x7xui8>, tensor<5x7xf32>
 }
+func.func @turned(%x: tensor<5x7xf32>, %y: tensor<5x7xi32>) -> (tensor<5x7xf32>, tensor<5x7xi32>) {
+  %0:2 = "stablehlo.sort"(%x, %y) <{dimension = 0 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>):
+    %1 = stablehlo.abs %b : tensor<f32>
+    %2 = stablehlo.abs %a : tensor<f32>
+    %3 = stablehlo.compare LT, %1, %2 : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %3 : tensor<i1>
+  }) : (tensor<5x7xf32>, tensor<5x7xi32>) -> (tensor<5x7xf32>, tensor<5x7xi32>)
+  return %0#0, %0#1 : tensor<5x7xf32>, tensor<5x7xi32>
+}
 func.func @scatters(%x: tensor<4x5x3xf32>, %i: tensor<6x2xi32>, %u: tensor<6x2x3xf32>) -> tensor<4x5x3xf32> {
   %0 = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
     update_window_dims = [1, 2], inserted_window_dims = [0], scatter_dims_to_operand_dims = [1, 0],
@@ -68,6 +78,14 @@ def test_sort_by_two_keys_orders_signs_of_zero_and_nan(session: motet.Session) -
     got_y, got_x = session["sorts"](x, y)
     np.testing.assert_array_equal(got_y, np.take_along_axis(y, order, 1))
     np.testing.assert_array_equal(got_x.view(np.int32), np.take_along_axis(bits, order, 1))
+
+
+def test_comparisons_of_the_second_element_with_the_first_sort_in_descending_order(session: motet.Session) -> None:
+    x = np.random.default_rng(8).integers(-4, 5, (5, 7)).astype(np.float32)
+    y = np.arange(35, dtype=np.int32).reshape(5, 7)
+    order = np.argsort(-np.abs(x), axis=0, kind="stable")
+    for found, given in zip(session["turned"](x, y), (x, y), strict=True):
+        np.testing.assert_array_equal(found, np.take_along_axis(given, order, 0))
 
 
 def test_scatter_leaves_out_elements_outside(session: motet.Session) -> None:
