@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 COSTS = Path(__file__).with_suffix(".json")
-_SECONDS = 1.0  # of the cases of one function
+_SECONDS = 0.8  # of the cases of one function
 LEAST = 2  # cases of one function, whatever they take
 _GOLDEN = 0.6180339887498949
 
