@@ -23,7 +23,7 @@ def write_dynamic_reshapes(module: ir.Module) -> None:
     """Rewrites each `stablehlo.dynamic_reshape` in place."""
     for op in find_operations(module, "stablehlo.dynamic_reshape"):
         source, shape = op.operands
-        numbers = [_number(op, shape, axis) for axis in range(ir.RankedTensorType(shape.type).shape[0])]
+        numbers = [number_of(op, shape, axis) for axis in range(ir.RankedTensorType(shape.type).shape[0])]
         extents = _create(
             op, "tensor.from_elements", ir.RankedTensorType.get([len(numbers)], ir.IndexType.get()), numbers
         )
@@ -31,7 +31,8 @@ def write_dynamic_reshapes(module: ir.Module) -> None:
         op.erase()
 
 
-def _number(op: ir.Operation, shape: ir.Value, axis: int) -> ir.Value:
+def number_of(op: ir.Operation, shape: ir.Value, axis: int) -> ir.Value:
+    """Element `axis` of a tensor of extents, as an index before `op`."""
     index = ir.IndexType.get()
     place = _create(op, "arith.constant", index, [], {"value": ir.IntegerAttr.get(index, axis)})
     element = ir.RankedTensorType(shape.type).element_type

@@ -14,6 +14,7 @@ from motet.compiler.frontends.stablehlo.collectives import read_collectives
 from motet.compiler.frontends.stablehlo.complex import split_complex_bits, split_complex_constants
 from motet.compiler.frontends.stablehlo.corrections import correct_stablehlo
 from motet.compiler.frontends.stablehlo.dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
+from motet.compiler.frontends.stablehlo.dynamic_places import write_dynamic_places
 from motet.compiler.frontends.stablehlo.fourier import write_transforms
 from motet.compiler.frontends.stablehlo.linear import read_library_calls, write_solves
 from motet.compiler.frontends.stablehlo.maps import spread_maps
@@ -93,6 +94,7 @@ def load_stablehlo(text: str, file: str) -> Program:
             _drop_barriers(module)
             _concatenations(module)
             write_dynamic_reshapes(module)
+            write_dynamic_places(module)
             _dimension_sizes(module)
             compute_with_numbers(module)
             _structured_control_flow(module)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
@@ -37,7 +37,6 @@ class _Comparison:
 def order_sorts(module: ir.Module) -> None:
     """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is not a list of comparisons."""
     for op in find_operations(module, "stablehlo.sort"):
-        require_static(op)
         _SortRewriter(op).write()
 
 
@@ -162,6 +161,7 @@ class _SortRewriter:
             return self._tensor(plain), comparison.descending
         key = self._tensor(comparison.left)
         if comparison.total and element.startswith(("f", "bf")):
+            self._require_static("in total order")
             key = self._as_integers(key)
         return key, comparison.descending
 
@@ -175,6 +175,7 @@ class _SortRewriter:
         shape = self.w.operands[0].shape
         kind = ir.RankedTensorType(value.type)
         if op.name == "stablehlo.constant":
+            self._require_static("by a constant")
             made = self.w.line(_text_of(op), (), str(kind.element_type))
             return self.w.broadcast(made, shape, [])
         operands = [self._tensor(operand) for operand in op.operands]
@@ -182,6 +183,10 @@ class _SortRewriter:
         said = ", ".join(f"{name} = {op.attributes[name]}" for name in op.attributes)
         result = replace(self.w.operands[0], element=str(kind.element_type))
         return self.w.line(f'"{op.name}"({names}) {{{said}}} : ({kinds}) -> {result.kind}', shape, result.element)
+
+    def _require_static(self, what: str) -> None:
+        if min(self.w.operands[0].shape) < 0:
+            raise self._refuse(f"it orders {what}, and a dimension has no static size")
 
     def _as_integers(self, key: V) -> V:
         """The bits of floats as signed integers in total order: all bits of negative ones except the sign are

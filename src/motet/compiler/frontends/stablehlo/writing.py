@@ -33,7 +33,8 @@ class V:
 
 
 def tensor_type(shape: Sequence[int], element: str) -> str:
-    return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
+    """A negative size is a dynamic one, as in MLIR's shapes."""
+    return f"tensor<{''.join(f'{size}x' if size >= 0 else '?x' for size in shape)}{element}>"
 
 
 def is_static(op: ir.Operation) -> bool:

@@ -1,0 +1,118 @@
+"""StableHLO of dynamic extents, in the forms that jax.export writes for symbolic shapes, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import motet
+
+_PROGRAM = """
+func.func @mean(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %eight = stablehlo.constant dense<8> : tensor<1xi32>
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %many = stablehlo.constant dense<8.0> : tensor<f32>
+  %a = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x8xf32>) -> tensor<i32>
+  %rows = stablehlo.reshape %a : (tensor<i32>) -> tensor<1xi32>
+  %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1]
+      : (tensor<?x8xf32>, tensor<f32>) -> tensor<?xf32>
+  %column = stablehlo.concatenate %rows, %one, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %s = stablehlo.dynamic_broadcast_in_dim %sum, %column, dims = [0] : (tensor<?xf32>, tensor<2xi32>) -> tensor<?x1xf32>
+  %m = stablehlo.dynamic_broadcast_in_dim %many, %column, dims = [] : (tensor<f32>, tensor<2xi32>) -> tensor<?x1xf32>
+  %mean = stablehlo.divide %s, %m : tensor<?x1xf32>
+  %whole = stablehlo.concatenate %rows, %eight, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %wide = stablehlo.dynamic_broadcast_in_dim %mean, %whole, dims = [0, 1]
+      : (tensor<?x1xf32>, tensor<2xi32>) -> tensor<?x8xf32>
+  %y = stablehlo.subtract %x, %wide : tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+func.func @inner(%x: tensor<?x?xui8>) -> tensor<?x?xui8> {
+  %none = stablehlo.constant dense<0> : tensor<i32>
+  %less = stablehlo.constant dense<-2> : tensor<i32>
+  %start = stablehlo.constant dense<1> : tensor<1xi32>
+  %a = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x?xui8>) -> tensor<i32>
+  %b = stablehlo.get_dimension_size %x, dim = 1 : (tensor<?x?xui8>) -> tensor<i32>
+  %left = stablehlo.add %b, %less : tensor<i32>
+  %count = stablehlo.maximum %none, %left : tensor<i32>
+  %rows = stablehlo.reshape %a : (tensor<i32>) -> tensor<1xi32>
+  %columns = stablehlo.reshape %count : (tensor<i32>) -> tensor<1xi32>
+  %sizes = stablehlo.concatenate %rows, %columns, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %y = "stablehlo.dynamic_gather"(%x, %start, %sizes) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1],
+    start_index_map = [1]>, indices_are_sorted = true}>
+    : (tensor<?x?xui8>, tensor<1xi32>, tensor<2xi32>) -> tensor<?x?xui8>
+  return %y : tensor<?x?xui8>
+}
+func.func @taken(%x: tensor<?x8xf64>, %i: tensor<3x1xi32>) -> tensor<?x3xf64> {
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %a = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x8xf64>) -> tensor<i32>
+  %rows = stablehlo.reshape %a : (tensor<i32>) -> tensor<1xi32>
+  %sizes = stablehlo.concatenate %rows, %one, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %y = "stablehlo.dynamic_gather"(%x, %i, %sizes) <{dimension_numbers = #stablehlo.gather<offset_dims = [0],
+    collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1>}>
+    : (tensor<?x8xf64>, tensor<3x1xi32>, tensor<2xi32>) -> tensor<?x3xf64>
+  return %y : tensor<?x3xf64>
+}
+func.func @ordered(%x: tensor<?x?xf32>, %y: tensor<?x?xi32>) -> (tensor<?x?xf32>, tensor<?x?xi32>) {
+  %s:2 = "stablehlo.sort"(%x, %y) <{dimension = 0 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>):
+    %less = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  }) : (tensor<?x?xf32>, tensor<?x?xi32>) -> (tensor<?x?xf32>, tensor<?x?xi32>)
+  return %s#0, %s#1 : tensor<?x?xf32>, tensor<?x?xi32>
+}
+func.func @turned(%x: tensor<?x?xi16>) -> tensor<?x?xi16> {
+  %y = stablehlo.reverse %x, dims = [0] : tensor<?x?xi16>
+  return %y : tensor<?x?xi16>
+}
+func.func @spread(%x: tensor<?xf32>, %y: tensor<?x?xf32>) -> tensor<?x?xf32> {
+  %a = stablehlo.get_dimension_size %y, dim = 0 : (tensor<?x?xf32>) -> tensor<i32>
+  %b = stablehlo.get_dimension_size %y, dim = 1 : (tensor<?x?xf32>) -> tensor<i32>
+  %rows = stablehlo.reshape %a : (tensor<i32>) -> tensor<1xi32>
+  %columns = stablehlo.reshape %b : (tensor<i32>) -> tensor<1xi32>
+  %sizes = stablehlo.concatenate %rows, %columns, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %s = stablehlo.dynamic_broadcast_in_dim %x, %sizes, dims = [1] : (tensor<?xf32>, tensor<2xi32>) -> tensor<?x?xf32>
+  %z = stablehlo.multiply %s, %y : tensor<?x?xf32>
+  return %z : tensor<?x?xf32>
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[motet.Session]:
+    with motet.load(motet.compile(_PROGRAM, format="stablehlo", cache=False)) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 17, 64])
+def test_what_jax_writes_is_numpys(session: motet.Session, rows: int) -> None:
+    numbers = np.random.default_rng(rows)
+    x = numbers.standard_normal((rows, 8)).astype(np.float32)
+    np.testing.assert_allclose(session["mean"](x), x - x.mean(1, keepdims=True), rtol=1e-5, atol=1e-6)
+    for columns in (1, 2, 3, 9):
+        whole = numbers.integers(0, 255, (rows, columns)).astype(np.uint8)
+        np.testing.assert_array_equal(session["inner"](whole), whole[:, 1:-1], strict=True)
+    places = np.array([[7], [-5], [11]], np.int32)  # starts are clamped
+    np.testing.assert_array_equal(session["taken"](x.astype(np.float64), places), x[:, [7, 0, 7]].astype(np.float64))
+    short = numbers.integers(-9, 9, (rows, 5)).astype(np.int16)
+    np.testing.assert_array_equal(session["turned"](short), short[::-1])
+    few = numbers.integers(-2, 3, (rows, 5)).astype(np.float32)
+    order = np.argsort(few, axis=0, kind="stable")
+    found, carried = session["ordered"](few, np.broadcast_to(np.arange(rows)[:, None], (rows, 5)).astype(np.int32))
+    np.testing.assert_array_equal(found, np.take_along_axis(few, order, 0))
+    np.testing.assert_array_equal(carried, order)
+    line = numbers.standard_normal(8).astype(np.float32)
+    np.testing.assert_array_equal(session["spread"](line, x), line * x)
+
+
+def test_total_order_needs_known_extents() -> None:
+    text = _PROGRAM.replace("compare LT, %a, %b :", "compare LT, %a, %b, TOTALORDER :")
+    with pytest.raises(motet.CompileError, match=r"sort: it orders in total order, and a dimension has no static size"):
+        motet.compile(text, format="stablehlo", cache=False)
+
+
+def test_a_dynamic_extent_is_not_stretched(session: motet.Session) -> None:
+    with pytest.raises(motet.CallError, match=r"must be equal: (1 and 8|8 and 1)"):
+        session["spread"](np.ones(1, np.float32), np.ones((3, 8), np.float32))
