@@ -16,7 +16,7 @@ from tests.unit.runtime.conftest import artifact_of, build, elementwise, spec, v
 from motet.artifact.schema import Command, Schedule, ScheduleBuffer, Signature
 from motet.errors import CallError
 from motet.runtime import load
-from motet.runtime.tensors import adopt
+from motet.runtime.tensors import adopt, adopt_destination
 
 
 class Exporter:
@@ -244,3 +244,30 @@ def test_torch_tensors_pass_in_and_out(adder, shifted):
     y = shifted(x)
     assert y.dtype == torch.bfloat16
     assert torch.equal(y.view(torch.int16), x.view(torch.int16) + 1)
+
+
+def test_destinations_may_have_any_strides_under_which_elements_are_apart():
+    """Each is compared with the addresses of its elements."""
+    memory, rng = np.zeros(64, np.float32), np.random.default_rng(6)
+    accepted = 0
+    for _ in range(2000):
+        shape, strides = rng.integers(1, 4, 3), rng.integers(0, 8, 3)
+        places = np.add.outer(np.add.outer(*(np.arange(shape[k]) * strides[k] for k in (0, 1))),
+                              np.arange(shape[2]) * strides[2])  # fmt: skip
+        if places.max() >= memory.size:
+            continue
+        view = np.lib.stride_tricks.as_strided(memory, shape, 4 * strides)
+        # Dense in some order of the axes, or with gaps between lines: every axis steps over those inside it.
+        reach, nested = 1, True
+        for stride, extent in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+            nested, reach = nested and stride >= reach, reach + (extent - 1) * stride
+        try:
+            found, contiguous = adopt_destination(view, spec("y", *map(int, shape)), "y")
+        except CallError as error:
+            assert "overlap" in str(error)
+            assert not nested
+            continue
+        assert np.unique(places).size == places.size  # no two elements at one address
+        assert found.shape == contiguous.shape == tuple(shape)
+        accepted += 1
+    assert accepted > 100
