@@ -112,3 +112,32 @@ def test_writes_outside_end_the_call_with_the_node() -> None:
         places[1, 0] = ROWS
         with pytest.raises(motet.CallError, match='ScatterND "write"'):
             session(np.array(True), x, places)
+
+
+def greatest_so_far(dtype: type) -> bytes:
+    """A Scan over four rows of three unsigned integers."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inner = onnx.helper.make_graph(
+        [node("Max", ["s", "e"], ["t"]), node("Identity", ["t"], ["u"])], "body",
+        [info("s", kind, [3]), info("e", kind, [3])], [info("t", kind, [3]), info("u", kind, [3])],
+    )  # fmt: skip
+    return model([node("Scan", ["begin", "x"], ["y", "z"], "scan", body=inner, num_scan_inputs=1)],
+                 [info("begin", kind, [3]), info("x", kind, [4, 3])],
+                 [info("y", kind, [3]), info("z", kind, [4, 3])])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32])
+def test_unsigned_integers_are_carried(dtype: type) -> None:
+    x = HELD.integers(0, np.iinfo(dtype).max, (4, 3), dtype, endpoint=True)
+    begin = np.array([0, np.iinfo(dtype).max, 5], dtype)
+    expected = np.maximum.accumulate(np.vstack([begin, x]))[1:]
+    with motet.load(motet.compile(greatest_so_far(dtype), cache=False)) as session:
+        last, every = session(begin, x)
+    np.testing.assert_array_equal(last, expected[-1], strict=True)
+    np.testing.assert_array_equal(every, expected, strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint64])
+def test_unsigned_integers_that_the_wheel_cannot_carry_are_refused(dtype: type) -> None:
+    with pytest.raises(motet.CompileError, match="node 'scan': Scan that carries or collects uint"):
+        motet.compile(greatest_so_far(dtype), cache=False)

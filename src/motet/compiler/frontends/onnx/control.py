@@ -187,10 +187,11 @@ def _as_scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
 
 
 def _refuse_unsigned(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raises CompileError for a loop that carries unsigned integers: the wheel ends the process."""
+    """Raises CompileError for a loop that carries uint16 or uint64: the wheel ends the process."""
     for name in (*node.input, *node.output):
-        if name in facts.types and facts.dtype(name).kind == "u":
-            raise refused(node, facts, f"that carries or collects unsigned integers ({name!r})", "signed ones, by Cast")
+        kind = facts.dtype(name).name if name in facts.types else ""
+        if kind in ("uint16", "uint64"):
+            raise refused(node, facts, f"that carries or collects {kind} ({name!r})", "another type, by Cast")
 
 
 def _slices(name: str, facts: ModelFacts) -> int | None:
