@@ -1,6 +1,8 @@
-"""Creates sizes as operations at the current insertion point."""
+"""Creates sizes and indices, and reads elements at these, as operations at the current insertion point."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import ir
 
@@ -15,6 +17,24 @@ def extent_of(value: ir.Value, axis: int) -> ir.Value:
     """The extent of a tensor along an axis."""
     operands = [value, constant_index(axis)]
     return ir.Operation.create("tensor.dim", results=[ir.IndexType.get()], operands=operands).result
+
+
+def on_indices(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    """The result of an operation of arith on two indices."""
+    return ir.Operation.create(name, results=[left.type], operands=[left, right]).result
+
+
+def as_index(value: ir.Value) -> ir.Value:
+    """An integer as an index."""
+    if isinstance(value.type, ir.IndexType):
+        return value
+    return ir.Operation.create("arith.index_cast", results=[ir.IndexType.get()], operands=[value]).result
+
+
+def element_at(tensor: ir.Value, at: Sequence[ir.Value]) -> ir.Value:
+    """The element of a tensor at indices."""
+    kind = ir.RankedTensorType(tensor.type).element_type
+    return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor, *at]).result
 
 
 def static_extent(kind: ir.ShapedType, axis: int) -> int | None:

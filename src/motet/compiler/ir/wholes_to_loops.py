@@ -2,7 +2,7 @@
 
     %y = tm_tensor.sort dimension(0) outs(%x) { %a <= %b }   →   scf.for … scf.for %j … { exchange %x[%j], %x[%j + 1] }
 
-For what is inside other loops and branches, where no kernel of its own can be, and for the oracle. Sorts exchange
+It serves the oracle, and operations inside loops and branches, which cannot be kernels of their own. Sorts exchange
 neighbours that are in the wrong order, n² times, and so are stable; a NaN is greater than all numbers, as in kernels.
 Accesses at computed indices are checked as all others of tensors are.
 """
@@ -15,7 +15,7 @@ from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.loops import copy_body, repeat, repeat_nested
 from motet.compiler.ir.program import DROPS
-from motet.compiler.ir.sizes import constant_index, extent_of, static_extent
+from motet.compiler.ir.sizes import as_index, constant_index, element_at, extent_of, on_indices, static_extent
 
 _Values = Sequence[ir.Value]
 
@@ -41,18 +41,18 @@ def _scan(operation: ir.Operation) -> _Values:
             return [*outer[:along], index, *outer[along:]]
 
         def step(index: ir.Value, made: _Values) -> _Values:
-            before = _index("arith.subi", index, constant_index(1))
-            old, new = _extract(made[0], place(before)), _extract(source, place(index if inclusive else before))
+            before = on_indices("arith.subi", index, constant_index(1))
+            old, new = element_at(made[0], place(before)), element_at(source, place(index if inclusive else before))
             value = copy_body(block, [old, new])[0]
             return [_insert(value, made[0], place(index)), _insert(value, made[1], outer)]
 
         first = place(constant_index(0))
-        value = _extract(source, first) if inclusive else _extract(total, outer)
+        value = element_at(source, first) if inclusive else element_at(total, outer)
         begun = [_insert(value, carried[0], first), _insert(value, carried[1], outer)]
         return repeat(constant_index(1), extents[along], begun, step)
 
     # Without elements along the scanned axis nothing may be read.
-    count = _index("arith.minui", extents[along], constant_index(1))
+    count = on_indices("arith.minui", extents[along], constant_index(1))
     return repeat(constant_index(0), count, [output, total], lambda _, carried: repeat_nested(
         [extent for axis, extent in enumerate(extents) if axis != along], carried, line
     ))  # fmt: skip
@@ -61,10 +61,10 @@ def _scan(operation: ir.Operation) -> _Values:
 def _sort(operation: ir.Operation) -> _Values:
     tensors, block = list(operation.operands), operation.regions[0].blocks[0]
     along, extents = _integer(operation, "dimension"), _extents(operation.operands[0])
-    last = _index("arith.subi", extents[along], constant_index(1))
+    last = on_indices("arith.subi", extents[along], constant_index(1))
 
     def exchange(places: tuple[_Values, _Values], carried: _Values) -> _Values:
-        pairs = [[_extract(tensor, place) for place in places] for tensor in carried]
+        pairs = [[element_at(tensor, place) for place in places] for tensor in carried]
         is_wrong = _is_wrong(block, [value for pair in pairs for value in pair])
         made: list[ir.Value] = []
         for tensor, (one, other) in zip(carried, pairs, strict=True):
@@ -74,7 +74,7 @@ def _sort(operation: ir.Operation) -> _Values:
 
     def line(outer: _Values, carried: _Values) -> _Values:
         def neighbours(index: ir.Value, values: _Values) -> _Values:
-            following = _index("arith.addi", index, constant_index(1))
+            following = on_indices("arith.addi", index, constant_index(1))
             places = tuple([*outer[:along], at, *outer[along:]] for at in (index, following))
             return exchange((places[0], places[1]), values)
 
@@ -116,16 +116,16 @@ def _scatter(operation: ir.Operation) -> _Values:
     def place(at: _Values) -> list[ir.Value]:
         found: list[ir.Value | None] = [*[None] * outside, *at[1:]]
         for number, axis in enumerate(axes):
-            index = _as_index(_extract(indices, [at[0], constant_index(number)]))
+            index = as_index(element_at(indices, [at[0], constant_index(number)]))
             inner = found[axis]
-            found[axis] = index if inner is None else _index("arith.addi", index, inner)
+            found[axis] = index if inner is None else on_indices("arith.addi", index, inner)
         return [constant_index(0) if each is None else each for each in found]
 
     def element(at: _Values, carried: _Values) -> _Values:
         where = place(at)
 
         def write() -> ir.Value:
-            values = [_extract(update, at), _extract(carried[0], where)]
+            values = [element_at(update, at), element_at(carried[0], where)]
             return _insert(copy_body(block, values)[0], carried[0], where)
 
         if DROPS not in operation.attributes:
@@ -162,21 +162,8 @@ def _extents(tensor: ir.Value) -> list[ir.Value]:
     return [extent_of(tensor, axis) if size is None else constant_index(size) for axis, size in enumerate(known)]
 
 
-def _extract(tensor: ir.Value, at: _Values) -> ir.Value:
-    kind = ir.RankedTensorType(tensor.type).element_type
-    return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor, *at]).result
-
-
 def _insert(value: ir.Value, tensor: ir.Value, at: _Values) -> ir.Value:
     return ir.Operation.create("tensor.insert", results=[tensor.type], operands=[value, tensor, *at]).result
-
-
-def _index(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
-    return ir.Operation.create(name, results=[left.type], operands=[left, right]).result
-
-
-def _as_index(value: ir.Value) -> ir.Value:
-    return ir.Operation.create("arith.index_cast", results=[ir.IndexType.get()], operands=[value]).result
 
 
 def _integer(operation: ir.Operation, name: str) -> int:

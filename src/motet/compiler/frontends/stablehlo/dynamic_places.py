@@ -17,7 +17,7 @@ from motet.compiler.frontends.stablehlo.writing import dimensions
 from motet.compiler.frontends.torch.pointwise import WindowRead, clamped, pointwise, size_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.sizes import constant_index
+from motet.compiler.ir.sizes import as_index, constant_index, element_at, on_indices
 
 
 def write_dynamic_places(module: ir.Module) -> None:
@@ -45,11 +45,11 @@ def _reverse(op: ir.Operation) -> ir.Value:
     source, turned = op.operands[0], set(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
     kind = ir.RankedTensorType(source.type)
     extents = [size_of(source, axis) for axis in range(kind.rank)]
-    last = [_index("arith.subi", extent, constant_index(1)) for extent in extents]
+    last = [on_indices("arith.subi", extent, constant_index(1)) for extent in extents]
 
     def body(_: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
-        at = [_index("arith.subi", last[axis], loop) if axis in turned else loop for axis, loop in enumerate(loops)]
-        return _extract(source, at)
+        at = [on_indices("arith.subi", last[axis], loop) if axis in turned else loop for axis, loop in enumerate(loops)]
+        return element_at(source, at)
 
     return pointwise(kind, [e for axis, e in enumerate(extents) if kind.is_dynamic_dim(axis)], [], body)
 
@@ -68,7 +68,7 @@ def _gather(op: ir.Operation) -> ir.Value:
     batch = [axis for axis in range(kind.rank) if axis not in offsets]  # of the result
     places = [axis for axis in range(ir.RankedTensorType(starts.type).rank) if axis != vector]
     lengths = [number_of(op, sizes, axis) for axis in range(rank)]
-    most = [_index("arith.subi", size_of(source, axis), lengths[axis]) for axis in range(rank)]
+    most = [on_indices("arith.subi", size_of(source, axis), lengths[axis]) for axis in range(rank)]
     extents = {loop: lengths[axis] for loop, axis in zip(offsets, kept, strict=True)}
     extents |= {loop: size_of(starts, axis) for loop, axis in zip(batch, places, strict=True)}
 
@@ -79,12 +79,12 @@ def _gather(op: ir.Operation) -> ir.Value:
             begin = constant_index(0)
             if axis in mapped:
                 index = own | {vector: constant_index(mapped.index(axis))}
-                begin = _extract(starts, [index[each] for each in range(ir.RankedTensorType(starts.type).rank)])
-                begin = clamped(_as_index(begin), most[axis])
+                begin = element_at(starts, [index[each] for each in range(ir.RankedTensorType(starts.type).rank)])
+                begin = clamped(as_index(begin), most[axis])
             elif axis in batching:
                 begin = own[index_batching[batching.index(axis)]]
-            at.append(_index("arith.addi", begin, loops[offsets[kept.index(axis)]]) if axis in kept else begin)
-        return _extract(source, at)
+            at.append(on_indices("arith.addi", begin, loops[offsets[kept.index(axis)]]) if axis in kept else begin)
+        return element_at(source, at)
 
     return pointwise(kind, [extents[axis] for axis in range(kind.rank) if kind.is_dynamic_dim(axis)], [], body)
 
@@ -93,18 +93,3 @@ _WRITTEN: Mapping[str, Callable[[ir.Operation], ir.Value]] = {
     "stablehlo.dynamic_broadcast_in_dim": _broadcast, "stablehlo.dynamic_gather": _gather,
     "stablehlo.reverse": _reverse,
 }  # fmt: skip
-
-
-def _extract(tensor: ir.Value, at: Sequence[ir.Value]) -> ir.Value:
-    kind = ir.RankedTensorType(tensor.type).element_type
-    return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor, *at]).result
-
-
-def _index(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
-    return ir.Operation.create(name, results=[left.type], operands=[left, right]).result
-
-
-def _as_index(value: ir.Value) -> ir.Value:
-    if isinstance(value.type, ir.IndexType):
-        return value
-    return ir.Operation.create("arith.index_cast", results=[ir.IndexType.get()], operands=[value]).result

@@ -9,15 +9,9 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from motet.compiler.frontends.onnx.tensors import create
 from motet.compiler.frontends.torch.interface import Guard
-from motet.compiler.frontends.torch.numbers import (
-    as_f64,
-    f64_constant,
-    rounded,
-    rounded_quotient,
-    whole_number,
-)
+from motet.compiler.frontends.torch.numbers import as_f64, real_number, rounded, rounded_quotient, whole_number
+from motet.compiler.frontends.torch.pointwise import Floats
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import OF_EXTENTS
 from motet.compiler.ir.sizes import constant_index, extent_of
@@ -30,7 +24,7 @@ _COMPARED: Mapping[type[ast.cmpop], int] = {
     ast.Eq: 0, ast.NotEq: 1, ast.Lt: 2, ast.LtE: 3, ast.Gt: 4, ast.GtE: 5,
 }  # to predicates of arith.cmpi
 _REALS: Mapping[type[ast.operator], str] = {
-    ast.Add: "arith.addf", ast.Sub: "arith.subf", ast.Mult: "arith.mulf", ast.Div: "arith.divf",
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div",
 }
 _EXTREMES, _ROUNDED = ("max", "min"), ("ceil", "floor", "trunc", "round")
 _EXTENT = re.compile(r"extent_(\d+)_(\d+)")
@@ -110,9 +104,9 @@ class _Condition:
     def real(self, node: ast.expr) -> ir.Value:
         """A number in f64."""
         if isinstance(node, ast.Constant) and type(node.value) is float:
-            return f64_constant(node.value)
+            return Floats(ir.F64Type.get()).of(node.value)
         if isinstance(node, ast.BinOp) and type(node.op) in _REALS:
-            return create(_REALS[type(node.op)], ir.F64Type.get(), [self.real(node.left), self.real(node.right)])
+            return real_number(_REALS[type(node.op)], [self.real(node.left), self.real(node.right)])
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.sym_float":
             node = node.args[0]
         return as_f64(self.number(node))

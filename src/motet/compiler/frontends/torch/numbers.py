@@ -54,6 +54,11 @@ def whole_number(name: str, values: Sequence[ir.Value]) -> ir.Value:
     return create("arith.subi", index, [values[0], create("arith.muli", index, [whole, values[1]])])
 
 
+def real_number(name: str, values: Sequence[ir.Value]) -> ir.Value:
+    """The result of a function of `_FLOATS` of two f64."""
+    return create(_FLOATS[name], ir.F64Type.get(), values)
+
+
 def rounded_quotient(name: str, value: ir.Value, by: ir.Value) -> ir.Value:
     """The quotient of two indices, rounded by `ceil`, `floor`, `trunc` or `round`, to the even one of two as near."""
     index = value.type
@@ -80,17 +85,12 @@ def as_f64(index: ir.Value) -> ir.Value:
     return create("arith.sitofp", ir.F64Type.get(), [wide])
 
 
-def f64_constant(value: float) -> ir.Value:
-    kind = ir.F64Type.get()
-    return create("arith.constant", kind, [], {"value": ir.FloatAttr.get(kind, value)})
-
-
 def _lowered(name: str, operator: ir.Operation, made: Mapping[ir.Value, ir.Value]) -> ir.Value:
     if name == "float":
         return as_f64(_builtin(operator.operands[0], made))
     values = [_builtin(operand, made) for operand in operator.operands]
     if name in _FLOATS:
-        return create(_FLOATS[name], ir.F64Type.get(), values)
+        return real_number(name, values)
     if name not in _ROUNDINGS:
         return whole_number(name, values)
     quotient = values[0].owner
