@@ -16,12 +16,11 @@ from tests.fuzz.drawing import draw_graph
 from tests.fuzz.graph import Array, Graph, Input
 from tests.fuzz.graph import show as show_graph
 from tests.fuzz.judge import fault
+from tests.fuzz.kinds.attempts import judged
 from tests.fuzz.reference import calculate
 from tests.fuzz.shapes import types_of
 from tests.fuzz.tracked import Invalid, Tracked
 from tests.fuzz.trial import Outcome, Say
-
-from motet.errors import MotetError
 
 _OPSETS = (18, 20, 22)
 
@@ -148,7 +147,7 @@ def attempt(seed: int, say: Say) -> Outcome:
         prepared = list(drawn.calls())
     except Invalid:
         return outcome
-    try:
+    with judged(outcome):
         say(f"compile [{seed}]")
         artifact = compile_program(drawn.model(), "onnx", Options())
         with load_program(artifact, Options()) as session:
@@ -158,10 +157,6 @@ def attempt(seed: int, say: Say) -> Outcome:
                 found = session(*arrays)
                 if text := _fault(drawn, arrays, found, made, taken):
                     outcome.failed("wrong", f"call {number}: {text}")
-    except MotetError as error:
-        outcome.failed("refused" if "\n" not in str(error) else "error", str(error))
-    except Exception as error:
-        outcome.failed("error", f"{type(error).__name__}: {error}")
     return outcome
 
 

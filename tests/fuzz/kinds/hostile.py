@@ -19,9 +19,8 @@ from tests.fuzz.as_onnx import onnx_model
 from tests.fuzz.compiling import Options, compile_program, load_program
 from tests.fuzz.drawing import draw_graph
 from tests.fuzz.graph import Graph
+from tests.fuzz.kinds.attempts import judged
 from tests.fuzz.trial import Outcome, Say
-
-from motet.errors import MotetError
 
 _MOST = 12 << 30  # bytes of address space
 _NUMBERS = (0, -1, 1, 2, 7, 64, 1000, 2**31 - 1, 2**31, -(2**31), 2**40, 2**63 - 1, -(2**63))
@@ -203,18 +202,13 @@ def attempt(seed: int, say: Say) -> Outcome:
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_MOST, before[1]))
     try:
-        say(f"compile [{seed}]")
-        artifact = compile_program(model, "onnx", Options())
-        say(f"call 0 [{seed}]")
-        with load_program(artifact, Options()) as session:
-            outcome.calls += 1
-            session(*calls.feeds(graph, 0, graph.symbols).values())
-    except MotetError as error:
-        text = str(error)
-        clean = "\n" not in text.strip() and len(text) < 6000
-        outcome.failed("refused" if clean else "error", text[:300])
-    except Exception as error:
-        outcome.failed("error", f"{type(error).__name__}: {str(error)[:300]}")
+        with judged(outcome):
+            say(f"compile [{seed}]")
+            artifact = compile_program(model, "onnx", Options())
+            say(f"call 0 [{seed}]")
+            with load_program(artifact, Options()) as session:
+                outcome.calls += 1
+                session(*calls.feeds(graph, 0, graph.symbols).values())
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     return outcome

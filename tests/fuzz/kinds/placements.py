@@ -11,16 +11,15 @@ import numpy as np
 from tests.fuzz import calls
 from tests.fuzz.as_onnx import onnx_model
 from tests.fuzz.compiling import compile_placed
-from tests.fuzz.drawing import draw_graph
 from tests.fuzz.graph import Graph
 from tests.fuzz.graph import show as show_graph
 from tests.fuzz.judge import fault
+from tests.fuzz.kinds.attempts import draw_defined, judged
 from tests.fuzz.reference import calculate
-from tests.fuzz.shapes import types_of
 from tests.fuzz.tracked import Invalid
 from tests.fuzz.trial import Outcome, Say
 
-from motet.errors import DeviceLost, MotetError
+from motet.errors import DeviceLost
 from motet.runtime import load
 
 _FLAGS = ("a=host", "b=null[3],null[2],@a", "c=null[1],@b")
@@ -39,19 +38,10 @@ class PlacedGraph:
 
 def draw(seed: int) -> PlacedGraph:
     rng = random.Random(f"placements {seed}")
-    for number in range(100):
-        graph = draw_graph(seed * 100 + number, rng.choice((18, 20, 22)), dynamic=0.25)
-        if len(graph.nodes) < 2:
-            continue
-        try:
-            types_of(graph)
-            calculate(graph, calls.feeds(graph, 0, graph.symbols))
-        except Invalid:
-            continue
-        places = tuple(rng.choice("aabbc") for _ in graph.nodes)
-        lost = rng.choice(["", *(_LOST[device] for device in sorted({*places} - {"a"}))])
-        return PlacedGraph(graph, places, lost, rng.randrange(4))
-    raise Invalid("no graph fits")
+    graph = draw_defined(seed * 100, 100, lambda: rng.choice((18, 20, 22)), 0.25, lambda graph: len(graph.nodes) > 1)
+    places = tuple(rng.choice("aabbc") for _ in graph.nodes)
+    lost = rng.choice(["", *(_LOST[device] for device in sorted({*places} - {"a"}))])
+    return PlacedGraph(graph, places, lost, rng.randrange(4))
 
 
 def attempt(seed: int, say: Say) -> Outcome:
@@ -60,7 +50,7 @@ def attempt(seed: int, say: Say) -> Outcome:
         drawn = draw(seed)
     except Invalid:
         return outcome
-    try:
+    with judged(outcome):
         say(f"compile [{seed}]")
         named = [(f"p0_node{number}", device) for number, device in enumerate(drawn.places)]
         artifact = compile_placed(onnx_model([drawn.graph]), _FLAGS, named)
@@ -68,10 +58,6 @@ def attempt(seed: int, say: Say) -> Outcome:
             if drawn.lost:
                 _lose(session, drawn.lost, drawn.after)
             _call(drawn.graph, session, outcome, say)
-    except MotetError as error:
-        outcome.failed("refused" if "\n" not in str(error) else "error", str(error))
-    except Exception as error:
-        outcome.failed("error", f"{type(error).__name__}: {error}")
     return outcome
 
 

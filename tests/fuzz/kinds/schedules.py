@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 from tests.fuzz import calls
 from tests.fuzz.as_onnx import onnx_model
-from tests.fuzz.drawing import draw_graph
 from tests.fuzz.graph import Graph
 from tests.fuzz.graph import show as show_graph
 from tests.fuzz.judge import fault
+from tests.fuzz.kinds.attempts import draw_defined, judged
 from tests.fuzz.reference import calculate
-from tests.fuzz.shapes import types_of
 from tests.fuzz.tracked import Invalid, Tracked
 from tests.fuzz.trial import Outcome, Say
 
-from motet.errors import MotetError
 from motet.lab.derivation import derived_space
 from motet.lab.subject import KernelSubject, compile_with, open_program, subjects_of
 from motet.runtime import load
@@ -36,17 +34,8 @@ _BUSY = frozenset((
 def draw(seed: int) -> Graph:
     """A graph with an operator whose kernel has a choice. Raises Invalid where there is none in many."""
     rng = random.Random(f"schedules {seed}")
-    for number in range(200):
-        graph = draw_graph(seed * 200 + number, rng.choice((18, 20, 22)), dynamic=0.2)
-        if not any(node.op in _BUSY for node in graph.nodes):
-            continue
-        try:
-            types_of(graph)
-            calculate(graph, calls.feeds(graph, 0, graph.symbols))
-        except Invalid:
-            continue
-        return graph
-    raise Invalid("no graph fits")
+    return draw_defined(seed * 200, 200, lambda: rng.choice((18, 20, 22)), 0.2,
+                        lambda graph: any(node.op in _BUSY for node in graph.nodes))  # fmt: skip
 
 
 def attempt(seed: int, say: Say) -> Outcome:
@@ -58,23 +47,18 @@ def attempt(seed: int, say: Say) -> Outcome:
     rng = random.Random(f"points {seed}")
     feeds = calls.feeds(graph, 0, graph.symbols)
     known = calculate(graph, feeds)
-    with tempfile.TemporaryDirectory(prefix="motet-fuzz-") as folder:
+    with tempfile.TemporaryDirectory(prefix="motet-fuzz-") as folder, judged(outcome):
         file = Path(folder) / "fuzz.onnx"
         file.write_bytes(onnx_model([graph]))
-        try:
-            say(f"compile [{seed}]")
-            subjects = subjects_of(open_program(str(file)))
-            for subject, schedule in _schedules(subjects, rng):
-                say(f"call {subject.text(schedule)[:200]} [{seed}]")
-                outcome.calls += 1
-                with load(compile_with(subject, schedule)) as session:
-                    text = _fault(session(*feeds.values()), [known[name] for name in graph.results])
-                if text:
-                    outcome.failed("wrong", f"{subject.listed.name} with {subject.text(schedule)}: {text}")
-        except MotetError as error:
-            outcome.failed("refused" if "\n" not in str(error) else "error", str(error))
-        except Exception as error:
-            outcome.failed("error", f"{type(error).__name__}: {error}")
+        say(f"compile [{seed}]")
+        subjects = subjects_of(open_program(str(file)))
+        for subject, schedule in _schedules(subjects, rng):
+            say(f"call {subject.text(schedule)[:200]} [{seed}]")
+            outcome.calls += 1
+            with load(compile_with(subject, schedule)) as session:
+                text = _fault(session(*feeds.values()), [known[name] for name in graph.results])
+            if text:
+                outcome.failed("wrong", f"{subject.listed.name} with {subject.text(schedule)}: {text}")
     return outcome
 
 
