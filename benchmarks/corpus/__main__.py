@@ -59,12 +59,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("build/corpus"), help="default: %(default)s")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, not the terminal")
     given = parser.parse_args()
-    needed = GPU_NEEDED if on_gpu(given) else NEEDED
-    if absent := [name for name in needed if find_spec(name) is None]:
-        parser.error(f"not installed: {', '.join(absent)}; expected what `pip install 'motet[corpus]'` installs")
     _check_device(parser, given)
     given.cores = _cores(parser, given.cores)
     given.shard = _shard(parser, given.shard)
+    needed = GPU_NEEDED if on_gpu(given) else NEEDED
+    if absent := [name for name in needed if find_spec(name) is None]:
+        parser.error(f"not installed: {', '.join(absent)}; expected what `pip install 'motet[corpus]'` installs")
     return given
 
 

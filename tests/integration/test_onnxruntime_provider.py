@@ -160,14 +160,23 @@ def test_a_missing_artifact_of_a_compiled_model_is_an_error(tmp_path: Path) -> N
         session(str(context))
 
 
-def test_options() -> None:
+def refusal(model: bytes, options: dict[str, str], capfd: pytest.CaptureFixture[str]) -> str:
+    """What ONNX Runtime says when the provider refuses. Some releases print it, and go on without the provider."""
+    try:
+        session(model, options)
+    except Exception as error:
+        return str(error)
+    return capfd.readouterr().out
+
+
+def test_options(capfd: pytest.CaptureFixture[str]) -> None:
     model, random = two_layers()
     feeds = {"x": random.standard_normal((6, 37)).astype("f4")}
     compare(model, feeds, session(model, {"option.precision": "bf16"}).run(None, feeds), 0.1)
-    with pytest.raises(Exception, match="provider option colour: no such option; expected one of devices, threads"):
-        session(model, {"colour": "red"})
-    with pytest.raises(Exception, match="provider option threads: 'many' given; expected a number"):
-        session(model, {"threads": "many"})
+    colour = refusal(model, {"colour": "red"}, capfd)
+    assert "provider option colour: no such option; expected one of devices, threads" in colour
+    threads = refusal(model, {"threads": "many"}, capfd)
+    assert "provider option threads: 'many' given; expected a number" in threads
 
 
 def test_calls_from_several_threads() -> None:

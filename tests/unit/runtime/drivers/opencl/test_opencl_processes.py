@@ -84,15 +84,17 @@ def test_a_platform_that_aborts_is_one_line(tmp_path: Path) -> None:
     library = tmp_path / "libabort.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "abort.c"], check=True)
     (tmp_path / "abort.icd").write_text(f"{library}\n")
+    environment = {  # of the loaders, some read one variable, some the other
+        **os.environ, "OCL_ICD_VENDORS": str(tmp_path), "OCL_ICD_FILENAMES": str(library),
+        "MOTET_CACHE_DIR": str(tmp_path / "cache"),
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "motet", "run", "none.motet", "--device", "opencl:0"], capture_output=True, text=True,
-        env={**os.environ, "OCL_ICD_VENDORS": str(tmp_path), "MOTET_CACHE_DIR": str(tmp_path / "cache")},
-        check=False,
+        env=environment, check=False,
     )
     listed = subprocess.run(
         [sys.executable, "-c", "from motet.runtime.device import probe; print(probe('opencl')[0].reason)"],
-        capture_output=True, text=True, check=False,
-        env={**os.environ, "OCL_ICD_VENDORS": str(tmp_path), "MOTET_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True, text=True, check=False, env=environment,
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert listed.returncode == 0, listed.stderr
