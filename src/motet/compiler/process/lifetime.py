@@ -28,7 +28,11 @@ def die_with_parent(parent: int) -> None:
 
 def end_with(work: Callable[[], int | None]) -> NoReturn:
     """Run `work` in a fork, and exit with the status that it returns, 0 for None, without the clean-up handlers of the
-    original process. An exception is printed, and the status is 1."""
+    original process. An exception is printed, and the status is 1, as where native code calls `exit`: LLVM does for a
+    fatal error, and handlers of libraries of the original process may then wait for threads that a fork lacks."""
+    if sys.platform == "linux":
+        c = ctypes.CDLL(None)
+        c.__cxa_atexit(c._exit, ctypes.c_void_p(1), None)  # the last handler to be registered runs first
     status = 1
     try:
         status = work() or 0

@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, cast
 
 import llvmlite.binding as llvm
 
@@ -31,7 +31,7 @@ from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_c
 from motet.compiler.codegen.cpu.imports import imported, is_source, is_spirv
 from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program
 from motet.compiler.codegen.llvm.spirv import spirv_ir, spirv_module
-from motet.compiler.process.lifetime import die_with_parent
+from motet.compiler.process.lifetime import die_with_parent, end_with
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
 from motet.errors import CompileError, MotetError, WorkerCrash
@@ -299,7 +299,7 @@ def _start() -> _ObjectWorker:
             pid = os.fork()
             if pid == 0:
                 os.dup2(log.fileno(), 2)
-                _serve_forked(theirs, parent)
+                end_with(lambda: _serve_forked(theirs, parent))
             return _ObjectWorker(ours, log, pid)
         child = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, "--serve", str(theirs.fileno()), "--parent", str(os.getpid())],
@@ -318,15 +318,9 @@ def _duplex() -> tuple[Connection, Connection]:
     return Connection(left.detach()), Connection(right.detach())
 
 
-def _serve_forked(connection: Connection, parent: int) -> NoReturn:
-    """Serve, then exit without running the parent's clean-up handlers or flushing its buffers."""
-    status = 1
-    try:
-        die_with_parent(parent)
-        _serve(connection)
-        status = 0
-    finally:
-        os._exit(status)
+def _serve_forked(connection: Connection, parent: int) -> None:
+    die_with_parent(parent)
+    _serve(connection)
 
 
 def _serve(connection: Connection) -> None:

@@ -122,6 +122,28 @@ def test_a_worker_that_dies_names_its_unit_and_leaves_a_reproducer() -> None:
     assert "nosuch" in again.stderr
 
 
+WAITS = """
+import ctypes, os
+from motet.compiler.codegen.cpu import objects
+from motet.compiler.targets.cpu import X86_64_V3
+from motet.errors import WorkerCrash
+c = ctypes.CDLL(None)
+c.__cxa_atexit(c.pause, None, None)
+try:
+    objects.compile_units([objects.ObjectUnit(name, DEADLY, optimise=False) for name in "ab"], X86_64_V3, 2)
+except WorkerCrash as crash:
+    print(crash, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_worker_dies_though_the_caller_has_handlers_that_wait_at_the_end() -> None:
+    """As those of libraries with threads, which a fork does not have."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"DEADLY = {DEADLY!r}\n{WAITS}"], capture_output=True, text=True, timeout=100)
+    assert re.search(r"kernel [ab]: .*x86-64-v3 died.*nosuch", done.stdout), done.stderr
+
+
 ABORTS = """
 import os
 from motet.compiler.codegen.cpu import objects
