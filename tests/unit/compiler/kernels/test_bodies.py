@@ -8,9 +8,10 @@ from tests.unit.compiler.codegen.cpu.harness import build
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, stage, value
 
 from motet.compiler.codegen.cpu.rows import loops
+from motet.compiler.kernels import overwritten
 from motet.compiler.kernels.identities import simplified
 from motet.compiler.kernels.kernel import Kernel, Scalar
-from motet.compiler.kernels.overwritten import without_overwritten
+from motet.compiler.kernels.overwritten import Box, without_overwritten
 
 NUMBERS = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 88.9, -88.9, -104.0, 1e30, 0.5, -0.5, 19.9, 20.1, 3.0])
 
@@ -97,3 +98,28 @@ def test_a_fill_that_copies_overwrite_is_removed(parts: list[tuple[int, int]], r
     x = np.arange(10, dtype=np.float32)
     (got,), (expected,) = (build(loops.CLASS.generate, each)(x) for each in (found, given))
     np.testing.assert_array_equal(got, expected)
+
+
+def test_work_on_overwritten_stages_grows_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    def counted(one: Box, other: Box) -> bool:
+        nonlocal compared
+        compared += 1
+        return meet(one, other)
+
+    meet = overwritten._meet
+    monkeypatch.setattr(overwritten, "_meet", counted)
+    copies = [stage((2,), "p", [at(0, 1, 0)], [at(1, 1, (2 * n, {0: 1}))], [], yields=(0,)) for n in range(1000)]
+    fill = stage((2000,), "p", [], [at(1, 1, 0)], [op("constant", value=7.0)])
+    given = kernel([value((2,)), value((2000,), role="result")], fill, *copies)
+    assert without_overwritten(given).stages == given.stages[1:]
+    assert compared <= 2000
+
+
+@pytest.mark.parametrize("boxes, disjoint", [
+    ([], True), ([()], True), ([(), ()], False), ([((0, 3),), ((4, 5),), ((-2, -1),)], True),
+    ([((0, 9), (0, 1)), ((0, 9), (2, 3))], True), ([((0, 9), (0, 1)), ((3, 4), (5, 6)), ((8, 9), (1, 1))], False),
+])  # fmt: skip
+def test_boxes_without_a_common_element_are_disjoint(boxes: list[Box], disjoint: bool) -> None:
+    assert overwritten.are_disjoint(boxes) is disjoint
