@@ -21,26 +21,48 @@ def linked_dimensions(
 ) -> list[Class] | None:
     """The classes of linked dimensions for which `takes` holds; None if a value is written twice or accumulates into an
     earlier one, if `link` returns None, or if two dimensions of one stage would be in the same class."""
-    classes = _Classes([(s, d) for s, stage in enumerate(stages) for d in range(len(stage.sizes)) if takes(stage, d)])
-    written: dict[int, tuple[int, Access]] = {}
-    for s, stage in enumerate(stages):
-        if any(isinstance(init, Access) and init.value in written for init in stage.inits):
-            return None
+    links = _Links(takes, link)
+    return links.classes.found() if all(map(links.add, stages)) else None
+
+
+def count_linked(stages: Sequence[Stage], link: Link) -> int:
+    """How many of the first stages can be linked at most. `linked_dimensions` returns None for more of them."""
+    links = _Links(lambda stage, dimension: True, link)
+    return next((s for s, stage in enumerate(stages) if not links.add(stage)), len(stages))
+
+
+class _Links:
+    """The dimensions of stages that are added one after the other."""
+
+    def __init__(self, takes: Callable[[Stage, int], bool], link: Link) -> None:
+        self.classes = _Classes()
+        self._takes = takes
+        self._link = link
+        self._stages: list[Stage] = []
+        self._written: dict[int, tuple[int, Access]] = {}
+
+    def add(self, stage: Stage) -> bool:
+        """Links the dimensions of the next stage to those of earlier ones; returns whether this is possible."""
+        s = len(self._stages)
+        self._stages.append(stage)
+        self.classes.add([(s, d) for d in range(len(stage.sizes)) if self._takes(stage, d)])
+        if any(isinstance(init, Access) and init.value in self._written for init in stage.inits):
+            return False
         for access in stage.inputs:
-            if access.value not in written:
+            if access.value not in self._written:
                 continue
-            producer, output = written[access.value]
+            producer, output = self._written[access.value]
             for here, there in zip(access.map, output.map, strict=True):
-                pairs = link(here, stage, there, stages[producer])
+                pairs = self._link(here, stage, there, self._stages[producer])
                 if pairs is None:
-                    return None
+                    return False
                 for reading, writing in pairs:
-                    classes.join((s, reading), (producer, writing))
+                    self.classes.join((s, reading), (producer, writing))
         for access in stage.outputs:
-            if access.value in written:
-                return None
-            written[access.value] = (s, access)
-    return classes.found()
+            if access.value in self._written:
+                return False
+            self._written[access.value] = (s, access)
+        return True
 
 
 @dataclass(frozen=True)
@@ -64,8 +86,11 @@ def row_loops(stages: Sequence[Stage], classes: Sequence[Class]) -> RowLoops | N
 
 
 class _Classes:
-    def __init__(self, dimensions: Sequence[Dimension]) -> None:
-        self._parent = {dimension: dimension for dimension in dimensions}
+    def __init__(self) -> None:
+        self._parent: dict[Dimension, Dimension] = {}
+
+    def add(self, dimensions: Sequence[Dimension]) -> None:
+        self._parent.update((dimension, dimension) for dimension in dimensions)
 
     def _root(self, dimension: Dimension) -> Dimension:
         while self._parent[dimension] != dimension:

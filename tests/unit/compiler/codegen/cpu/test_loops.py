@@ -10,7 +10,7 @@ from tests.seeds import seeds
 from tests.unit.compiler.codegen.cpu.harness import DTYPES, build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, softmax, stage, value
 
-from motet.compiler.codegen.cpu.rows import loops
+from motet.compiler.codegen.cpu.rows import loops, plan
 from motet.compiler.codegen.cpu.rows.plan import loop_of
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import X86_64_V3
@@ -54,6 +54,22 @@ def test_unknown_sizes_in_every_partition():
         for split in (1, 3):
             (got,) = executable(x, y, symbols={"a": a, "b": b, "c": c}, split=split)
             np.testing.assert_array_equal(got, x - y)
+
+
+def test_stages_that_write_one_value_are_tried_as_a_group_once_each(monkeypatch):
+    tried = []
+
+    def counted(found, stages, *more):
+        tried.append(stages)
+        return group(found, stages, *more)
+
+    group = plan.group
+    monkeypatch.setattr(plan, "group", counted)
+    copies = [stage((3,), "p", [at(0, 1, 0)], [at(1, 1, (3 * n, {0: 1}))], [], yields=(0,)) for n in range(200)]
+    found = kernel([value((3,)), value((600,), role="result")], *copies)
+    schedule = plan.choose(found, X86_64_V3)
+    assert schedule is not None and len(schedule.phases) == 200
+    assert len(tried) == 200
 
 
 def test_a_long_dimension_is_cut_into_tasks():

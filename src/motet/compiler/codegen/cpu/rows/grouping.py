@@ -15,7 +15,7 @@ from motet.compiler.codegen.cpu.rows.columns import column_dimension, lanes_acro
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
-from motet.compiler.kernels.linked_dimensions import linked_dimensions, row_loops, with_equal_extents
+from motet.compiler.kernels.linked_dimensions import count_linked, linked_dimensions, row_loops, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, physical_order
 from motet.compiler.targets.cpu import CpuTarget
@@ -49,6 +49,12 @@ class RowGroup:
     def extents(self) -> tuple[Extent, ...]:
         """The extents of the wide nests, rows first."""
         return self.nests[self.wide.index(True)].sizes
+
+
+def last_end(kernel: Kernel, first: int, nests: Sequence[StridedNest]) -> int:
+    """The last end that a group of stages from `first` on can have; `nests` are those of all stages."""
+    end = first + count_linked(kernel.stages[first:], _link)
+    return next((s for s in range(first, end) if any(operand.bounds for operand in nests[s].inputs)), end)
 
 
 def group(

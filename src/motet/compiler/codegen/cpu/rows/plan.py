@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from motet.compiler.codegen.cpu.emit.addressing import StridedNest, nest_of
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, is_float
 from motet.compiler.codegen.cpu.rows import columns
-from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group, multiplied
+from motet.compiler.codegen.cpu.rows.grouping import RowGroup, group, last_end, multiplied
 from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage, item_bytes
@@ -130,7 +130,7 @@ def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
     try:
         nests = [nest_of(kernel, stage) for stage in kernel.stages]
         while first < len(kernel.stages):
-            for end in range(len(kernel.stages), first, -1):
+            for end in range(last_end(kernel, first, nests), first, -1):
                 if (found := group(kernel, range(first, end), target, nests)) is not None:
                     phases.append(choose_rows(found, end - first, target))
                     first = end
