@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from motet.compiler.ir.affine import Affine
@@ -138,7 +139,7 @@ class Kernel:
     arguments: tuple[int, ...] = ()
     checks: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def externals(self) -> tuple[int, ...]:
         """The external values, in the order of the function's buffers."""
         return tuple(i for i, value in enumerate(self.values) if value.role != "temporary")

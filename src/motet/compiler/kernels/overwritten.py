@@ -22,8 +22,8 @@ Box = tuple[tuple[int, int], ...]  # the first and the last element along each a
 
 @dataclass
 class _Write:
-    """What one stage writes of a value: boxes, and the number of their elements. If the boxes are unknown, the number is
-    larger than the value's, so that no run of writes that contains this one covers the value."""
+    """What one stage writes of a value: boxes, and the number of their elements. If the boxes are unknown, the number
+    is larger than the value's, so that no run of writes that contains this one covers the value."""
 
     stage: int
     boxes: list[Box]

@@ -193,7 +193,7 @@ class _Scheduler:
             buffers.append(Storage("status", STATUS_BYTES, checks=code.checks))
         sizes = [bindings[symbol] for symbol, *_ in compiled.extents]
         self.scratch = max(self.scratch, code.scratch)
-        source = names_of_call(call)
+        source, seconds = names_of_call(call), _seconds(code, buffers)
         for phase in code.phases:
             command = Command("dispatch", [], phase.symbol, substitute(phase.tasks, bindings), sizes, source=source)
             taken = range(len(buffers)) if phase.buffers is None else phase.buffers
@@ -201,7 +201,7 @@ class _Scheduler:
             updates = tuple((place[a], place[b]) for a, b in code.updates if a in place and b in place)
             self.recorded.append(Recorded(
                 command, [buffers[number] for number in taken], sum(number < reads for number in taken),
-                _seconds(code, buffers), updates,
+                seconds, updates,
             ))
 
     def _operand(self, value: ir.Value, packing: Packing | None) -> Storage:
@@ -232,7 +232,7 @@ def _seconds(code: KernelCode, storages: Sequence[Storage]) -> float:
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < len(sizes):
         return 0.0
-    return max(code.flops / _FLOPS, sum(known) / _BANDWIDTH) / len(code.phases)
+    return max(code.flops / _FLOPS, sum(known) / _BANDWIDTH) / max(1, len(code.phases))
 
 
 def argument_attributes(function: ir.Operation, count: int) -> list[ir.DictAttr | None]:

@@ -215,9 +215,12 @@ class Invocation:
 
     def run(self, split: int = 1) -> None:
         """All phases in turn; each as `split` calls over ranges of tasks, the last range first."""
-        pointers, sizes = ctypes.addressof(self._pointers), ctypes.addressof(self._sizes)
-        scratch = self._scratch.ctypes.data
-        for phase, tasks in zip(self._executable._phases, self.tasks, strict=True):
+        sizes, scratch = ctypes.addressof(self._sizes), self._scratch.ctypes.data
+        phases = zip(self._executable._phases, self._executable.code.phases, self.tasks, strict=True)
+        for phase, stated, tasks in phases:
+            taken = range(len(self._pointers)) if stated.buffers is None else stated.buffers
+            own = (ctypes.c_void_p * max(1, len(taken)))(*(self._pointers[number] for number in taken))
+            pointers = ctypes.addressof(own)
             bounds = [tasks * part // split for part in range(split + 1)]
             for begin, end in reversed(list(itertools.pairwise(bounds))):
                 if begin < end:

@@ -72,6 +72,17 @@ def test_stages_that_write_one_value_are_tried_as_a_group_once_each(monkeypatch)
     assert len(tried) == 200
 
 
+def test_phases_take_the_buffers_that_they_access():
+    parts = [stage((3,), "p", [at(n, 1, 0)], [at(9, 1, (3 * n, {0: 1}))], [op("negf", 0)]) for n in range(9)]
+    found = kernel([*(value((3,)) for _ in range(9)), value((27,), role="result")], *parts)
+    code = loops.CLASS.generate(found, X86_64_V3)
+    assert code is not None
+    assert [phase.buffers for phase in code.phases] == [(n, 9) for n in range(9)]
+    given = [random(3) for _ in range(9)]
+    (got,) = build(loops.CLASS.generate, found)(*given)
+    np.testing.assert_array_equal(got, -np.concatenate(given))
+
+
 def test_a_long_dimension_is_cut_into_tasks():
     found = kernel(
         [value(("n",)), value(("n",), role="result")],

@@ -246,9 +246,10 @@ def is_sequential(nest: StridedNest) -> bool:
 def _placed(kernel: Kernel, stages: range, found: RowGroup) -> RowGroup:
     """`found`, with memory assigned to every temporary that is private to the group."""
     pass_of = {s: number for number, each in enumerate(found.passes) for s in each}
+    stored = any(kernel.values[output.value].role == "temporary" for nest in found.nests for output in nest.outputs)
     elsewhere = {
         access.value
-        for s, stage in enumerate(kernel.stages)
+        for s, stage in enumerate(kernel.stages if stored else ())
         if s not in stages
         for access in (*stage.inputs, *stage.outputs, *(i for i in stage.inits if isinstance(i, Access)))
     }

@@ -28,6 +28,7 @@ from motet.compiler.codegen.cpu.rows.bands import BandWriter
 from motet.compiler.codegen.cpu.rows.columns import ColumnWriter
 from motet.compiler.codegen.cpu.rows.interleaved_results import write_interleaved
 from motet.compiler.codegen.cpu.rows.nest_writer import NestWriter
+from motet.compiler.codegen.cpu.rows.phase_memory import PhaseMemory
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
 from motet.compiler.codegen.cpu.rows.shared_phases import emit_call, shared_stage
 from motet.compiler.codegen.cpu.task_split import Division
@@ -74,25 +75,28 @@ def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelC
     temporaries = [
         i for i, value in enumerate(kernel.values) if value.role == "temporary" and i not in inside
     ]
-    workspaces = {value: number for number, value in enumerate(temporaries)}
     module = ir.Module(kernel.name)
     phases: list[Phase] = []
-    scratch = 0
-    shared = _SharedFunctions(module, kernel, target, workspaces)
+    scratch = first = 0
+    shared = _SharedFunctions(module, kernel, target)
     shared.find(list(zip(groups, schedule.phases, strict=True)))
+    memory = PhaseMemory(kernel, temporaries)
     for number, (phase, group) in enumerate(zip(schedule.phases, groups, strict=True)):
         symbol = f"{kernel.name}_{number}" if len(groups) > 1 else kernel.name
+        stages = kernel.stages[first : first + phase.stages]
+        first += phase.stages
+        own, workspaces, taken = memory.of(stages if len(groups) > 1 else None)
         if isinstance(group, rows.RowGroup) and group.across:
-            tasks = emit_across(module, symbol, kernel, group, workspaces, phase, target.scales)
+            tasks = emit_across(module, symbol, own, group, workspaces, phase, target.scales)
             scratch = max(scratch, columns_in_scratch(group, phase.lanes)[1])
         elif isinstance(group, rows.RowGroup):
-            tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces, phase)
+            tasks = rows.emit_group(module, symbol, own, target, group, workspaces, phase)
             scratch = max(scratch, group.scratch)
         else:
-            tasks = shared.emit(symbol, group, phase)
+            tasks = shared.emit(symbol, group, phase, own, workspaces)
             if tasks is None:
-                tasks = _emit_stage(module, symbol, kernel, target, group, workspaces, phase)
-        phases.append(Phase(symbol, tasks))
+                tasks = _emit_stage(module, symbol, own, target, group, workspaces, phase)
+        phases.append(Phase(symbol, tasks, taken))
     return KernelCode(
         "loops" if any(isinstance(group, Stage) for group in groups) else "rows",
         str(module),
@@ -127,7 +131,6 @@ class _SharedFunctions:
     module: ir.Module
     kernel: Kernel
     target: CpuTarget
-    workspaces: dict[int, int]
     counts: Counter[object] = field(default_factory=Counter[object])
     made: dict[object, tuple[str, Expr]] = field(default_factory=dict[object, "tuple[str, Expr]"])
 
@@ -139,8 +142,11 @@ class _SharedFunctions:
                 if found is not None:
                     self.counts[found.key, phase] += 1
 
-    def emit(self, symbol: str, stage: Stage, phase: LoopPhase) -> Expr | None:
-        """Define `symbol` by a shared function; returns its number of tasks, None if no other phase is equal."""
+    def emit(
+        self, symbol: str, stage: Stage, phase: LoopPhase, kernel: Kernel, workspaces: dict[int, int]
+    ) -> Expr | None:
+        """Define `symbol` by a shared function; returns its number of tasks, None if no other phase is equal. `kernel`
+        and `workspaces` are the memory of the phase (`PhaseMemory`)."""
         found = shared_stage(self.kernel, stage) if self.counts else None
         if found is None or self.counts[found.key, phase] < 2:
             return None
@@ -151,7 +157,7 @@ class _SharedFunctions:
             self.module.get_global(name).linkage = "internal"
             self.made[key] = name, tasks
         name, tasks = self.made[key]
-        emit_call(self.module, symbol, self.kernel, self.workspaces, found, name)
+        emit_call(self.module, symbol, kernel, workspaces, found, name)
         return tasks
 
 

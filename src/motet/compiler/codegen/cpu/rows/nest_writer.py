@@ -79,11 +79,10 @@ class NestWriter:
     def _may_stream(self) -> bool:
         """Whether stores past the caches may pay: vectors stay aligned if the results are, the nest does not read them,
         and they are large, or of unknown size and cheap, since code for both cases is twice the code."""
-        read = {access.value for stage in self.f.kernel.stages for access in stage.inputs}
         for operand in self.nest.outputs:
             size = result_bytes(self.f.kernel, operand.value).known
             steps = [*operand.offset, *(s for d, s in enumerate(operand.strides) if d != self.along)]
-            if operand.value in read or item_bytes(operand.dtype) * self.lanes < 16:
+            if item_bytes(operand.dtype) * self.lanes < 16:
                 return False
             if self.reductions if size is None else size < STREAM:
                 return False
@@ -91,7 +90,8 @@ class NestWriter:
                 return False
             if any(step.known is None or step.known % self.lanes for step in steps):
                 return False
-        return True
+        written = {operand.value for operand in self.nest.outputs}
+        return not any(access.value in written for stage in self.f.kernel.stages for access in stage.inputs)
 
     def _suits_streams(self) -> Value:
         f = self.f
