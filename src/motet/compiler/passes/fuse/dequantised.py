@@ -21,6 +21,7 @@ _WIDENING = ("arith.extsi", "arith.extui")
 _TO_FLOAT = ("arith.sitofp", "arith.uitofp")
 _READ = ("arith.constant", *_WIDENING, *_TO_FLOAT, "arith.subi", "arith.addi", "arith.subf", "arith.mulf")
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
+_VIEWS = (*_RESHAPES, "tensor.cast", "tensor.extract_slice")
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,35 @@ class Dequantised:
         return 383 if isinstance(zero, Side) else max(abs(low - zero), abs(high - zero))
 
 
-_Known = dict[ir.Value, "Dequantised | None"]  # what has been read: a tensor may have several readers
+Known = dict[ir.Value, Dequantised | None]  # what has been read: a tensor may have several readers
 
 
-def read_dequantised(value: ir.Value, known: _Known | None = None) -> Dequantised | None:
+def read_dequantised(value: ir.Value, known: Known | None = None) -> Dequantised | None:
     """`value` as dequantised bytes; None if it is something else. Views that must be repeated on the bytes are created
-    before their operation."""
+    before their operation. `known` is what the caller has read before, of values whose operations it does not change.
+    """
     known = {} if known is None else known
-    if value not in known:
-        known[value] = _read(value, known)
+    waiting = [value]
+    while waiting:  # what a value is read from is read before it: chains may be longer than Python's stack is deep
+        missing = [] if waiting[-1] in known else [each for each in _sources(waiting[-1]) if each not in known]
+        waiting += missing
+        if not missing:
+            last = waiting.pop()
+            known[last] = known[last] if last in known else _read(last, known)
     return known[value]
 
 
-def _read(value: ir.Value, known: _Known) -> Dequantised | None:
+def _sources(value: ir.Value) -> list[ir.Value]:
+    """The values from which `_read` may read `value`."""
+    if isinstance(value.owner, ir.Block):
+        return []
+    operation = value.owner.operation
+    if operation.name == "linalg.generic":
+        return [] if _arithmetic(operation) is None else list(operation.operands)
+    return list(operation.operands)[:1] if operation.name in ("tensor.pad", *_VIEWS) else []
+
+
+def _read(value: ir.Value, known: Known) -> Dequantised | None:
     kind = value.type
     if not isinstance(kind, ir.RankedTensorType):
         return None
@@ -85,7 +102,7 @@ def _read(value: ir.Value, known: _Known) -> Dequantised | None:
         return _read_generic(operation, known)
     if operation.name == "tensor.pad":
         return _read_pad(operation, known)
-    if operation.name in (*_RESHAPES, "tensor.cast", "tensor.extract_slice"):
+    if operation.name in _VIEWS:
         return _read_view(operation, known)
     return None
 
@@ -99,7 +116,7 @@ def _repeated(operation: ir.Operation, source: Dequantised) -> ir.Value:
     return create(operation.name, [narrow], [source.bytes, *list(operation.operands)[1:]], operation, attributes).result
 
 
-def _read_view(operation: ir.Operation, known: _Known) -> Dequantised | None:
+def _read_view(operation: ir.Operation, known: Known) -> Dequantised | None:
     source = read_dequantised(operation.operands[0], known)
     if source is None or source.unsigned is None:
         return None
@@ -170,7 +187,7 @@ def _with_axes(what: Dequantised, axes: dict[int, int]) -> Dequantised:
     return replace(what, zero=zero, scales=tuple(scales))  # type: ignore[arg-type]
 
 
-def _read_pad(operation: ir.Operation, known: _Known) -> Dequantised | None:
+def _read_pad(operation: ir.Operation, known: Known) -> Dequantised | None:
     """Padding by zero, which is padding of the bytes by their zero point."""
     source = read_dequantised(operation.operands[0], known)
     if source is None or source.unsigned is None or isinstance(source.zero, Side):
@@ -215,14 +232,21 @@ def is_elementwise(operation: ir.Operation) -> bool:
     return output == ir.AffineMap.get_identity(output.n_dims, operation.context)
 
 
-def _read_generic(operation: ir.Operation, known: _Known) -> Dequantised | None:
+def _arithmetic(operation: ir.Operation) -> list[ir.Operation] | None:
+    """The operations in the body of an element-wise nest; None if some cannot be read."""
     if not is_elementwise(operation):
         return None
+    *body, last = [entry.operation for entry in operation.regions[0].blocks[0].operations]
+    return None if any(each.name not in _READ for each in body) else [*body, last]
+
+
+def _read_generic(operation: ir.Operation, known: Known) -> Dequantised | None:
+    found = _arithmetic(operation)
+    if found is None:
+        return None
+    *body, last = found
     inputs = maps_of(operation)[:-1]
     block = operation.regions[0].blocks[0]
-    *body, last = [entry.operation for entry in block.operations]
-    if any(each.name not in _READ for each in body):
-        return None
     operands = list(operation.operands)[: len(inputs)]
     values: dict[ir.Value, Dequantised | Number] = {}
     for argument, operand, each in zip(block.arguments, operands, inputs, strict=False):
@@ -249,7 +273,7 @@ def _is_whole(operand: ir.Value, each: ir.AffineMap) -> bool:
 
 
 def _operand(
-    operation: ir.Operation, operand: ir.Value, each: ir.AffineMap, known: _Known
+    operation: ir.Operation, operand: ir.Value, each: ir.AffineMap, known: Known
 ) -> Dequantised | Number | None:
     """An operand of an element-wise nest: a number, a dequantised tensor of all points, or a side."""
     number = known_number(operand)

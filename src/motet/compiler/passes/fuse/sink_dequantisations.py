@@ -23,6 +23,7 @@ from motet.compiler.ir.erase import erase_unused
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import (
     Dequantised,
+    Known,
     is_elementwise,
     nest,
     pad_bytes,
@@ -41,34 +42,34 @@ class SinkDequantisations(FunctionPass):
     name = "sink-dequantisations"
 
     def run_on(self, function: ir.Operation) -> bool:
-        changed = False
+        changed, known = False, Known()
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:
                 if each.name == "linalg.generic" and MARK not in each.attributes and role_of(each) in _READERS:
-                    changed |= _take_maximum(each) or _read_bytes(each)
+                    changed |= _take_maximum(each, known) or _read_bytes(each, known)
         if changed:
             erase_unused(function)
         return changed
 
 
-def _simple(value: ir.Value) -> Dequantised | None:
+def _simple(value: ir.Value, known: Known) -> Dequantised | None:
     """`value` as bytes that are dequantised to floats by positive numbers; None if it is something else."""
-    found = read_dequantised(value)
+    found = read_dequantised(value, known)
     if found is None or not found.is_real or found.unsigned is None or found.sides:
         return None
     return found if all(isinstance(scale, float) and scale > 0 for scale in found.scales) else None
 
 
-def _read_bytes(reader: ir.Operation) -> bool:
+def _read_bytes(reader: ir.Operation, known: Known) -> bool:
     """Dequantises operands of f32 in the body of `reader`, unless it is itself a step of a dequantisation."""
-    if is_elementwise(reader) and read_dequantised(reader.results[0]) is not None:
+    if is_elementwise(reader) and read_dequantised(reader.results[0], known) is not None:
         return False
     block, changed = reader.regions[0].blocks[0], False
     for number in range(len(maps_of(reader)) - len(reader.results)):
         kind = reader.operands[number].type
         if not isinstance(kind, ir.RankedTensorType) or str(kind.element_type) != "f32":
             continue
-        found = _simple(reader.operands[number])
+        found = _simple(reader.operands[number], known)
         if found is None:
             continue
         argument = block.arguments[number]
@@ -101,7 +102,7 @@ def _dequantised(byte: ir.Value, what: Dequantised, real: ir.Type) -> ir.Value:
     return value
 
 
-def _take_maximum(reader: ir.Operation) -> bool:
+def _take_maximum(reader: ir.Operation, known: Known) -> bool:
     """Takes the maximum of bytes over windows instead of that of the numbers that they stand for."""
     body = [entry.operation for entry in reader.regions[0].blocks[0].operations]
     block = reader.regions[0].blocks[0]
@@ -112,7 +113,7 @@ def _take_maximum(reader: ir.Operation) -> bool:
         return False
     if known_number(reader.operands[count]) != -math.inf:
         return False
-    found = _padded_maximum(reader.operands[0])
+    found = _padded_maximum(reader.operands[0], known)
     if found is None:
         return False
     kind = ir.RankedTensorType(reader.results[0].type)
@@ -144,13 +145,13 @@ def _least(found: Dequantised) -> int:
     return 0 if found.unsigned else -128
 
 
-def _padded_maximum(value: ir.Value) -> Dequantised | None:
+def _padded_maximum(value: ir.Value, known: Known) -> Dequantised | None:
     """What is maximised, padded by the least byte where `value` is padded by minus infinity."""
     maker = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if maker is None or maker.name != "tensor.pad":
-        return _simple(value)
+        return _simple(value, known)
     inner = list(maker.regions[0].blocks[0].operations)
     if len(inner) != 1 or known_number(inner[0].operation.operands[0]) != -math.inf:
         return None
-    found = _simple(maker.operands[0])
+    found = _simple(maker.operands[0], known)
     return None if found is None else replace(found, bytes=pad_bytes(maker, found.bytes, _least(found)))

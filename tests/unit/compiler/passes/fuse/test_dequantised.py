@@ -1,0 +1,43 @@
+"""Chains of operations that may be dequantised bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.compiler.frontends import mlir
+from motet.compiler.ir._mlir import ir
+from motet.compiler.passes.fuse import dequantised
+from motet.compiler.passes.fuse.sink_dequantisations import SinkDequantisations
+
+MULTIPLIED = """  %{0} = linalg.generic {{indexing_maps = [#same, #same, #same], iterator_types = ["parallel"]}}
+    ins(%{1}, %{1} : tensor<4xf32>, tensor<4xf32>) outs(%e : tensor<4xf32>) {{
+    ^bb0(%a: f32, %b: f32, %c: f32):
+      %m = arith.mulf %a, %b : f32
+      linalg.yield %m : f32
+  }} -> tensor<4xf32>
+"""
+
+
+def chain(count: int) -> str:
+    steps = "".join(MULTIPLIED.format(number + 1, number) for number in range(count))
+    return f"""#same = affine_map<(i) -> (i)>
+func.func @main(%0: tensor<4xf32>) -> tensor<4xf32> {{
+  %e = tensor.empty() : tensor<4xf32>
+{steps}  return %{count} : tensor<4xf32>
+}}"""
+
+
+def test_each_operation_of_a_long_chain_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, read = 1000, 0
+    inner = dequantised._read
+
+    def counted(value: ir.Value, known: dequantised.Known) -> dequantised.Dequantised | None:
+        nonlocal read
+        read += 1
+        return inner(value, known)
+
+    monkeypatch.setattr(dequantised, "_read", counted)
+    program = mlir.load_mlir(chain(count), "chain.mlir")
+    with program.module.context:
+        assert not SinkDequantisations().run(program)
+    assert count <= read <= count + 2
