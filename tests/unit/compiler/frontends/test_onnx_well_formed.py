@@ -179,3 +179,18 @@ def test_a_long_chain_out_of_order_is_sorted() -> None:
     nodes = [node("Relu", [f"v{index}"], [f"v{index + 1}"]) for index in range(count)]
     found = checked(model(nodes[::-1], (f"v{count}",), ("v0",)))
     assert [each.output[0] for each in found.graph.node] == [f"v{index + 1}" for index in range(count)]
+
+
+@pytest.mark.parametrize("levels", [17, 41, 2000])
+def test_functions_that_stand_for_too_many_nodes_are_refused(levels: int) -> None:
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+    functions = [helper.make_function("local", "f0", ["a"], ["b"], [node("Neg", ["a"], ["b"])], opsets)]
+    for level in range(levels):
+        twice = [node(f"f{level}", ["a"], ["t"], domain="local"), node(f"f{level}", ["t"], ["b"], domain="local")]
+        functions.append(helper.make_function("local", f"f{level + 1}", ["a"], ["b"], twice, opsets))
+    proto = model([node("Relu", ["x"], ["r"]), node(f"f{levels}", ["r"], ["y"], name="n", domain="local")])
+    proto.functions.extend(functions)
+    del proto.opset_import[:]
+    proto.opset_import.extend(opsets)
+    with pytest.raises(CompileError, match="node 'n': .* more than 100,000 nodes; expected at most 100,000$"):
+        motet.compile(proto)

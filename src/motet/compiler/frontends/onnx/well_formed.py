@@ -24,6 +24,7 @@ _WINDOWED = frozenset({
     "MaxUnpool", "Col2Im",
 })  # fmt: skip
 _SHOWN = 5  # nodes in an error
+_MOST_INLINED = 100_000  # nodes of a model once calls of functions are replaced by their nodes
 _AXES = ("axis", "axes", "batch_axis", "time_axis")
 _FLAGS = frozenset({
     "ceil_mode", "count_include_pad", "exclusive", "keepdims", "largest", "reverse", "select_last_index", "sorted",
@@ -52,6 +53,32 @@ def refuse_recursion(model: OnnxModel) -> None:
             elif called not in done:
                 path.append(called)
                 waiting.append(_calls(functions[called], functions))
+
+
+def refuse_growth(model: OnnxModel) -> None:
+    """Refuses models whose calls of functions stand for too many nodes. Functions must not call themselves."""
+    functions = {(function.domain, function.name): function for function in model.proto.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def count(nodes: Iterable[onnx.NodeProto]) -> int:
+        # Not more than needed: numbers may have as many digits as there are functions.
+        return min(sum(counts.get((node.domain, node.op_type), 1) for node in nodes), _MOST_INLINED + 1)
+
+    for first in functions:
+        waiting = [first]
+        while waiting:
+            function = functions[waiting[-1]]
+            missing = [called for called in _calls(function, functions) if called not in counts]
+            waiting += missing
+            if not missing:
+                counts[waiting.pop()] = count(all_nodes(function))
+    nodes = list(all_nodes(model.proto.graph))
+    if functions and count(nodes) > _MOST_INLINED:
+        largest = max(nodes, key=lambda node: counts.get((node.domain, node.op_type), 1))
+        raise model.error(
+            f"{label(largest)}: with the nodes that its functions stand for, the model has more than {_MOST_INLINED:,} "
+            f"nodes; expected at most {_MOST_INLINED:,}"
+        )
 
 
 def _calls(
