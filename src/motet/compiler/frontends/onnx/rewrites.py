@@ -26,6 +26,7 @@ from motet.compiler.frontends.onnx import (
     given,
     given_shapes,
     linear_quantisation,
+    many_operands,
     movement,
     narrow,
     norms,
@@ -57,7 +58,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrites the graph of `model`, whose types must be inferred, and its bodies in place; returns whether anything
     changed."""
     within = each_body(model, rewrite_forms)
-    changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES}, {})
+    changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES}, {})
     changed |= _apply(model, composed.RULES, {})
     changed |= _apply(model, narrow.RULES, {})
     changed |= _apply(model, _RULES, _CHECKS)
