@@ -192,5 +192,5 @@ def test_functions_that_stand_for_too_many_nodes_are_refused(levels: int) -> Non
     proto.functions.extend(functions)
     del proto.opset_import[:]
     proto.opset_import.extend(opsets)
-    with pytest.raises(CompileError, match="node 'n': .* more than 100,000 nodes; expected at most 100,000$"):
+    with pytest.raises(CompileError, match=r"node 'n': .* more than 100,000 nodes; expected at most 100,000$"):
         motet.compile(proto)
