@@ -9,6 +9,7 @@ it has one reader whose access visits each element once, or its body is a copy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.compiler.ir.affine import compose_maps, identity_map
@@ -130,19 +131,27 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
         value = scalar.value
         if scalar.op == "linalg.index":
             value = access.map[int(value or 0)].single
-        body.append(replace(scalar, operands=tuple(inner[o] for o in scalar.operands), value=value))
+        body.append(_moved(scalar, inner, value))
         inner.append(first + len(body) - 1)
     yielded = inner[stage.yields[0]]
     # the reader's body, with uses of the temporary replaced by what the inlined body yields
     outer = [yielded if a == access else inputs.index(a) for a in reader.inputs]
     outer += [len(inputs) + k for k in range(len(reader.outputs))]
     for scalar in reader.body:
-        body.append(replace(scalar, operands=tuple(outer[o] for o in scalar.operands)))
+        body.append(_moved(scalar, outer, scalar.value))
         outer.append(first + len(body) - 1)
     return replace(
         reader, inputs=tuple(inputs), body=tuple(body), yields=tuple(outer[y] for y in reader.yields),
         source=f"{stage.source}; {reader.source}",
     )
+
+
+def _moved(scalar: Scalar, places: Sequence[int], value: float | int | None) -> Scalar:
+    """`scalar` with its operands at their new `places`. Most stay where they are when long chains are inlined."""
+    operands = tuple(places[operand] for operand in scalar.operands)
+    if operands == scalar.operands and value is scalar.value:
+        return scalar
+    return replace(scalar, operands=operands, value=value)
 
 
 def _without_unit_dimensions(kernel: Kernel) -> Kernel:
